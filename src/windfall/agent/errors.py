@@ -1,0 +1,36 @@
+"""Errors that the agent's own code raises; what a job does wrong is a message (`Refused`), never an
+exception.
+
+AgentError
+├── AgentUnreachable    no agent answers at the socket
+├── AgentRejected       the agent answered and refused the connection (an older epoch)
+├── ProtocolError       a line on the socket is not a message
+└── CannotIsolate       a sandbox or cgroup operation failed
+"""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """Anything that goes wrong between the daemon and its agent."""
+
+
+class AgentUnreachable(AgentError):
+    """No agent answers at the socket; its log beside the socket says why."""
+
+
+class AgentRejected(AgentError):
+    """The agent refused the connection because a newer daemon has spoken to it."""
+
+    def __init__(self, reason: str, epoch: int) -> None:
+        super().__init__(reason)
+        #: The highest epoch that the agent has seen.
+        self.epoch = epoch
+
+
+class ProtocolError(AgentError):
+    """A line on the socket is not a message of this version."""
+
+
+class CannotIsolate(AgentError):
+    """A sandbox or a cgroup could not be made."""

@@ -1,0 +1,51 @@
+"""Removes the working directories of forgotten attempts: empty ones at once, full ones in a thread,
+because a job may have left a million files. Must not know the journal; it says which tokens are done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from windfall.agent.directories import PrivateDirectories
+
+
+class Janitor:
+    """Removes directories and remembers which attempts are done with."""
+
+    def __init__(self, directories: PrivateDirectories, notify: Callable[[], None]) -> None:
+        self._directories = directories
+        self._notify = notify
+        self._work: SimpleQueue[tuple[str, list[str]]] = SimpleQueue()
+        self._done: deque[str] = deque()
+        self._thread: threading.Thread | None = None
+
+    def remove_now(self, token: str, paths: list[str]) -> bool:
+        """Put the directories away if they are empty; otherwise begin to remove them, and return False."""
+        full = [path for path in paths if not self._directories.discard_empty(path)]
+        if not full:
+            return True
+        self._work.put((token, full))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
+            self._thread.start()
+        return False
+
+    def finished(self) -> list[str]:
+        """Take the tokens whose directories are gone."""
+        taken = []
+        while self._done:
+            taken.append(self._done.popleft())
+        return taken
+
+    def _run(self) -> None:
+        import shutil  # Heavy, and most agents never need it.
+
+        while True:
+            token, paths = self._work.get()
+            for path in paths:
+                shutil.rmtree(path, ignore_errors=True)
+            self._done.append(token)
+            self._notify()

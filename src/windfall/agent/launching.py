@@ -1,0 +1,35 @@
+"""Brings an agent to life: makes its directories and the command of its warden. Decides where the files
+are and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+import windfall
+from windfall.agent import warden
+from windfall.agent.settings import AgentSettings
+
+
+def prepare_directories(settings: AgentSettings) -> None:
+    """Make the agent's directory (nobody else may enter) and the attempts' (pass, but do not look)."""
+    os.makedirs(settings.directory, 0o700, exist_ok=True)
+    os.chmod(settings.directory, 0o700)
+    os.makedirs(settings.attempts_directory, 0o711, exist_ok=True)
+    os.chmod(settings.attempts_directory, 0o711)  # noqa: S103 - jobs must reach their own directories in it
+
+
+def warden_command(settings: AgentSettings) -> list[str]:
+    """Return the command that runs the warden, which runs the agent."""
+    agent = [sys.executable, "-P", "-m", "windfall.agent.serve", msgspec.json.encode(settings).decode()]
+    return [sys.executable, "-I", "-S", os.path.abspath(warden.__file__), settings.directory, *agent]
+
+
+def agent_environment() -> dict[str, str]:
+    """Return an environment in which the agent finds this very package, wherever it is started."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(windfall.__file__)))
+    paths = [root, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,0 +1,124 @@
+"""What this machine has and which isolation works on it, found out once at the agent's start.
+
+Decides what is told the user in one line when something is missing. Must not know attempts.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from windfall.agent.cgroups import AttemptCgroup, CgroupTree, find_cgroups
+from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_job_user
+from windfall.agent.errors import AgentError
+from windfall.agent.gpus import GpuDevice, find_gpus
+from windfall.agent.messages import AttemptStatus, Inventory
+from windfall.agent.sandbox import SandboxTools, find_tools
+from windfall.agent.settings import AgentSettings
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The machine as this agent may use it."""
+
+    settings: AgentSettings
+    vcpus: float
+    memory_mib: int
+    gpus: list[GpuDevice]
+    user: JobUser
+    tools: SandboxTools | None
+    cgroups: CgroupTree | None
+    warnings: list[str]
+
+    @property
+    def cgroup_words(self) -> str:
+        """What the cgroups limit here, for the user; empty when they limit nothing."""
+        if self.cgroups is None:
+            return ""
+        return self.cgroups.description(hard_cpu_limit=self.settings.hard_cpu_limit)
+
+    def new_cgroup(self, token: str, memory_mib: int, vcpus: float) -> AttemptCgroup | None:
+        """Make the limits of an attempt, None where there are none; raises CannotIsolate."""
+        if self.cgroups is None:
+            return None
+        group = self.cgroups.group(token)
+        group.make(memory_mib, vcpus if self.settings.hard_cpu_limit else None)
+        return group
+
+    def wants_sandbox(self, needs_sandbox: bool, shared_memory_mib: int | None) -> bool:
+        """Tell whether an attempt gets a sandbox: it asks for one, or must not see hidden files."""
+        if self.tools is None:
+            return False
+        hidden_only_so = bool(self.settings.hide) and self.user.uid != 0 and not self.user.drop
+        return needs_sandbox or shared_memory_mib is not None or hidden_only_so
+
+    def inventory(self, attempts: list[AttemptStatus], extra_warnings: list[str]) -> Inventory:
+        """Return what a daemon is told when it connects."""
+        abilities = ["process"]
+        if self.tools is not None:
+            abilities.append("bubblewrap")
+        if self.cgroups is not None:
+            abilities.append(self.cgroup_words)
+        return Inventory(
+            hostname=os.uname().nodename,
+            agent_pid=os.getpid(),
+            vcpus=self.vcpus,
+            memory_mib=self.memory_mib,
+            gpus=self.gpus,
+            abilities=abilities,
+            job_user=self.user.name,
+            warnings=[*self.warnings, *extra_warnings],
+            attempts=attempts,
+        )
+
+
+def survey(settings: AgentSettings) -> Machine:
+    """Find out what there is; really runs a sandbox and moves a process into a cgroup to see if it works."""
+    user = resolve_job_user(settings.job_user)
+    if user.drop and not can_drop_in_one_thread():
+        raise AgentError(
+            f"jobs cannot be run as {user.name} on {os.uname().machine}: "
+            "run the agent as that user, or say --job-user root"
+        )
+    tools = find_tools(user) if settings.use_sandbox else None
+    cgroups = find_cgroups(f"windfall-{settings.agent_id}") if settings.use_cgroups else None
+    return Machine(
+        settings=settings,
+        vcpus=settings.vcpus or float(len(os.sched_getaffinity(0))),
+        memory_mib=settings.memory_mib or _total_memory_mib(),
+        gpus=find_gpus(settings.gpus),
+        user=user,
+        tools=tools,
+        cgroups=cgroups,
+        warnings=_warnings(settings, user, tools, cgroups),
+    )
+
+
+def _warnings(
+    settings: AgentSettings, user: JobUser, tools: SandboxTools | None, cgroups: CgroupTree | None
+) -> list[str]:
+    lines = []
+    if user.uid == 0:
+        lines.append(
+            "jobs run as root and can read everything on this machine: use --job-user to name another user"
+        )
+    elif not user.drop and user.name != settings.job_user:
+        lines.append(
+            f"jobs run as {user.name}: only an agent that is root can run them as {settings.job_user}"
+        )
+    if tools is None:
+        lines.append(
+            "no sandbox: bubblewrap (bwrap) is missing or not permitted here, so jobs share /tmp and /dev/shm"
+            + ("" if user.drop else " and can read the daemon's files")
+        )
+    if cgroups is None:
+        lines.append(
+            "no cgroup can be written: memory limits are enforced once a second, vCPU limits not at all"
+        )
+    elif "memory" not in cgroups.controllers:
+        lines.append("the memory cgroup cannot be written: memory limits are enforced once a second")
+    return lines
+
+
+def _total_memory_mib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20

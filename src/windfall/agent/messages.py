@@ -1,0 +1,212 @@
+"""What daemon and agent say to one another: one JSON object per line over a unix stream socket.
+
+This module decides the shapes and nothing else; it must not know processes, files or sockets. Times are
+integer milliseconds since the epoch. A token names one attempt for ever: the agent never starts a token
+that it knows.
+
+The daemon speaks first (`Hello`); the agent answers with one `Inventory`, then repeats every result that
+was not yet acknowledged with `Forget`, then reports as things happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from windfall.agent.errors import ProtocolError
+from windfall.agent.gpus import GpuDevice
+
+#: The state of an attempt as the agent knows it.
+AttemptState: TypeAlias = Literal["starting", "running", "exited", "refused", "lost"]
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="type", tag=True, omit_defaults=True, gc=False):
+    """Base of everything that crosses the socket."""
+
+
+# --- daemon -> agent --------------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, tag=True):
+    """Opens a connection; a connection with a lower epoch than one seen before is refused."""
+
+    epoch: int
+
+
+class Ping(Message, frozen=True, tag=True):
+    """Is anybody there? Needs no greeting: a socket may accept a connection although its agent is dying."""
+
+
+class Start(Message, frozen=True, tag=True):
+    """Start one attempt; repeated for a known token it only repeats the answer."""
+
+    token: str
+    task_id: str
+    argv: list[str]
+    #: The complete environment of the job; the agent adds PATH, HOME, WINDFALL_ATTEMPT and the GPU variables.
+    environment: dict[str, str]
+    #: The working directory; None asks for a private one that is removed at `Forget`.
+    directory: str | None
+    log_path: str
+    vcpus: float
+    memory_mib: int
+    gpu_ids: list[str]
+    shared_memory_mib: int | None = None
+    needs_sandbox: bool = False
+
+
+class Stop(Message, frozen=True, tag=True):
+    """SIGTERM to every process of the attempt now, SIGKILL to what is left after the grace."""
+
+    token: str
+    grace_s: float
+
+
+class Forget(Message, frozen=True, tag=True):
+    """The daemon has durably recorded these results; the agent may drop them and their directories."""
+
+    tokens: list[str]
+
+
+class Shutdown(Message, frozen=True, tag=True):
+    """End the agent; with `kill` every attempt is stopped first, without it all run on, to be adopted."""
+
+    kill: bool
+    grace_s: float = 10.0
+
+
+# --- agent -> daemon --------------------------------------------------------------------------------
+
+
+class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt in the inventory."""
+
+    token: str
+    task_id: str
+    state: AttemptState
+    pid: int | None = None
+    started_at: int | None = None
+    isolation: str = ""
+
+
+class Inventory(Message, frozen=True, tag=True):
+    """What the machine has and what runs on it; once per connection."""
+
+    hostname: str
+    agent_pid: int
+    vcpus: float
+    memory_mib: int
+    gpus: list[GpuDevice]
+    #: What a plain and a sandboxed attempt get here, e.g. "bubblewrap", "cgroup v1 (memory, cpu)".
+    abilities: list[str]
+    job_user: str
+    #: One line each, meant for the user.
+    warnings: list[str]
+    attempts: list[AttemptStatus]
+
+
+class Rejected(Message, frozen=True, tag=True):
+    """The connection is refused; the socket is closed after it."""
+
+    reason: str
+    epoch: int
+
+
+class Pong(Message, frozen=True, tag=True):
+    """Somebody is."""
+
+
+class Started(Message, frozen=True, tag=True):
+    """The attempt's process exists."""
+
+    token: str
+    pid: int
+    at: int
+    isolation: str
+
+
+class Enrolled(Message, frozen=True, tag=True):
+    """The isolation in force has changed, e.g. a plain attempt was put under its cgroup limits."""
+
+    token: str
+    isolation: str
+
+
+class Exited(Message, frozen=True, tag=True):
+    """The attempt's main process ended and everything that it left behind was killed."""
+
+    token: str
+    #: As Docker has it: 128 + n for a signal n.
+    exit_code: int | None
+    reason: str | None
+    started_at: int
+    at: int
+    isolation: str
+
+
+class Refused(Message, frozen=True, tag=True):
+    """The attempt could not be started; nothing of it ran."""
+
+    token: str
+    reason: str
+    at: int
+
+
+class Lost(Message, frozen=True, tag=True):
+    """Nobody can know how the attempt ended; nothing of it runs."""
+
+    token: str
+    at: int
+
+
+ToAgent: TypeAlias = Hello | Ping | Start | Stop | Forget | Shutdown
+ToDaemon: TypeAlias = Inventory | Pong | Rejected | Started | Enrolled | Exited | Refused | Lost
+Result: TypeAlias = Exited | Refused | Lost
+
+_encoder = msgspec.json.Encoder()
+_to_agent = msgspec.json.Decoder(ToAgent)
+_to_daemon = msgspec.json.Decoder(ToDaemon)
+
+
+def encode(messages: Sequence[Message]) -> bytes:
+    """Encode messages as lines."""
+    return _encoder.encode_lines(messages)
+
+
+class LineReader:
+    """Cuts a byte stream into complete lines and keeps the unfinished one."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return all complete lines seen so far, as one piece."""
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            self._rest += chunk
+            return b""
+        lines = self._rest + chunk[: end + 1]
+        self._rest = chunk[end + 1 :]
+        return lines
+
+
+def decode_for_agent(lines: bytes) -> Iterable[ToAgent]:
+    """Decode complete lines that the daemon sent."""
+    try:
+        return _to_agent.decode_lines(lines)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(
+            f"the daemon sent something that is not a message of this version: {error}"
+        ) from None
+
+
+def decode_for_daemon(lines: bytes) -> Iterable[ToDaemon]:
+    """Decode complete lines that the agent sent."""
+    try:
+        return _to_daemon.decode_lines(lines)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(
+            f"the agent sent something that is not a message of this version: {error}"
+        ) from None

@@ -1,0 +1,224 @@
+"""Takes over what an earlier agent left: attempts that still run are adopted, ends that were written down
+are reported, the rest is lost.
+
+Where an exit code can come from, best first: the agent's own journal; the warden's file (the warden
+became the parent when the agent died); the kernel itself through the process's pidfd (Linux 6.15 and
+later, when even the warden died). What none of them knows is `Lost`, and only when no process of the
+attempt runs any more. Must not know the socket.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable
+
+from windfall.agent.attempt import Attempt
+from windfall.agent.exits import ExitsFile, OrphanExit
+from windfall.agent.journal import Replay, Spawned
+from windfall.agent.messages import Lost
+from windfall.agent.processes import (
+    attempt_token,
+    find_by_token,
+    is_same_process,
+    members,
+    read_stat,
+    snapshot,
+)
+from windfall.agent.supervisor import Supervisor, now_ms, send
+
+#: So long the exit code of an adopted attempt may take to appear after its end.
+_CODE_WITHIN_S = 5.0
+_LOOK_EVERY_S = 0.02
+_PIDFD_INFO_EXIT = 1 << 3
+_PIDFD_INFO = struct.Struct("QQ11Ii")
+_PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
+
+
+def boot_id() -> str:
+    """Return the name of this boot of the machine."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+class Recovery:
+    """Adopted attempts until they have ended."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        exits: ExitsFile,
+        on_readable: Callable[[int, Callable[[], None] | None], None],
+    ) -> None:
+        self._supervisor = supervisor
+        self._exits = exits
+        self._agent_id = supervisor.machine.settings.agent_id
+        self._on_readable = on_readable
+        self._known_exits: dict[tuple[int, int], OrphanExit] = {}
+        self._running: dict[str, tuple[Attempt, int]] = {}
+        self._departed: list[tuple[float, Attempt, int]] = []
+
+    @property
+    def next_due(self) -> float | None:
+        """When `tick` has something to do, on the monotonic clock."""
+        return time.monotonic() + _LOOK_EVERY_S if self._departed else None
+
+    def take_over(self, replay: Replay, this_boot: str) -> list[Attempt]:
+        """Make every attempt of the journal one of three: ended, adopted or lost; return the adopted ones."""
+        self._read_exits()
+        unsure = {}
+        adopted = []
+        same_boot = replay.boot_id == this_boot
+        for story in replay.stories.values():
+            attempt = Attempt(story, None)
+            attempt.adopted = True
+            self._supervisor.keep(attempt)
+            if story.result is not None:
+                continue
+            if not same_boot:
+                self._lose(attempt)
+            elif story.spawned is None:
+                unsure[attempt.token] = attempt
+            elif self._adopt(attempt, story.spawned):
+                adopted.append(attempt)
+        if unsure:
+            found = find_by_token(unsure, self._agent_id)
+            for token, attempt in unsure.items():
+                stat = found.get(token)
+                if stat is None:
+                    self._lose(attempt)
+                    continue
+                isolation = "bubblewrap" if attempt.intended.sandboxed else "process"
+                spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
+                attempt.story.spawned = spawned
+                attempt.isolation = spawned.isolation
+                self._supervisor.journal.add(spawned)
+                if self._adopt(attempt, spawned):
+                    adopted.append(attempt)
+        if same_boot:
+            self._kill_left_behind()
+        return adopted
+
+    def tick(self) -> None:
+        """Close adopted attempts whose end is known by now, or cannot be known any more."""
+        if not self._departed:
+            return
+        self._read_exits()
+        waiting = []
+        for deadline, attempt, pidfd in self._departed:
+            if self._close_if_known(attempt, pidfd):
+                os.close(pidfd)
+            elif time.monotonic() >= deadline:
+                os.close(pidfd)
+                self._lose(attempt)
+            else:
+                waiting.append((deadline, attempt, pidfd))
+        self._departed = waiting
+        self._supervisor.journal.flush()
+        self.empty_exits_when_done()
+
+    def empty_exits_when_done(self) -> None:
+        """Drop the warden's lines when no attempt can need them; the journal must hold what they said."""
+        if not self._departed and not self._running:
+            self._exits.empty()
+
+    def _read_exits(self) -> None:
+        for line in self._exits.read_new():
+            self._known_exits[(line.pid, line.start_ticks)] = line
+
+    def _adopt(self, attempt: Attempt, spawned: Spawned) -> bool:
+        """Watch a process that still runs; close the attempt if it does not. Return whether it runs."""
+        try:
+            pidfd = os.pidfd_open(spawned.pid)
+        except OSError:
+            pidfd = -1
+        if pidfd >= 0 and is_same_process(spawned.pid, spawned.start_ticks):
+            self._running[attempt.token] = (attempt, pidfd)
+            self._on_readable(pidfd, lambda: self._on_departed(attempt, pidfd))
+            self._find_cgroup(attempt)
+            return True
+        stat = read_stat(spawned.pid)
+        if pidfd >= 0 and stat is not None and stat.start_ticks == spawned.start_ticks:
+            # Ended, not yet collected: whoever is its parent now will write it down.
+            self._departed.append((time.monotonic() + _CODE_WITHIN_S, attempt, pidfd))
+            return False
+        if pidfd >= 0:
+            os.close(pidfd)
+        self._read_exits()
+        if not self._close_if_known(attempt, -1):
+            self._lose(attempt)
+        return False
+
+    def _find_cgroup(self, attempt: Attempt) -> None:
+        machine = self._supervisor.machine
+        if machine.cgroups is None:
+            return
+        group = machine.cgroups.group(attempt.token)
+        if group.exists():
+            attempt.cgroup, attempt.enrolled = group, True
+            if machine.cgroup_words not in attempt.isolation:
+                attempt.isolation = f"{attempt.isolation} + {machine.cgroup_words}"
+        else:
+            self._supervisor.newly_started.append(attempt)
+
+    def _on_departed(self, attempt: Attempt, pidfd: int) -> None:
+        self._on_readable(pidfd, None)
+        del self._running[attempt.token]
+        self._kill_members(attempt)
+        self._departed.append((time.monotonic() + _CODE_WITHIN_S, attempt, pidfd))
+
+    def _close_if_known(self, attempt: Attempt, pidfd: int) -> bool:
+        spawned = attempt.spawned
+        assert spawned is not None
+        line = self._known_exits.pop((spawned.pid, spawned.start_ticks), None)
+        status = line.wait_status if line is not None else pidfd_wait_status(pidfd)
+        if status is None:
+            return False
+        code = os.waitstatus_to_exitcode(status)
+        self._supervisor.end_exited(
+            attempt, code if code >= 0 else 128 - code, line.at if line is not None else now_ms()
+        )
+        return True
+
+    def _lose(self, attempt: Attempt) -> None:
+        self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
+
+    def _kill_members(self, attempt: Attempt) -> None:
+        """Kill what an adopted attempt left: its orphans went to the warden, so only a search finds them."""
+        processes = snapshot()
+        targets = {stat.pid for stat in members(processes, {attempt.pid}).get(attempt.pid, [])}
+        warden = os.getppid()
+        for pid, stat in processes.items():
+            if (
+                stat.ppid == warden
+                and pid != os.getpid()
+                and attempt_token(pid, self._agent_id) == attempt.token
+            ):
+                targets.add(pid)
+        for pid in targets - {attempt.pid}:
+            send(pid, signal.SIGKILL)
+
+    def _kill_left_behind(self) -> None:
+        """Kill processes of attempts that ended while no agent was there to see it."""
+        attempts = self._supervisor.attempts
+        for pid in snapshot():
+            token = attempt_token(pid, self._agent_id)
+            if token is not None and token in attempts and attempts[token].story.result is not None:
+                send(pid, signal.SIGKILL)
+
+
+def pidfd_wait_status(pidfd: int) -> int | None:
+    """Ask the kernel how a pidfd's process ended; None before it was collected, or on older kernels."""
+    if pidfd < 0:
+        return None
+    request = bytearray(_PIDFD_INFO.size)
+    struct.pack_into("Q", request, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, request)
+    except OSError:
+        return None
+    fields = _PIDFD_INFO.unpack(bytes(request))
+    return int(fields[-1]) if fields[0] & _PIDFD_INFO_EXIT else None

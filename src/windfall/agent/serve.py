@@ -1,0 +1,304 @@
+"""The agent's process: one loop over the socket, the signal of ended children, the spawners' results and
+a few timers.
+
+Decides the order of one round: read everything, do everything, write the journal once, answer once. Plain
+epoll rather than asyncio: it is half the memory and a third of the cost per event. A fault in here ends
+the process on purpose: the warden starts it again and recovery.py puts it back together, which is better
+tested than any attempt to go on.
+
+    python -m windfall.agent.serve SETTINGS_JSON
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from windfall.agent.connection import Connection
+from windfall.agent.credentials import become_subreaper
+from windfall.agent.errors import AgentError, ProtocolError
+from windfall.agent.exits import ExitsFile
+from windfall.agent.journal import EpochSeen, Journal, read_journal
+from windfall.agent.limits import Limits
+from windfall.agent.machine import survey
+from windfall.agent.messages import Forget, Hello, Ping, Pong, Rejected, Shutdown, Start, Stop, ToAgent
+from windfall.agent.recovery import Recovery, boot_id
+from windfall.agent.settings import AgentSettings
+from windfall.agent.speech import say
+from windfall.agent.supervisor import Supervisor
+from windfall.agent.warden import EXITS_NAME, SHUTDOWN_CODE
+
+SOCKET_NAME = "agent.sock"
+JOURNAL_NAME = "journal"
+_PRESS_STOPS_EVERY_S = 0.1
+_ROUND_SPACING_S = 0.003
+_NO_WARDEN = "the agent's warden is gone: if the agent dies too, exit codes of running jobs may be lost"
+
+
+class Agent:
+    """The loop and what it holds together."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._wake_fd, self._notify_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._on_readable(self._wake_fd, self._drain_wakeups)
+        self._shutdown: Shutdown | None = None
+        self._press_at: float | None = None
+        self._last_round = 0.0
+        self._connections: set[Connection] = set()
+        self._daemon: Connection | None = None
+        self._warden = os.getppid()
+
+        machine = survey(settings)
+        journal_path = os.path.join(settings.directory, JOURNAL_NAME)
+        replay = read_journal(journal_path)
+        self._epoch = replay.epoch
+        self._journal = Journal(journal_path, boot_id())
+        self._journal.rewrite(replay.epoch, replay.stories.values())
+        self._take_signals()
+        become_subreaper()
+        self._supervisor = Supervisor(machine, self._journal, self._notify)
+        self._limits = Limits(self._supervisor)
+        exits = ExitsFile(os.path.join(settings.directory, EXITS_NAME))
+        self._recovery = Recovery(self._supervisor, exits, self._on_readable)
+        for attempt in self._recovery.take_over(replay, boot_id()):
+            self._limits.watch(attempt)
+        self._journal.flush(sync=True)
+        self._recovery.empty_exits_when_done()
+        self._listen(os.path.join(settings.directory, SOCKET_NAME))
+        gc.freeze()
+
+    def run(self) -> None:
+        """Serve until told to shut down."""
+        while not self._round():
+            pass
+        self._journal.flush()
+        self._journal.sync()
+        self._supervisor.leave()
+        os.unlink(self._socket_path)
+
+    # --- one round -----------------------------------------------------------------------------------
+
+    def _round(self) -> bool:
+        events = self._epoll.poll(self._timeout_s())
+        self._gather()
+        for fd, _ in events:
+            callback = self._callbacks.get(fd)
+            if callback is not None:
+                callback()
+        supervisor = self._supervisor
+        supervisor.take_started()
+        supervisor.collect()
+        supervisor.kill_leftovers()
+        supervisor.forget_removed()
+        supervisor.compact(self._epoch)
+        supervisor.pump()
+        self._limits.tick()
+        self._recovery.tick()
+        self._press_stops()
+        self._journal.flush(sync=self._daemon is None)
+        self._report()
+        return self._may_end()
+
+    def _gather(self) -> None:
+        """Under load, let more happen before it is looked at: ten events cost little more than one.
+
+        A machine that is not busy waits for nothing: only rounds that follow closely upon one another are
+        spaced.
+        """
+        now = time.monotonic()
+        if self._supervisor.crowded and now - self._last_round < _ROUND_SPACING_S:
+            time.sleep(_ROUND_SPACING_S - (now - self._last_round))
+            now = time.monotonic()
+        self._last_round = now
+
+    def _timeout_s(self) -> float:
+        due = [time_ for time_ in (self._limits.next_due(), self._recovery.next_due) if time_ is not None]
+        if self._supervisor.newly_started:
+            due.append(0.0)
+        if self._supervisor.busy:
+            due.append(self._press_at or time.monotonic() + _PRESS_STOPS_EVERY_S)
+        if not due:
+            return -1.0
+        # epoll counts in milliseconds; a little more than asked for avoids a round that finds nothing due
+        # yet.
+        return max(0.0, min(due) - time.monotonic()) + 0.001
+
+    def _press_stops(self) -> None:
+        if not self._supervisor.stopping:
+            self._press_at = None
+            return
+        now = time.monotonic()
+        if self._press_at is None or now >= self._press_at:
+            self._supervisor.press_stops()
+            self._press_at = now + _PRESS_STOPS_EVERY_S
+
+    def _report(self) -> None:
+        outbox = self._supervisor.outbox
+        if not outbox:
+            return
+        self._supervisor.outbox = []
+        if self._daemon is not None:
+            self._daemon.send(outbox)
+            self._after_send(self._daemon)
+
+    def _may_end(self) -> bool:
+        if self._shutdown is None or not self._supervisor.settled:
+            return False
+        if self._shutdown.kill and self._supervisor.live:
+            return False
+        return self._daemon is None or not self._daemon.wants_to_write
+
+    # --- the daemon ----------------------------------------------------------------------------------
+
+    def _listen(self, path: str) -> None:
+        if os.path.exists(path):
+            os.unlink(path)  # The lock that this process inherited says that no other agent serves it.
+        self._socket_path = path
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(path)
+        self._listener.listen(16)
+        self._listener.setblocking(False)  # noqa: FBT003 - it takes no keyword
+        self._on_readable(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        connection = Connection(sock)
+        self._connections.add(connection)
+        self._on_readable(connection.fileno(), lambda: self._on_data(connection))
+
+    def _on_data(self, connection: Connection) -> None:
+        connection.flush()
+        try:
+            for message in connection.receive():
+                self._on_message(connection, message)
+        except ProtocolError as error:
+            say(f"connection closed: {error}")
+            connection.closed = True
+        self._after_send(connection)
+
+    def _on_message(self, connection: Connection, message: ToAgent) -> None:
+        if isinstance(message, Hello):
+            self._on_hello(connection, message)
+        elif isinstance(message, Ping):
+            connection.send([Pong()])
+        elif connection is not self._daemon:
+            return  # Not greeted, or replaced by a newer daemon: it has no say.
+        elif isinstance(message, Start):
+            self._supervisor.on_start(message)
+        elif isinstance(message, Stop):
+            self._supervisor.on_stop(message)
+            self._press_at = None
+        elif isinstance(message, Forget):
+            self._supervisor.on_forget(message)
+        else:
+            self._begin_shutdown(message)
+
+    def _on_hello(self, connection: Connection, hello: Hello) -> None:
+        if hello.epoch < self._epoch:
+            reason = f"a newer daemon (epoch {self._epoch}) has taken over; epoch {hello.epoch} must end"
+            connection.send([Rejected(reason, self._epoch)])
+            connection.closed = True
+            return
+        if hello.epoch > self._epoch:
+            self._epoch = hello.epoch
+            self._journal.add(EpochSeen(hello.epoch))
+            self._journal.flush(sync=True)
+        if self._daemon is not None and self._daemon is not connection:
+            self._close(self._daemon)
+        self._daemon = connection
+        attempts = [attempt.status() for attempt in self._supervisor.attempts.values()]
+        warnings = [_NO_WARDEN] if os.getppid() != self._warden else []
+        inventory = self._supervisor.machine.inventory(attempts, warnings)
+        connection.send([inventory, *self._supervisor.results()])
+
+    def _after_send(self, connection: Connection) -> None:
+        if connection.closed:
+            self._close(connection)
+            return
+        if connection.wants_to_write != connection.polled_for_writing:
+            connection.polled_for_writing = connection.wants_to_write
+            events = select.EPOLLIN | (select.EPOLLOUT if connection.wants_to_write else 0)
+            self._epoll.modify(connection.fileno(), events)
+
+    def _close(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._on_readable(connection.fileno(), None)
+        connection.close()
+        if connection is self._daemon:
+            self._daemon = None
+            self._journal.flush()
+            self._journal.sync()
+
+    def _begin_shutdown(self, shutdown: Shutdown) -> None:
+        self._shutdown = shutdown
+        self._supervisor.closing = True
+        if shutdown.kill:
+            self._supervisor.stop_all(shutdown.grace_s)
+            self._press_at = None
+
+    # --- events --------------------------------------------------------------------------------------
+
+    def _on_readable(self, fd: int, callback: Callable[[], None] | None) -> None:
+        if callback is None:
+            self._epoll.unregister(fd)
+            del self._callbacks[fd]
+        else:
+            self._epoll.register(fd, select.EPOLLIN)
+            self._callbacks[fd] = callback
+
+    def _notify(self) -> None:
+        try:
+            os.write(self._notify_fd, b"\0")
+        except BlockingIOError:
+            return  # Full of wake-ups: it will wake.
+
+    def _drain_wakeups(self) -> None:
+        os.read(self._wake_fd, 1 << 16)
+
+    def _take_signals(self) -> None:
+        signal.set_wakeup_fd(self._notify_fd, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._begin_shutdown(Shutdown(kill=False)))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _keep_descriptors_to_itself() -> None:
+    """Let no job inherit what this process inherited, above all the warden's lock: it must end with us."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), False)  # noqa: FBT003 - it takes no keyword
+
+
+def main(arguments: list[str]) -> int:
+    """Run the agent with the settings given as JSON."""
+    os.umask(0o077)
+    _keep_descriptors_to_itself()
+    settings = msgspec.json.decode(arguments[0], type=AgentSettings)
+    try:
+        Agent(settings).run()
+    except AgentError as error:
+        say(f"{error}")
+        return 1
+    return SHUTDOWN_CODE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

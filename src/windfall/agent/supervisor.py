@@ -1,0 +1,350 @@
+"""The life of attempts on this machine: accepted, started, stopped, ended, forgotten.
+
+Decides what is written to the journal and what is reported, in this order: journal first, report second.
+Must not know the socket (it fills `outbox`), nor how memory is watched (limits.py) or how attempts of an
+earlier agent are taken over (recovery.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+
+from windfall.agent.attempt import Attempt
+from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.directories import PrivateDirectories
+from windfall.agent.errors import CannotIsolate
+from windfall.agent.janitor import Janitor
+from windfall.agent.journal import Ended, Forgotten, Journal, Story
+from windfall.agent.machine import Machine
+from windfall.agent.messages import Exited, Forget, Lost, Message, Refused, Result, Start, Started, Stop
+from windfall.agent.orphans import Orphans
+from windfall.agent.preparation import CannotStart, intend, prepare
+from windfall.agent.processes import ProcessStat, members, snapshot
+from windfall.agent.spawner import Launch, Launched, Spawner, refusal
+from windfall.agent.speech import say
+
+OUT_OF_MEMORY = "OutOfMemoryError: Container killed due to memory usage"
+_OUT_OF_MEMORY_CODE = 137
+#: So many starts wait in the spawner at once: enough to keep it busy, few enough for the limit on open files.
+_MOST_IN_FLIGHT = 128
+_CROWD = 16
+
+
+def now_ms() -> int:
+    """Return the time of day in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Supervisor:
+    """Holds all attempts that the daemon has not told it to forget."""
+
+    def __init__(self, machine: Machine, journal: Journal, notify: Callable[[], None]) -> None:
+        self.machine = machine
+        self.journal = journal
+        self.attempts: dict[str, Attempt] = {}
+        #: Started by this agent and not yet collected, by pid.
+        self.own: dict[int, Attempt] = {}
+        #: Reports of this loop round.
+        self.outbox: list[Message] = []
+        #: Attempts in the order of their start; limits.py takes them from here.
+        self.newly_started: deque[Attempt] = deque()
+        self.stopping: dict[str, Attempt] = {}
+        self.orphans = Orphans(machine.settings.agent_id)
+        #: Set at shutdown: nothing new is started.
+        self.closing = False
+        self._plain = Spawner(machine.user, journal.write_now, notify, "spawner")
+        self._privileged = self._plain
+        if machine.user.drop:
+            self._privileged = Spawner(None, journal.write_now, notify, "sandbox-spawner")
+        self._waiting: deque[Attempt] = deque()
+        self._in_flight = 0
+        self._cgroups_to_remove: list[AttemptCgroup] = []
+        self._directory_users: dict[str, int] = {}
+        self._directories = PrivateDirectories(machine.settings.attempts_directory, machine.user)
+        self.janitor = Janitor(self._directories, notify)
+
+    # --- what the daemon asks ------------------------------------------------------------------------
+
+    def on_start(self, start: Start) -> None:
+        """Accept an attempt, or repeat what is known of it."""
+        known = self.attempts.get(start.token)
+        if known is not None:
+            self._repeat(known)
+            return
+        if self.closing:
+            self.outbox.append(Refused(start.token, refusal("the agent is being shut down"), now_ms()))
+            return
+        intended = intend(start, self.machine, now_ms())
+        attempt = Attempt(Story(intended), start)
+        self.keep(attempt)
+        self.journal.add(intended)
+        self._waiting.append(attempt)
+
+    def on_stop(self, stop: Stop) -> None:
+        """Begin to stop an attempt; one that has ended or is unknown is only answered."""
+        attempt = self.attempts.get(stop.token)
+        if attempt is None:
+            self.outbox.append(Lost(stop.token, now_ms()))
+        elif attempt.story.result is not None:
+            self.outbox.append(attempt.story.result)
+        elif attempt in self._waiting:
+            self._waiting.remove(attempt)
+            self.end(attempt, Refused(stop.token, refusal("stopped before it was started"), now_ms()))
+        else:
+            self.stop(attempt, stop.grace_s)
+
+    def on_forget(self, forget: Forget) -> None:
+        """Drop results that the daemon has recorded, and remove their directories."""
+        done = []
+        for token in forget.tokens:
+            attempt = self.attempts.get(token)
+            if attempt is None or attempt.story.result is None:
+                continue
+            del self.attempts[token]
+            unused = [path for path in attempt.intended.private_directories if self._release(path)]
+            if self.janitor.remove_now(token, unused):
+                done.append(token)
+        if done:
+            self.journal.add(Forgotten(done))
+
+    def stop_all(self, grace_s: float) -> None:
+        """Stop every attempt, for a shutdown."""
+        for attempt in self.live:
+            self.on_stop(Stop(attempt.token, grace_s))
+
+    def forget_removed(self) -> None:
+        """Write down what the janitor has finished; only then is the attempt's story dropped."""
+        done = self.janitor.finished()
+        if done:
+            self.journal.add(Forgotten(done))
+
+    # --- starting ------------------------------------------------------------------------------------
+
+    def keep(self, attempt: Attempt) -> None:
+        """Know an attempt from now on."""
+        self.attempts[attempt.token] = attempt
+        for path in attempt.intended.private_directories:
+            self._directory_users[path] = self._directory_users.get(path, 0) + 1
+
+    def pump(self) -> None:
+        """Hand waiting attempts to the spawner, once their intents are in the journal."""
+        if self.journal.wants_compaction and self._in_flight:
+            return  # The journal is rewritten when no thread writes to it; the rest follows in a moment.
+        if not self._waiting or self._in_flight >= _MOST_IN_FLIGHT:
+            return
+        self.journal.flush()
+        plain: list[Launch] = []
+        privileged: list[Launch] = []
+        while self._waiting and self._in_flight < _MOST_IN_FLIGHT:
+            attempt = self._waiting.popleft()
+            assert attempt.start is not None
+            try:
+                launch = prepare(attempt, attempt.start, self.machine, self._directories)
+            except (CannotStart, CannotIsolate, OSError, ValueError) as error:
+                self.end(attempt, Refused(attempt.token, refusal(str(error)), now_ms()))
+                continue
+            (privileged if attempt.intended.sandboxed else plain).append(launch)
+            self._in_flight += 1
+        if plain:
+            self._plain.submit(plain)
+        if privileged:
+            self._privileged.submit(privileged)
+
+    def take_started(self) -> None:
+        """Learn from the spawners which processes exist now."""
+        for launched in self._plain.results():
+            self._on_launched(launched)
+        if self._privileged is not self._plain:
+            for launched in self._privileged.results():
+                self._on_launched(launched)
+
+    def _on_launched(self, launched: Launched) -> None:
+        self._in_flight -= 1
+        attempt = self.attempts[launched.token]
+        attempt.start = None
+        spawned = launched.spawned
+        if spawned is None:
+            self.end(attempt, Refused(launched.token, launched.reason or "", launched.at))
+            return
+        attempt.story.spawned = spawned
+        attempt.isolation = spawned.isolation
+        self.own[spawned.pid] = attempt
+        self.outbox.append(Started(launched.token, spawned.pid, spawned.at, spawned.isolation))
+        self.newly_started.append(attempt)
+        if attempt.grace_s is not None:
+            self.stop(attempt, attempt.grace_s)
+
+    # --- stopping ------------------------------------------------------------------------------------
+
+    def stop(self, attempt: Attempt, grace_s: float) -> None:
+        """SIGTERM now (as soon as there is a process), SIGKILL when the grace is over."""
+        deadline = time.monotonic() + max(0.0, grace_s)
+        attempt.kill_at = deadline if attempt.kill_at is None else min(attempt.kill_at, deadline)
+        attempt.grace_s = grace_s
+        self.stopping[attempt.token] = attempt
+
+    def press_stops(self) -> None:
+        """Signal the attempts that are being stopped; called until they have ended."""
+        due = [attempt for attempt in self.stopping.values() if attempt.running]
+        if not due:
+            return
+        now = time.monotonic()
+        late = [attempt for attempt in due if attempt.kill_at is not None and now >= attempt.kill_at]
+        fresh = [attempt for attempt in due if not attempt.terminated and attempt not in late]
+        if not late and not fresh:
+            return
+        processes = snapshot()
+        for attempt in fresh:
+            attempt.terminated = self.signal_all(attempt, signal.SIGTERM, processes) > 0
+        for attempt in late:
+            self.signal_all(attempt, signal.SIGKILL, processes)
+
+    def signal_all(self, attempt: Attempt, number: signal.Signals, processes: dict[int, ProcessStat]) -> int:
+        """Signal every process of an attempt and return how many there were."""
+        pid = attempt.pid
+        targets = {stat.pid for stat in members(processes, {pid}).get(pid, [])}
+        targets.update(self.orphans.of(attempt.token))
+        if attempt.cgroup is not None:
+            targets.update(attempt.cgroup.pids())
+        if attempt.intended.sandboxed and number != signal.SIGKILL:
+            # The monitor would die and leave the job without its exit code; the init of the namespace
+            # ignores it anyway.
+            targets -= {stat.pid for stat in processes.values() if stat.ppid == pid} | {pid}
+        for target in sorted(targets, key=lambda target: target == pid):
+            send(target, number)
+        return len(targets)
+
+    # --- ending --------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Collect every process that ended.
+
+        Each is only looked at, then written to the journal, then collected: whoever is killed in between,
+        either this journal or the warden has the exit code.
+        """
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid = ended.si_pid
+            attempt = self.own.get(pid)
+            if attempt is None:
+                self.take_started()
+                attempt = self.own.get(pid)
+            if attempt is not None:
+                del self.own[pid]
+                code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
+                self.end_exited(attempt, code, now_ms())
+                self.journal.flush()
+            elif self._in_flight and not self.orphans.surely_has(pid):
+                return  # Started this very moment; its spawner tells of it presently.
+            os.waitpid(pid, 0)
+            self.orphans.on_collected(pid)
+
+    def end_exited(self, attempt: Attempt, code: int, at: int) -> None:
+        """Close an attempt whose main process ended: kill what it left, then report."""
+        spawned = attempt.spawned
+        assert spawned is not None
+        reason = None
+        group = attempt.cgroup
+        if group is not None:
+            if group.out_of_memory():
+                attempt.over_memory = True
+            for pid in group.pids() - {spawned.pid}:
+                send(pid, signal.SIGKILL)
+        if attempt.over_memory:
+            code, reason = _OUT_OF_MEMORY_CODE, OUT_OF_MEMORY
+        self.end(attempt, Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation))
+
+    def end(self, attempt: Attempt, result: Result) -> None:
+        """Write down and report a result."""
+        attempt.story.result = result
+        attempt.start = None
+        if attempt.story.spawned is not None:
+            try:
+                attempt.log_times.note(result.at)
+            except OSError as error:
+                say(f"{attempt.token}: no log times: {error}")
+        if attempt.cgroup is not None:
+            self._cgroups_to_remove.append(attempt.cgroup)
+            attempt.cgroup = None
+        self.stopping.pop(attempt.token, None)
+        self.journal.add(Ended(result))
+        self.outbox.append(result)
+
+    def kill_leftovers(self) -> None:
+        """Kill what ended attempts left behind, and remove their cgroups when they are empty."""
+        self.orphans.kill_those_of_ended(self.own, self.attempts)
+        if self._cgroups_to_remove:
+            self._cgroups_to_remove = [group for group in self._cgroups_to_remove if not group.remove()]
+
+    def leave(self) -> None:
+        """Tidy up at the end of the agent."""
+        self.kill_leftovers()
+        if self.machine.cgroups is not None:
+            self.machine.cgroups.remove_if_empty()
+
+    # --- the whole -----------------------------------------------------------------------------------
+
+    def compact(self, epoch: int) -> None:
+        """Rewrite the journal when it has grown and no thread is writing to it."""
+        if self.journal.wants_compaction and self._in_flight == 0:
+            self.journal.flush()
+            self.journal.rewrite(epoch, [attempt.story for attempt in self.attempts.values()])
+
+    def results(self) -> list[Message]:
+        """Return all results that the daemon has not acknowledged."""
+        return [
+            attempt.story.result for attempt in self.attempts.values() if attempt.story.result is not None
+        ]
+
+    @property
+    def live(self) -> list[Attempt]:
+        """All attempts that have not ended."""
+        return [attempt for attempt in self.attempts.values() if attempt.story.result is None]
+
+    @property
+    def settled(self) -> bool:
+        """Whether no start is under way in a spawner."""
+        return self._in_flight == 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is going on that events are worth gathering."""
+        return len(self.own) + self._in_flight > _CROWD
+
+    @property
+    def busy(self) -> bool:
+        """Whether something must be looked at again soon even if no event comes."""
+        return bool(self.stopping or self._cgroups_to_remove)
+
+    def _repeat(self, attempt: Attempt) -> None:
+        if attempt.story.result is not None:
+            self.outbox.append(attempt.story.result)
+        elif attempt.spawned is not None:
+            self.outbox.append(
+                Started(attempt.token, attempt.spawned.pid, attempt.spawned.at, attempt.isolation)
+            )
+
+    def _release(self, path: str) -> bool:
+        left = self._directory_users.get(path, 1) - 1
+        if left > 0:
+            self._directory_users[path] = left
+            return False
+        self._directory_users.pop(path, None)
+        return True
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may have ended meanwhile."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return

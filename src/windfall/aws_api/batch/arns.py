@@ -1,0 +1,133 @@
+"""Names, ids and ARNs: how they are written, and how a reference that may be any of them is read.
+
+One daemon has one account and serves every region, so that a reference is read by its last part and its
+region does not matter. Must not know whether a thing exists.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from windfall.aws_api.batch.rejections import client_exception, shown
+from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, QueueName, TaskId
+
+ENVIRONMENT, QUEUE, DEFINITION, JOB = "compute-environment", "job-queue", "job-definition", "job"
+
+_ARN = re.compile(r"arn:[a-z-]+:batch:[a-z0-9-]*:[0-9]*:([a-z-]+)/(.+)")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_DEFINITION = re.compile(r"[A-Za-z0-9_-]{1,128}(?::[1-9][0-9]{0,8})?")
+#: ASCII digits without leading zeros, so that a child has one spelling only.
+_JOB_ID = re.compile(r"[0-9A-Za-z-]{1,64}(?::(?:0|[1-9][0-9]{0,4}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Arns:
+    """Writes the ARNs of one region and account."""
+
+    region: str
+    account_id: str
+
+    def of(self, kind: str, name: str) -> str:
+        """The ARN of a Batch resource."""
+        return f"arn:aws:batch:{self.region}:{self.account_id}:{kind}/{name}"
+
+    def environment(self, name: EnvironmentName) -> str:
+        """`...:compute-environment/<name>`."""
+        return self.of(ENVIRONMENT, name)
+
+    def queue(self, name: QueueName) -> str:
+        """`...:job-queue/<name>`."""
+        return self.of(QUEUE, name)
+
+    def definition(self, key: DefinitionKey) -> str:
+        """`...:job-definition/<name>:<revision>`."""
+        return self.of(DEFINITION, key)
+
+    def job(self, job_id: JobId) -> str:
+        """`...:job/<id>`, with `:<index>` for the child of an array."""
+        return self.of(JOB, job_id)
+
+    def cluster(self, environment: EnvironmentName) -> str:
+        """What stands for the ECS cluster of an environment."""
+        return self._ecs("cluster", cluster_name(environment))
+
+    def container_instance(self, environment: EnvironmentName, instance: InstanceId) -> str:
+        """What stands for the ECS container instance that an attempt ran on."""
+        return self._ecs("container-instance", f"{cluster_name(environment)}/{instance}")
+
+    def task(self, environment: EnvironmentName, task_id: TaskId) -> str:
+        """What stands for the ECS task that an attempt is."""
+        return self._ecs("task", f"{cluster_name(environment)}/{task_id}")
+
+    def _ecs(self, kind: str, name: str) -> str:
+        return f"arn:aws:ecs:{self.region}:{self.account_id}:{kind}/{name}"
+
+
+def cluster_name(environment: EnvironmentName) -> str:
+    """The name that AWS's own clusters begin with; it needs no more than the environment's name."""
+    return f"AWSBatch-{environment}"
+
+
+def parse_arn(arn: str) -> tuple[str, str]:
+    """The kind and name in a Batch ARN."""
+    match = _ARN.fullmatch(arn)
+    if match is None:
+        raise client_exception(f"Invalid ARN {shown(arn)}")
+    return match[1], match[2]
+
+
+def name_in(reference: str, kind: str) -> str:
+    """The name in a reference that is a name or an ARN of this kind."""
+    if not reference.startswith("arn:"):
+        return reference
+    found, name = parse_arn(reference)
+    if found != kind:
+        raise client_exception(f"{shown(reference)} is not the ARN of a {kind}")
+    return name
+
+
+def queue_name(reference: str) -> QueueName:
+    """The queue that a name or ARN means."""
+    return QueueName(name_in(reference, QUEUE))
+
+
+def environment_name(reference: str) -> EnvironmentName:
+    """The compute environment that a name or ARN means."""
+    return EnvironmentName(name_in(reference, ENVIRONMENT))
+
+
+def definition_reference(reference: str) -> str:
+    """`name` or `name:revision`, from those or from an ARN with or without the revision."""
+    name = name_in(reference, DEFINITION)
+    if _DEFINITION.fullmatch(name) is None:
+        raise client_exception(f"Provided name {shown(name)} is not supported pattern[a-zA-Z_0-9-]{{1,128}}")
+    return name
+
+
+def job_reference(reference: str) -> JobId | None:
+    """The job that an id, `id:index` or ARN means; None when no job can be called so."""
+    name = reference
+    if reference.startswith("arn:"):
+        match = _ARN.fullmatch(reference)
+        if match is None or match[1] != JOB:
+            return None
+        name = match[2]
+    return JobId(name) if _JOB_ID.fullmatch(name) else None
+
+
+def check_name(name: str, what: str) -> str:
+    """The name itself, if it is one that AWS allows for environments, queues and definitions."""
+    if _NAME.fullmatch(name) is None:
+        raise client_exception(
+            f"{what} {shown(name)!r} must have 1 to 128 letters, digits, hyphens and underscores"
+        )
+    return name
+
+
+def check_job_name(name: str) -> str:
+    """The name itself, if it is one that AWS allows for jobs."""
+    if _JOB_NAME.fullmatch(name) is None:
+        raise client_exception("Job name should match valid pattern")
+    return name

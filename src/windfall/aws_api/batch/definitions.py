@@ -1,0 +1,215 @@
+"""Job definitions: registering, describing and deregistering revisions.
+
+Decides what a container definition may say and which part of it the core goes by; the whole registration is
+kept and returned. Must not know which revisions exist: the core numbers them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from windfall.aws_api.batch.arns import Arns, check_name, definition_reference
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.documents import read_document, without, write_document
+from windfall.aws_api.batch.job_fields import (
+    amounts,
+    environment_variables,
+    retry_detail,
+    retry_strategy,
+    timeout_s,
+)
+from windfall.aws_api.batch.paging import PAGE_MAX, page
+from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown, unsupported
+from windfall.aws_api.batch.tags import check_tags
+from windfall.aws_api.protocol.service import Call
+from windfall.control.events import DeregisterJobDefinition, RegisterJobDefinition
+from windfall.control.ports import Store
+from windfall.jobs.definitions import DEFAULT_LOG_GROUP, ContainerSpec, JobDefinition
+from windfall.jobs.ids import DefinitionKey
+from windfall.jobs.resources import Resources
+from windfall.jobs.retry import ONCE
+
+DEFINITION_SIZE_MAX = 24 * 1024
+#: Lists that AWS returns whether they were sent or not.
+LISTS_ALWAYS_THERE = (
+    "command",
+    "volumes",
+    "environment",
+    "mountPoints",
+    "ulimits",
+    "resourceRequirements",
+    "secrets",
+)
+
+_IMAGE_MAX = 255
+_USER = re.compile(r"[a-z0-9_][a-z0-9_-]{0,30}")
+_LOG_GROUP = re.compile(r"[.\-_/#A-Za-z0-9]{1,512}")
+_LOG_PREFIX = re.compile(r"[^:*]{1,256}")
+_FARGATE_ONLY = ("networkConfiguration", "fargatePlatformConfiguration")
+
+
+async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
+    """RegisterJobDefinition."""
+    params = call.params
+    if call.size >= DEFINITION_SIZE_MAX:
+        raise client_exception(
+            f"Job definition size must be less than 24 KiB, got {-(-call.size // 1024)} KiB"
+        )
+    if params["type"] != "container":
+        raise unsupported(f"job definitions of type {params['type']}")
+    refuse_unsupported(call.operation, params)
+    definition = JobDefinition(
+        name=check_name(params["jobDefinitionName"], "jobDefinitionName"),
+        revision=0,
+        container=_container(params),
+        parameters=params.get("parameters", {}),
+        retry=retry_strategy(params.get("retryStrategy")) or ONCE,
+        timeout_s=timeout_s(params.get("timeout")),
+        propagate_tags=params.get("propagateTags", False),
+        tags=check_tags(params.get("tags", {})),
+        registered_at=desk.clock_ms(),
+        document=write_document(without(params, "jobDefinitionName", "tags")),
+    )
+    registered: JobDefinition = await desk.execute(RegisterJobDefinition(definition))
+    return {
+        "jobDefinitionName": registered.name,
+        "jobDefinitionArn": desk.arns(call).definition(registered.key),
+        "revision": registered.revision,
+    }
+
+
+async def describe_job_definitions(desk: Desk, call: Call) -> dict[str, Any]:
+    """DescribeJobDefinitions: all revisions, those of one name, or those listed; by name and revision."""
+    params = call.params
+    status = params.get("status")
+    found = await desk.read(lambda store: _definitions_asked(store, params))
+    if status is not None:
+        found = [definition for definition in found if _status(definition) == status]
+    chosen, token = page(found, lambda definition: (definition.name, definition.revision), params)
+    arns = desk.arns(call)
+    return {"jobDefinitions": [_detail(definition, arns) for definition in chosen], "nextToken": token}
+
+
+async def deregister_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
+    """DeregisterJobDefinition: one revision becomes INACTIVE."""
+    name, _, revision = definition_reference(call.params["jobDefinition"]).partition(":")
+    if not revision:
+        raise client_exception(f"Job definition {name} must be given with its revision, as {name}:1")
+    await desk.execute(DeregisterJobDefinition(name, int(revision)))
+    return {}
+
+
+def _definitions_asked(store: Store, params: Mapping[str, Any]) -> list[JobDefinition]:
+    listed = params.get("jobDefinitions")
+    if not listed:
+        return store.definitions(
+            params.get("jobDefinitionName"), active_only=params.get("status") == "ACTIVE"
+        )
+    if len(listed) > PAGE_MAX:
+        raise client_exception(f"Maximum number of job definitions supported is {PAGE_MAX}")
+    found: dict[DefinitionKey, JobDefinition] = {}
+    for reference in listed:
+        key = definition_reference(reference)
+        if ":" in key:
+            one = store.definition(DefinitionKey(key))
+            revisions = [] if one is None else [one]
+        else:
+            revisions = store.definitions(key)
+        found.update((definition.key, definition) for definition in revisions)
+    return list(found.values())
+
+
+def _container(params: Mapping[str, Any]) -> ContainerSpec:
+    """The part of containerProperties that the core goes by, all of them checked."""
+    container = params.get("containerProperties")
+    if not container:
+        raise client_exception("Container properties should not be empty for a job of type container")
+    image = container.get("image", "")
+    if not 1 <= len(image) <= _IMAGE_MAX or any(letter.isspace() for letter in image):
+        raise client_exception(
+            f"image {shown(image)!r} must have 1 to {_IMAGE_MAX} characters and no white space"
+        )
+    user = container.get("user")
+    if user and _USER.fullmatch(user) is None:
+        raise client_exception(f"User '{shown(user)}' does not match regex ^([a-z0-9_][a-z0-9_-]{{0,30}})$")
+    shared_memory = container.get("linuxParameters", {}).get("sharedMemorySize")
+    if shared_memory is not None and shared_memory < 1:
+        raise client_exception(f"sharedMemorySize must be at least 1 MiB, got {shared_memory}")
+    log_group, log_prefix = _log_place(container.get("logConfiguration"))
+    return ContainerSpec(
+        image=image,
+        resources=_resources(container, fargate=_runs_on_fargate(params, container)),
+        command=tuple(container.get("command", ())),
+        environment=environment_variables(container.get("environment", ())),
+        shared_memory_mib=shared_memory,
+        log_group=log_group,
+        log_prefix=log_prefix,
+    )
+
+
+def _runs_on_fargate(params: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
+    """Whether the definition is for Fargate; raises where its fields say otherwise."""
+    capabilities = params.get("platformCapabilities") or ["EC2"]
+    if "MANAGED_INSTANCES" in capabilities:
+        raise unsupported("platformCapabilities MANAGED_INSTANCES")
+    if "FARGATE" not in capabilities:
+        for member in _FARGATE_ONLY:
+            if container.get(member):
+                raise client_exception(f"{member} not applicable for EC2.")
+        return False
+    if container.get("privileged"):
+        raise client_exception("privileged not applicable for Fargate.")
+    return True
+
+
+def _resources(container: Mapping[str, Any], *, fargate: bool) -> Resources:
+    asked = amounts(container, fargate=fargate)
+    if asked.vcpus is None:
+        raise client_exception("vCPU is not provided.")
+    if asked.memory_mib is None:
+        raise client_exception("Memory is not provided.")
+    return Resources(asked.vcpus, asked.memory_mib, asked.gpus or 0)
+
+
+def _log_place(configuration: Mapping[str, Any] | None) -> tuple[str, str | None]:
+    """The log group and stream prefix; with other drivers than awslogs they are the usual ones."""
+    if not configuration or configuration["logDriver"] != "awslogs":
+        return DEFAULT_LOG_GROUP, None
+    options = configuration.get("options", {})
+    group = options.get("awslogs-group", DEFAULT_LOG_GROUP)
+    prefix = options.get("awslogs-stream-prefix")
+    if _LOG_GROUP.fullmatch(group) is None:
+        raise client_exception(f"awslogs-group {shown(group)!r} is not a valid log group name")
+    if prefix is not None and _LOG_PREFIX.fullmatch(prefix) is None:
+        raise client_exception(
+            f"awslogs-stream-prefix {shown(prefix)!r} must not contain a colon or an asterisk"
+        )
+    return group, prefix
+
+
+def _status(definition: JobDefinition) -> str:
+    return "ACTIVE" if definition.active else "INACTIVE"
+
+
+def _detail(definition: JobDefinition, arns: Arns) -> dict[str, Any]:
+    """A JobDefinition: what was registered, and what AWS adds to it."""
+    detail = read_document(definition.document)
+    detail["containerProperties"] = {
+        **{member: [] for member in LISTS_ALWAYS_THERE},
+        **detail.get("containerProperties", {}),
+    }
+    if "retryStrategy" in detail:
+        detail["retryStrategy"] = retry_detail(definition.retry)
+    return {
+        "type": "container",
+        "parameters": dict(definition.parameters),
+        **detail,
+        "jobDefinitionName": definition.name,
+        "jobDefinitionArn": arns.definition(definition.key),
+        "revision": definition.revision,
+        "status": _status(definition),
+        "containerOrchestrationType": "ECS",
+        "tags": dict(definition.tags),
+    }

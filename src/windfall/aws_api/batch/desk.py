@@ -1,0 +1,49 @@
+"""What every operation of the service works with: the way to the core, ids, the clock and the account.
+
+Turns the core's refusals into AWS's error. Must not know any operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from windfall.aws_api.batch.arns import Arns
+from windfall.aws_api.batch.rejections import client_exception
+from windfall.aws_api.protocol.service import Call
+from windfall.control.events import Command
+from windfall.control.ports import Gate, Store
+from windfall.jobs.errors import Rejected
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where calls are worked on."""
+
+    gate: Gate
+    account_id: str
+    #: Draws a new UUID, for jobs and environments.
+    new_id: Callable[[], str]
+    clock_ms: Callable[[], int]
+    #: Held from reading a document to writing it back, so that two updates at once do not lose one.
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def arns(self, call: Call) -> Arns:
+        """ARNs of the region that the caller spoke to."""
+        return Arns(call.region, self.account_id)
+
+    async def execute(self, command: Command) -> Any:
+        """Have the core do it; its refusal becomes a ClientException with the core's own sentence."""
+        try:
+            return await self.gate.execute(command)
+        except Rejected as refusal:
+            raise client_exception(str(refusal)) from refusal
+
+    async def read(self, question: Callable[[Store], Answer]) -> Answer:
+        """Ask the store."""
+        answer: Answer = await self.gate.read(question)
+        return answer

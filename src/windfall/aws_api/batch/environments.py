@@ -1,0 +1,231 @@
+"""Compute environments: four operations, and what their requests mean for the core.
+
+The core knows kind, size and switch; the rest of the request is kept as it was sent and comes back with it.
+Must not know whether an environment exists or is in use: the core says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windfall.aws_api.batch.arns import ENVIRONMENT, Arns, check_name, environment_name
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.documents import read_document, without, write_document
+from windfall.aws_api.batch.paging import page
+from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, unsupported
+from windfall.aws_api.batch.tags import ENGINE, check_tags
+from windfall.aws_api.protocol.service import Call
+from windfall.capacity.environments import ComputeEnvironment, Provisioning, Switch
+from windfall.control.events import (
+    CreateComputeEnvironment,
+    DeleteComputeEnvironment,
+    UpdateComputeEnvironment,
+)
+from windfall.control.ports import Store
+from windfall.jobs.ids import EnvironmentName
+
+#: What an UNMANAGED environment may use when it does not say: all that its machines have.
+UNBOUNDED_VCPUS = 1_000_000
+
+_FARGATE = frozenset({"FARGATE", "FARGATE_SPOT"})
+_NOT_FOR_FARGATE = (
+    "minvCpus",
+    "desiredvCpus",
+    "instanceTypes",
+    "imageId",
+    "ec2KeyPair",
+    "instanceRole",
+    "placementGroup",
+    "bidPercentage",
+    "spotIamFleetRole",
+    "launchTemplate",
+    "ec2Configuration",
+    "allocationStrategy",
+    "tags",
+)
+_UPDATABLE = ("serviceRole", "updatePolicy", "context", "ecsSettings", "unmanagedvCpus")
+
+
+async def create_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
+    """CreateComputeEnvironment."""
+    params = call.params
+    refuse_unsupported(call.operation, params)
+    name = EnvironmentName(check_name(params["computeEnvironmentName"], "computeEnvironmentName"))
+    tags = check_tags(params.get("tags", {}))
+    provisioning, min_vcpus, max_vcpus = _capacity(params)
+    environment = ComputeEnvironment(
+        name=name,
+        provisioning=provisioning,
+        min_vcpus=min_vcpus,
+        max_vcpus=max_vcpus,
+        switch=Switch(params.get("state", Switch.ENABLED)),
+        engine=tags.get(ENGINE) or None,
+        uuid=desk.new_id(),
+        created_at=desk.clock_ms(),
+        tags=tags,
+        document=write_document(without(params, "computeEnvironmentName", "state", "tags")),
+    )
+    await desk.execute(CreateComputeEnvironment(environment))
+    return _names(desk.arns(call), name)
+
+
+async def update_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
+    """UpdateComputeEnvironment."""
+    params = call.params
+    refuse_unsupported(call.operation, params)
+    name = environment_name(params["computeEnvironment"])
+    if len(params) == 1:
+        raise client_exception(
+            "One of [state | compute-resources | service-role | unmanaged-vcpus] is required."
+        )
+    async with desk.changing:
+        current = await desk.read(lambda store: environment_named(store, name))
+        # Of one that does not exist there is nothing to merge with; the core refuses it by name.
+        command = UpdateComputeEnvironment(name) if current is None else _update(current, params)
+        await desk.execute(command)
+    return _names(desk.arns(call), name)
+
+
+async def describe_compute_environments(desk: Desk, call: Call) -> dict[str, Any]:
+    """DescribeComputeEnvironments: all, or those named; unknown ones are left out."""
+    found = await desk.read(lambda store: store.environments())
+    if asked := call.params.get("computeEnvironments"):
+        names = {environment_name(reference) for reference in asked}
+        found = [environment for environment in found if environment.name in names]
+    chosen, token = page(found, lambda environment: (environment.name,), call.params)
+    arns = desk.arns(call)
+    return {"computeEnvironments": [_detail(environment, arns) for environment in chosen], "nextToken": token}
+
+
+async def delete_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
+    """DeleteComputeEnvironment."""
+    await desk.execute(DeleteComputeEnvironment(environment_name(call.params["computeEnvironment"])))
+    return {}
+
+
+def environment_named(store: Store, name: str) -> ComputeEnvironment | None:
+    """One environment of the store's."""
+    return next((environment for environment in store.environments() if environment.name == name), None)
+
+
+def _names(arns: Arns, name: EnvironmentName) -> dict[str, Any]:
+    return {"computeEnvironmentName": name, "computeEnvironmentArn": arns.of(ENVIRONMENT, name)}
+
+
+def _capacity(params: Mapping[str, Any]) -> tuple[Provisioning, int, int]:
+    """The kind of environment that a creation asks for, and its least and most vCPUs."""
+    resources = params.get("computeResources")
+    if params["type"] == "UNMANAGED":
+        if resources:
+            raise client_exception("computeResources cannot be provided for an UNMANAGED compute environment")
+        return Provisioning.UNMANAGED, 0, _unmanaged_vcpus(params)
+    if not resources:
+        raise client_exception("computeResources must be provided for a MANAGED compute environment")
+    if "unmanagedvCpus" in params:
+        raise client_exception("unmanagedvCpus is only supported for an UNMANAGED compute environment")
+    _check_resources(resources)
+    _check_desired(resources, resources.get("desiredvCpus"))
+    return Provisioning(resources["type"]), resources.get("minvCpus", 0), resources["maxvCpus"]
+
+
+def _unmanaged_vcpus(params: Mapping[str, Any]) -> int:
+    vcpus = int(params.get("unmanagedvCpus", UNBOUNDED_VCPUS))
+    if vcpus < 0:
+        raise client_exception("unmanagedvCpus must not be negative")
+    return vcpus
+
+
+def _check_resources(resources: Mapping[str, Any]) -> None:
+    """Refuse what the members of computeResources say against each other."""
+    for member in ("managedInstancesProvider", "capacityTags"):
+        if resources.get(member):
+            raise unsupported(f"computeResources.{member} (Amazon ECS Managed Instances)")
+    if resources["type"] == "ECS_MANAGED_INSTANCES":
+        raise unsupported("computeResources.type ECS_MANAGED_INSTANCES")
+    if resources["type"] in _FARGATE:
+        for member in _NOT_FOR_FARGATE:
+            if resources.get(member):
+                raise client_exception(f"{member} not applicable for Fargate.")
+    least, most = resources.get("minvCpus", 0), resources["maxvCpus"]
+    if least < 0 or most < 1:
+        raise client_exception("minvCpus must not be negative and maxvCpus must be at least 1")
+    if least > most:
+        raise client_exception(f"minvCpus ({least}) must not be more than maxvCpus ({most})")
+
+
+def _check_desired(resources: Mapping[str, Any], desired: int | None) -> None:
+    least, most = resources.get("minvCpus", 0), resources["maxvCpus"]
+    if desired is not None and not least <= desired <= most:
+        raise client_exception(
+            f"desiredvCpus ({desired}) must be between minvCpus ({least}) and maxvCpus ({most})"
+        )
+
+
+def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateComputeEnvironment:
+    """The command that changes an environment as asked, the kept request merged with the update."""
+    document = read_document(current.document)
+    document.update((member, params[member]) for member in _UPDATABLE if member in params)
+    min_vcpus = max_vcpus = None
+    changes = params.get("computeResources")
+    if current.provisioning is Provisioning.UNMANAGED:
+        if changes:
+            raise client_exception("computeResources cannot be provided for an UNMANAGED compute environment")
+        if "unmanagedvCpus" in params:
+            max_vcpus = _unmanaged_vcpus(params)
+    elif "unmanagedvCpus" in params:
+        raise client_exception("unmanagedvCpus is only supported for an UNMANAGED compute environment")
+    elif changes:
+        if changes.get("type", current.provisioning) != current.provisioning:
+            raise unsupported("a change of computeResources.type")
+        merged = {**_resources_of(current, document), **without(changes, "updateToLatestImageVersion")}
+        _check_resources(merged)
+        _check_desired(merged, changes.get("desiredvCpus"))
+        document["computeResources"] = merged
+        min_vcpus, max_vcpus = changes.get("minvCpus"), changes.get("maxvCpus")
+    state = params.get("state")
+    return UpdateComputeEnvironment(
+        name=current.name,
+        switch=None if state is None else Switch(state),
+        min_vcpus=min_vcpus,
+        max_vcpus=max_vcpus,
+        document=write_document(document),
+    )
+
+
+def _detail(environment: ComputeEnvironment, arns: Arns) -> dict[str, Any]:
+    """A ComputeEnvironmentDetail: what was sent, and what AWS adds to it."""
+    detail = read_document(environment.document)
+    unmanaged = environment.provisioning is Provisioning.UNMANAGED
+    if not unmanaged:
+        detail["computeResources"] = _resources_detail(_resources_of(environment, detail))
+    return {
+        **detail,
+        "type": "UNMANAGED" if unmanaged else "MANAGED",
+        **_names(arns, environment.name),
+        "state": environment.switch.value,
+        "status": "VALID",
+        "statusReason": "ComputeEnvironment Healthy",
+        "ecsClusterArn": arns.cluster(environment.name),
+        "containerOrchestrationType": "ECS",
+        "uuid": environment.uuid,
+        "tags": dict(environment.tags),
+    }
+
+
+def _resources_of(environment: ComputeEnvironment, document: Mapping[str, Any]) -> dict[str, Any]:
+    """computeResources as they were sent, with the numbers and the kind that the core goes by."""
+    resources = dict(document.get("computeResources", {}))
+    resources["type"] = environment.provisioning.value
+    resources["maxvCpus"] = environment.max_vcpus
+    if environment.min_vcpus or "minvCpus" in resources:
+        resources["minvCpus"] = environment.min_vcpus
+    return resources
+
+
+def _resources_detail(resources: dict[str, Any]) -> dict[str, Any]:
+    if resources["type"] in _FARGATE:
+        return resources
+    least = resources.get("minvCpus", 0)
+    desired = resources.get("desiredvCpus", least)
+    return {**resources, "minvCpus": least, "desiredvCpus": min(max(desired, least), resources["maxvCpus"])}

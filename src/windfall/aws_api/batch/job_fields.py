@@ -1,0 +1,176 @@
+"""Fields that RegisterJobDefinition and SubmitJob share: retries, timeouts, resources, environment, log
+options.
+
+Decides which values AWS allows in them and what they mean for the core. Must not know which of the two is
+asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windfall.aws_api.batch.rejections import client_exception, shown
+from windfall.jobs.retry import Action, ExitRule, RetryStrategy
+
+TIMEOUT_MIN_S = 60
+ATTEMPTS_MAX = 10
+RULES_MAX = 5
+MEMORY_MIN_MIB = 4
+_PATTERN_MAX = 512
+
+_REASON_PATTERN = re.compile(r"[A-Za-z0-9.:\s]*\*?")
+_CODE_PATTERN = re.compile(r"[0-9]*\*?")
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_QUARTERS = re.compile(r"[0-9]{1,9}(?:\.(?:0|00|25|5|50|75))?")
+_ACTIONS = {action.value: action for action in Action}
+
+
+def retry_strategy(sent: Mapping[str, Any] | None) -> RetryStrategy | None:
+    """The strategy that a retryStrategy means, or None when it says nothing."""
+    if not sent:
+        return None
+    attempts, rules = sent.get("attempts"), sent.get("evaluateOnExit", ())
+    if attempts is None:
+        if rules:
+            raise client_exception("RetryAttempts must be provided with retry strategy")
+        return None
+    if not 1 <= attempts <= ATTEMPTS_MAX:
+        raise client_exception(f"RetryAttempts must be between 1 and {ATTEMPTS_MAX}, got {attempts}")
+    if len(rules) > RULES_MAX:
+        raise client_exception(f"evaluateOnExit cannot have more than {RULES_MAX} rules, got {len(rules)}")
+    return RetryStrategy(attempts, tuple(_exit_rule(rule) for rule in rules))
+
+
+def _exit_rule(sent: Mapping[str, str]) -> ExitRule:
+    action = _ACTIONS.get(sent["action"].lower())
+    if action is None:
+        raise client_exception(f"evaluateOnExit action must be RETRY or EXIT, got {shown(sent['action'])!r}")
+    for member in ("onStatusReason", "onReason", "onExitCode"):
+        pattern = sent.get(member)
+        allowed = _CODE_PATTERN if member == "onExitCode" else _REASON_PATTERN
+        if pattern is not None and (len(pattern) > _PATTERN_MAX or allowed.fullmatch(pattern) is None):
+            raise client_exception(
+                f"{member} {shown(pattern)!r} is not valid: use up to {_PATTERN_MAX} "
+                + ("digits" if member == "onExitCode" else "letters, digits, periods, colons and white space")
+                + ", and an asterisk at the end only"
+            )
+    return ExitRule(action, sent.get("onStatusReason"), sent.get("onReason"), sent.get("onExitCode"))
+
+
+def retry_detail(strategy: RetryStrategy) -> dict[str, Any]:
+    """A retryStrategy as AWS answers it: the list is always there, and actions are in lower case."""
+    return {
+        "attempts": strategy.attempts,
+        "evaluateOnExit": [
+            {
+                member: text
+                for member, text in (
+                    ("onStatusReason", rule.on_status_reason),
+                    ("onReason", rule.on_reason),
+                    ("onExitCode", rule.on_exit_code),
+                    ("action", rule.action.value),
+                )
+                if text is not None
+            }
+            for rule in strategy.rules
+        ],
+    }
+
+
+def timeout_s(sent: Mapping[str, Any] | None) -> int | None:
+    """The attempt duration that a timeout means, or None when it says nothing."""
+    duration: int | None = sent.get("attemptDurationSeconds") if sent else None
+    if duration is not None and duration < TIMEOUT_MIN_S:
+        raise client_exception(
+            f"attemptDurationSeconds must be at least {TIMEOUT_MIN_S} seconds, got {duration}"
+        )
+    return duration
+
+
+def environment_variables(sent: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The variables by name; a later one of the same name wins."""
+    variables = {}
+    for entry in sent:
+        name = entry.get("name")
+        if not name or "=" in name:
+            raise client_exception(f"Environment variable name {shown(name or '')!r} is not valid")
+        if name.startswith("AWS_BATCH"):
+            raise client_exception(
+                f"Environment variable name {shown(name)!r} must not start with AWS_BATCH, which is reserved"
+            )
+        variables[name] = entry.get("value", "")
+    return variables
+
+
+class Amounts:
+    """vCPUs, memory and GPUs as one container asks for them; None where it is silent."""
+
+    __slots__ = ("gpus", "memory_mib", "vcpus")
+
+    def __init__(self) -> None:
+        self.vcpus: float | None = None
+        self.memory_mib: int | None = None
+        self.gpus: int | None = None
+
+
+def amounts(container: Mapping[str, Any], *, fargate: bool = False) -> Amounts:
+    """What `resourceRequirements`, or the older `vcpus` and `memory`, ask for."""
+    asked = Amounts()
+    for member in ("vcpus", "memory"):
+        if fargate and member in container:
+            raise client_exception(
+                f"{member} is not applicable for Fargate. Use resource requirements instead."
+            )
+    if "vcpus" in container:
+        asked.vcpus = _at_least(container["vcpus"], 1, "vcpus")
+    if "memory" in container:
+        asked.memory_mib = _at_least(container["memory"], MEMORY_MIN_MIB, "memory")
+    seen = set()
+    for requirement in container.get("resourceRequirements", ()):
+        kind, value = requirement["type"], requirement["value"]
+        if (
+            kind in seen
+            or (kind == "VCPU" and "vcpus" in container)
+            or (kind == "MEMORY" and "memory" in container)
+        ):
+            raise client_exception(f"Resource {kind} is provided more than once")
+        seen.add(kind)
+        if kind == "VCPU":
+            asked.vcpus = _vcpus(value, fargate=fargate)
+        elif kind == "MEMORY":
+            asked.memory_mib = _at_least(_whole(value, kind), MEMORY_MIN_MIB, "MEMORY")
+        elif fargate:
+            raise client_exception("GPU is not applicable for Fargate.")
+        else:
+            asked.gpus = _at_least(_whole(value, kind), 1, "GPU")
+    return asked
+
+
+def _vcpus(value: str, *, fargate: bool) -> float:
+    # Whole vCPUs on EC2; Fargate sells quarters of one too.
+    if not fargate:
+        return _at_least(_whole(value, "VCPU"), 1, "VCPU")
+    if _QUARTERS.fullmatch(value) is None or float(value) <= 0:
+        raise _not_numeric(value, "VCPU")
+    return float(value)
+
+
+def _whole(value: str, kind: str) -> int:
+    if _WHOLE.fullmatch(value) is None:
+        raise _not_numeric(value, kind)
+    return int(value)
+
+
+def _not_numeric(value: str, kind: str) -> Exception:
+    return client_exception(
+        f"Value {shown(value)} for type {kind} in resourceRequirement is not valid."
+        " Please provide a numeric value."
+    )
+
+
+def _at_least(value: int, least: int, what: str) -> int:
+    if value < least:
+        raise client_exception(f"{what} must be at least {least}, got {value}")
+    return value

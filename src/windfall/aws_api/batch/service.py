@@ -1,0 +1,72 @@
+"""The table of AWS Batch's operations that Windfall has: who may call each, and what answers it.
+
+An operation that AWS has and this table has not is refused by name, with nothing changed. Must not know
+what any operation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from windfall.aws_api.batch import (
+    definitions,
+    environments,
+    job_details,
+    listing,
+    queues,
+    stopping,
+    submitting,
+    tagging,
+)
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.rejections import CLIENT_EXCEPTION, wrap_error
+from windfall.aws_api.protocol.service import Call, ModelledService, Role
+from windfall.control.ports import Gate
+
+DEFAULT_ACCOUNT_ID = "123456789012"
+
+Work = Callable[[Desk, Call], Awaitable[dict[str, Any]]]
+
+OPERATIONS: Mapping[str, tuple[Role, Work]] = {
+    "CreateComputeEnvironment": (Role.ADMIN, environments.create_compute_environment),
+    "UpdateComputeEnvironment": (Role.ADMIN, environments.update_compute_environment),
+    "DescribeComputeEnvironments": (Role.READ, environments.describe_compute_environments),
+    "DeleteComputeEnvironment": (Role.ADMIN, environments.delete_compute_environment),
+    "CreateJobQueue": (Role.ADMIN, queues.create_job_queue),
+    "UpdateJobQueue": (Role.ADMIN, queues.update_job_queue),
+    "DescribeJobQueues": (Role.READ, queues.describe_job_queues),
+    "DeleteJobQueue": (Role.ADMIN, queues.delete_job_queue),
+    "GetJobQueueSnapshot": (Role.READ, queues.get_job_queue_snapshot),
+    "RegisterJobDefinition": (Role.SUBMIT, definitions.register_job_definition),
+    "DescribeJobDefinitions": (Role.READ, definitions.describe_job_definitions),
+    "DeregisterJobDefinition": (Role.SUBMIT, definitions.deregister_job_definition),
+    "SubmitJob": (Role.SUBMIT, submitting.submit_job),
+    "DescribeJobs": (Role.READ, job_details.describe_jobs),
+    "ListJobs": (Role.READ, listing.list_jobs),
+    "CancelJob": (Role.SUBMIT, stopping.cancel_job),
+    "CancelJobs": (Role.SUBMIT, stopping.cancel_jobs),
+    "TerminateJob": (Role.SUBMIT, stopping.terminate_job),
+    "TerminateJobs": (Role.SUBMIT, stopping.terminate_jobs),
+    "TagResource": (Role.SUBMIT, tagging.tag_resource),
+    "UntagResource": (Role.SUBMIT, tagging.untag_resource),
+    "ListTagsForResource": (Role.READ, tagging.list_tags_for_resource),
+}
+
+
+def batch_service(
+    gate: Gate, account_id: str, new_id: Callable[[], str], clock_ms: Callable[[], int]
+) -> ModelledService:
+    """AWS Batch over a gate; `new_id` draws UUIDs and `clock_ms` tells the time in milliseconds."""
+    desk = Desk(gate, account_id, new_id, clock_ms)
+    return ModelledService(
+        "batch",
+        {name: partial(work, desk) for name, (_, work) in OPERATIONS.items()},
+        {name: role for name, (role, _) in OPERATIONS.items()},
+        # AWS takes the action of a retry rule in any case, and answers it in lower case.
+        lenient_enums=frozenset({"EvaluateOnExit.action"}),
+        wrap_error=wrap_error,
+        validation_code=CLIENT_EXCEPTION,
+        unsupported_code=CLIENT_EXCEPTION,
+    )

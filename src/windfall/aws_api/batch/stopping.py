@@ -1,0 +1,93 @@
+"""CancelJob, TerminateJob and their bulk forms.
+
+Decides what a job may be called and which answer each one of many gets. What a stop means in each state is
+the core's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from windfall.aws_api.batch.arns import job_reference
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.rejections import client_exception, shown
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.service import Call
+from windfall.control.events import CancelJob, TerminateJob
+from windfall.jobs.ids import JobId
+
+REASON_MAX = 1024
+BULK_MAX = 50
+
+Stop = Callable[[JobId, str], CancelJob | TerminateJob]
+
+
+async def cancel_job(desk: Desk, call: Call) -> dict[str, Any]:
+    """CancelJob; jobs that are unknown, started or finished are left alone, and that is no error."""
+    return await _stop(desk, call, CancelJob)
+
+
+async def terminate_job(desk: Desk, call: Call) -> dict[str, Any]:
+    """TerminateJob; jobs that are unknown or finished are left alone, and that is no error."""
+    return await _stop(desk, call, TerminateJob)
+
+
+async def cancel_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+    """CancelJobs: each job by itself, and one answer for all."""
+    return await _stop_many(desk, call, CancelJob)
+
+
+async def terminate_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+    """TerminateJobs: each job by itself, and one answer for all."""
+    return await _stop_many(desk, call, TerminateJob)
+
+
+async def _stop(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
+    reason = _reason(call)
+    reference = call.params["jobId"]
+    if not reference:
+        raise client_exception("'jobId' is a required field (cannot be an empty string)")
+    job_id = job_reference(reference)
+    if job_id is None and reference.startswith("arn:"):
+        raise client_exception(f"Invalid ARN {shown(reference)}")
+    if job_id is not None:
+        await desk.execute(stop(job_id, reason))
+    return {}
+
+
+async def _stop_many(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
+    reason = _reason(call)
+    references = call.params["jobs"]
+    if not 1 <= len(references) <= BULK_MAX:
+        raise client_exception(f"jobs must name 1 to {BULK_MAX} jobs, got {len(references)}")
+
+    async def one(reference: str) -> ApiError | None:
+        job_id = job_reference(reference)
+        if job_id is None:
+            return ApiError("ValidationException", f"{shown(reference)!r} is not the id of a job")
+        try:
+            await desk.execute(stop(job_id, reason))
+        except ApiError as refusal:
+            return refusal
+        return None
+
+    # Together, so that they share one commit.
+    outcomes = await asyncio.gather(*(one(reference) for reference in references))
+    answers = list(zip(references, outcomes, strict=True))
+    return {
+        "successful": [reference for reference, refusal in answers if refusal is None],
+        "errors": [
+            {"job": reference, "code": refusal.code, "message": refusal.message}
+            for reference, refusal in answers
+            if refusal is not None
+        ],
+    }
+
+
+def _reason(call: Call) -> str:
+    reason: str = call.params["reason"]
+    if len(reason) > REASON_MAX:
+        raise client_exception(f"reason must have at most {REASON_MAX} characters, got {len(reason)}")
+    return reason

@@ -1,0 +1,145 @@
+"""SubmitJob: from a request to the core's command, checked in itself.
+
+This is the hot path: nothing is copied or encoded that need not be. Must not know queues, definitions or
+other jobs: the core looks them up. Only dependencies that have left memory are looked up here, because the
+core cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windfall.aws_api.batch.arns import check_job_name, definition_reference, job_reference, queue_name
+from windfall.aws_api.batch.children import child_at_rest
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.documents import EMPTY, write_document
+from windfall.aws_api.batch.job_fields import amounts, environment_variables, retry_strategy, timeout_s
+from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown
+from windfall.aws_api.batch.tags import check_tags
+from windfall.aws_api.protocol.service import Call
+from windfall.control.events import FinishedJob, SubmitJob
+from windfall.control.ports import Store
+from windfall.jobs.arrays import ARRAY_SIZE_MAX, ARRAY_SIZE_MIN
+from windfall.jobs.definitions import ContainerOverrides
+from windfall.jobs.dependencies import DEPENDENCIES_MAX, Dependency, DependencyType
+from windfall.jobs.ids import JobId, split_child
+
+JOB_SIZE_MAX = 30 * 1024
+
+_ON_FIFO_QUEUE = (
+    "Job with shareIdentifier or schedulingPriority can only be submitted to job queue with fair share"
+    " scheduling policy. Windfall does not support shareIdentifier, schedulingPriorityOverride and fair share"
+    " scheduling policies yet."
+)
+_NOTHING: Mapping[str, str] = {}
+
+
+async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
+    """SubmitJob."""
+    params = call.params
+    if call.size >= JOB_SIZE_MAX:
+        raise client_exception(f"Job size must be less than 30 KiB, got {-(-call.size // 1024)} KiB")
+    if "shareIdentifier" in params or "schedulingPriorityOverride" in params:
+        raise client_exception(_ON_FIFO_QUEUE)
+    refuse_unsupported("SubmitJob", params)
+    name = check_job_name(params["jobName"])
+    array_size = _array_size(params.get("arrayProperties"))
+    depends_on = _dependencies(params.get("dependsOn"), array_size)
+    overrides, document = _overrides(params.get("containerOverrides"))
+    tags = params.get("tags")
+    job_id = JobId(desk.new_id())
+    command = SubmitJob(
+        job_id=job_id,
+        name=name,
+        queue=queue_name(params["jobQueue"]),
+        definition=definition_reference(params["jobDefinition"]),
+        array_size=array_size,
+        depends_on=depends_on,
+        overrides=overrides,
+        parameters=params.get("parameters", _NOTHING),
+        retry=retry_strategy(params.get("retryStrategy")),
+        timeout_s=timeout_s(params.get("timeout")),
+        tags=check_tags(tags) if tags else _NOTHING,
+        propagate_tags=params.get("propagateTags"),
+        tenant=call.caller.tenant,
+        document=document,
+        finished=await _finished(desk, depends_on) if depends_on else (),
+    )
+    await desk.execute(command)
+    return {"jobArn": desk.arns(call).job(job_id), "jobName": name, "jobId": job_id}
+
+
+def _array_size(sent: Mapping[str, Any] | None) -> int | None:
+    size: int | None = sent.get("size") if sent else None
+    if size is not None and not ARRAY_SIZE_MIN <= size <= ARRAY_SIZE_MAX:
+        raise client_exception(
+            f"Array size must be between {ARRAY_SIZE_MIN} and {ARRAY_SIZE_MAX}, got {size}"
+        )
+    return size
+
+
+def _dependencies(sent: Sequence[Mapping[str, str]] | None, array_size: int | None) -> tuple[Dependency, ...]:
+    if not sent:
+        return ()
+    if len(sent) > DEPENDENCIES_MAX:
+        raise client_exception(f"Job cannot have more than {DEPENDENCIES_MAX} dependencies")
+    return tuple(_dependency(entry, array_size) for entry in sent)
+
+
+def _dependency(sent: Mapping[str, str], array_size: int | None) -> Dependency:
+    kind = DependencyType(sent["type"]) if "type" in sent else None
+    if kind is not None and array_size is None:
+        raise client_exception(f"A dependency of type {kind} can only be used by an array job")
+    reference = sent.get("jobId")
+    if not reference:
+        if kind is DependencyType.SEQUENTIAL:
+            return Dependency(None, kind)
+        raise client_exception("A dependency must have a jobId, unless its type is SEQUENTIAL")
+    job_id = job_reference(reference)
+    if job_id is None:
+        raise client_exception(f"Dependency {shown(reference)} is not the id of a job")
+    if kind is DependencyType.N_TO_N and split_child(job_id)[1] is not None:
+        raise client_exception("A dependency of type N_TO_N must name an array job, not one of its children")
+    return Dependency(job_id, kind)
+
+
+def _overrides(sent: Mapping[str, Any] | None) -> tuple[ContainerOverrides | None, str]:
+    """What the job changes in its definition, and what is kept of it for the wire alone."""
+    if not sent:
+        return None, EMPTY
+    asked = amounts(sent)
+    command = sent.get("command")
+    overrides = ContainerOverrides(
+        # As on AWS an empty list leaves the definition's command as it is.
+        command=tuple(command) if command else None,
+        environment=environment_variables(sent.get("environment", ())),
+        vcpus=asked.vcpus,
+        memory_mib=asked.memory_mib,
+        gpus=asked.gpus,
+    )
+    kept = sent.get("instanceType")
+    return overrides, EMPTY if kept is None else write_document({"instanceType": kept})
+
+
+async def _finished(desk: Desk, depends_on: tuple[Dependency, ...]) -> tuple[FinishedJob, ...]:
+    """Those dependencies that the store knows as finished."""
+    wanted = list(dict.fromkeys(entry.job_id for entry in depends_on if entry.job_id is not None))
+    return await desk.read(lambda store: _finished_among(store, wanted)) if wanted else ()
+
+
+def _finished_among(store: Store, wanted: list[JobId]) -> tuple[FinishedJob, ...]:
+    parents = {split_child(job_id)[0] for job_id in wanted}
+    known = {job.id: job for job in store.jobs([*wanted, *parents.difference(wanted)])}
+    finished = []
+    for job_id in wanted:
+        parent_id, index = split_child(job_id)
+        job = known.get(job_id)
+        if job is None and index is not None and parent_id in known:
+            # A child that never had a record ended, or waits, with the rest of its array.
+            job = child_at_rest(known[parent_id], index)
+        if job is not None and job.finished:
+            finished.append(
+                FinishedJob(job_id, job.state, job.submission.array_size if job.is_array else None)
+            )
+    return tuple(finished)

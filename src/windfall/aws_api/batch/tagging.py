@@ -1,0 +1,78 @@
+"""Tags of environments, queues, definitions and jobs, addressed by ARN.
+
+Decides which ARNs can be tagged. How many tags a thing may have in all is the core's to say, as it has the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windfall.aws_api.batch.arns import DEFINITION, ENVIRONMENT, JOB, QUEUE, job_reference, parse_arn
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.environments import environment_named
+from windfall.aws_api.batch.job_details import find_jobs, job_tags
+from windfall.aws_api.batch.queues import queue_named
+from windfall.aws_api.batch.rejections import client_exception, does_not_exist, unsupported
+from windfall.aws_api.batch.tags import check_tags
+from windfall.aws_api.protocol.service import Call
+from windfall.control.events import TagResource
+from windfall.control.ports import Store
+from windfall.jobs.ids import DefinitionKey
+
+_KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB})
+
+
+async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
+    """TagResource: add tags, or change those of the same key."""
+    kind, name = _taggable(call)
+    await desk.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
+    return {}
+
+
+async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
+    """UntagResource: remove tags by key; keys that are not there are no error."""
+    kind, name = _taggable(call)
+    await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
+    return {}
+
+
+async def list_tags_for_resource(desk: Desk, call: Call) -> dict[str, Any]:
+    """ListTagsForResource."""
+    kind, name = _resource(call)
+    tags = await desk.read(lambda store: _tags_of(store, kind, name))
+    if tags is None:
+        raise does_not_exist(call.params["resourceArn"])
+    return {"tags": dict(tags)}
+
+
+def _resource(call: Call) -> tuple[str, str]:
+    kind, name = parse_arn(call.params["resourceArn"])
+    if kind not in _KINDS:
+        raise unsupported(f"tags of a {kind}")
+    if kind == JOB and job_reference(name) is None:
+        raise does_not_exist(call.params["resourceArn"])
+    return kind, name
+
+
+def _taggable(call: Call) -> tuple[str, str]:
+    kind, name = _resource(call)
+    if kind == JOB and ":" in name:
+        raise client_exception(f"The children of an array share its tags; tag job {name.partition(':')[0]}")
+    return kind, name
+
+
+def _tags_of(store: Store, kind: str, name: str) -> Mapping[str, str] | None:
+    if kind == JOB:
+        job_id = job_reference(name)
+        jobs = [] if job_id is None else find_jobs(store, [job_id])
+        return job_tags(jobs[0]) if jobs else None
+    if kind == ENVIRONMENT:
+        environment = environment_named(store, name)
+        return None if environment is None else environment.tags
+    if kind == QUEUE:
+        queue = queue_named(store, name)
+        return None if queue is None else queue.tags
+    definition = store.definition(DefinitionKey(name))
+    return None if definition is None else definition.tags

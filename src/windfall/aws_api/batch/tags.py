@@ -1,0 +1,29 @@
+"""Tags: what AWS allows, and the two that mean something here.
+
+`windfall:engine` on a compute environment names the engine that serves it. `windfall:isolation` is shown
+among a job's tags and says what kept its latest attempt apart from the host; it is Windfall's to write, as
+`aws:` tags are AWS's. Must not know how tags are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windfall.aws_api.batch.rejections import client_exception, shown
+
+ENGINE = "windfall:engine"
+ISOLATION = "windfall:isolation"
+
+
+def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """The tags to keep; raises where AWS does, and leaves out what only Windfall writes.
+
+    Tools that submit a job again copy the tags they were shown, so that a reserved one is dropped and not
+    refused.
+    """
+    for key in tags:
+        if key.lower().startswith("aws:"):
+            raise client_exception(f"Tag key {shown(key)!r} begins with aws:, which is reserved")
+    if ISOLATION in tags:
+        return {key: value for key, value in tags.items() if key != ISOLATION}
+    return tags

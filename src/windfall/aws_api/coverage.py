@@ -1,0 +1,107 @@
+"""Writes docs/aws-coverage.md: which operations and members of AWS's APIs have behaviour here.
+
+Taken from botocore's models and from the tables that the handlers themselves go by, so that the page cannot
+promise what the code refuses. `python -m windfall.aws_api.coverage` prints it. Must not know how anything is
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from windfall.aws_api.batch.members import KEPT, REFUSED, REFUSED_PARTS
+from windfall.aws_api.batch.service import DEFAULT_ACCOUNT_ID, batch_service
+from windfall.aws_api.logs.service import logs_service
+from windfall.aws_api.protocol.operations import load_service_model
+from windfall.aws_api.protocol.service import Role
+from windfall.control.ports import Gate
+
+_OPENING = """\
+# AWS API coverage
+
+Which operations of AWS's APIs Windfall answers, who may call them, and which members of their requests do not
+do what they do on AWS. A member that is not listed has its meaning.
+
+- **Role** is the least role that a key needs: `read`, `submit` or `admin`.
+- **Kept** members are stored and returned as they were sent, and change nothing here (subnets, IAM roles).
+- **Refused** members are answered with an error that names them; nothing is changed.
+- The tag `windfall:engine` of a compute environment names the engine that serves it. The tag
+  `windfall:isolation` of a job, which only Windfall writes, says what kept its latest attempt apart from the
+  host.
+- Operations under *Not supported yet* are answered with an error that names them.
+
+This page is written by `make docs`; a test compares it with the code.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What one service has of AWS's."""
+
+    title: str
+    service: str
+    roles: Mapping[str, Role]
+    kept: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def coverages() -> tuple[Coverage, ...]:
+    """Every service that a daemon serves, as its own tables describe it."""
+    refused = {name: tuple(members) for name, members in REFUSED.items()}
+    for name, parts in REFUSED_PARTS.items():
+        refused[name] = (*refused.get(name, ()), *parts)
+    # Nothing is asked of the gate: the services are put together only to be looked at.
+    gate = cast(Gate, None)
+    batch = batch_service(gate, DEFAULT_ACCOUNT_ID, str, int)
+    logs = logs_service(gate, Path(), DEFAULT_ACCOUNT_ID, int)
+    return (
+        Coverage("AWS Batch", "batch", batch.operations, KEPT, refused),
+        Coverage("Amazon CloudWatch Logs", "logs", logs.operations),
+    )
+
+
+def coverage_page() -> str:
+    """The whole page as Markdown."""
+    return "\n".join([_OPENING, *(line for coverage in coverages() for line in _section(coverage))])
+
+
+def _section(coverage: Coverage) -> Iterator[str]:
+    operations = load_service_model(coverage.service).operation_names
+    answered = [name for name in operations if name in coverage.roles]
+    missing = [name for name in operations if name not in coverage.roles]
+    yield f"## {coverage.title}: {len(answered)} of {len(operations)} operations"
+    yield ""
+    yield "| Operation | Role | Kept | Refused |"
+    yield "|---|---|---|---|"
+    for name in answered:
+        kept, refused = coverage.kept.get(name, ()), coverage.refused.get(name, ())
+        yield f"| {name} | {coverage.roles[name].name.lower()} | {_members(kept)} | {_members(refused)} |"
+    yield ""
+    yield f"Not supported yet: {', '.join(missing)}."
+    yield ""
+
+
+def _members(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
+
+
+def unknown_members(coverage: Coverage) -> list[str]:
+    """Names in the tables that AWS's model does not have; there must be none."""
+    model = load_service_model(coverage.service)
+    return [
+        f"{operation}.{path}"
+        for table in (coverage.kept, coverage.refused)
+        for operation, paths in table.items()
+        for path in paths
+        if not _has(model.operation_model(operation).input_shape, path.split("."))
+    ]
+
+
+def _has(shape: Any, path: Sequence[str]) -> bool:
+    if not path:
+        return True
+    members = getattr(shape, "members", {})
+    return path[0] in members and _has(members[path[0]], path[1:])

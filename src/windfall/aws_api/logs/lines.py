@@ -1,0 +1,140 @@
+"""How bytes of a log become events: one per line, and several for a line that is too long for one.
+
+Decides where events begin and end, so that every reader finds the same ones wherever it starts: a line of
+at most 256 KiB is one event; a longer one is cut at every multiple of 256 KiB *of the file*, which a reader
+that comes from behind can compute without looking for the line's beginning. Reads bounded pieces by offset
+and holds no file open. Must not know times, streams or tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+LINE_LIMIT_BYTES = 256 * 1024
+#: A character that a cut goes through belongs to the piece in which it begins; it has at most 3 more bytes.
+_SPILL_BYTES = 3
+_BACKWARD_BYTES = 64 * 1024
+_NEAR_BYTES = 4 * 1024
+
+
+class Piece(NamedTuple):
+    """A line or a part of one; blank lines have no content. A tuple, because a page makes thousands."""
+
+    start: int
+    content: bytes
+    #: Offset behind it, its newline included.
+    end: int
+
+
+class LogLines:
+    """The lines of one log up to `end`; when it is `final`, an unterminated rest is a line too."""
+
+    def __init__(
+        self,
+        path: Path,
+        end: int,
+        *,
+        final: bool,
+        chunk_bytes: int = 256 * 1024,
+        line_limit_bytes: int = LINE_LIMIT_BYTES,
+    ) -> None:
+        self._limit = line_limit_bytes
+        self._path = path
+        self.end = end
+        self._final = final
+        self._chunk_bytes = chunk_bytes
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes that lie before the end; none when the log has gone."""
+        length = min(length, self.end - offset)
+        if length <= 0:
+            return b""
+        try:
+            with open(self._path, "rb", buffering=0) as file:
+                return os.pread(file.fileno(), length, offset)
+        except FileNotFoundError:
+            return b""
+
+    def forward(self, position: int) -> Iterator[Piece]:
+        """Yield pieces from `position`, which must be where one begins."""
+        buffer, base, index = b"", position, 0
+        # Whether the piece continues a line: its first bytes may end a character of the piece before.
+        continued = position > 0 and self.read(position - 1, 1) != b"\n"
+        while True:
+            newline = buffer.find(b"\n", index, index + self._limit + 1)
+            if newline >= 0:
+                content = buffer[index:newline].rstrip(b"\r")
+                yield Piece(
+                    base + index, _without_spill(content) if continued else content, base + newline + 1
+                )
+                continued, index = False, newline + 1
+                continue
+            left = len(buffer) - index
+            more = (
+                b"" if left > self._limit + _SPILL_BYTES else self.read(base + len(buffer), self._chunk_bytes)
+            )
+            if more:
+                buffer, base, index = buffer[index:] + more, base + index, 0
+                continue
+            settled = self._final or buffer.find(b"\n", index + self._limit) >= 0
+            if left > self._limit + (0 if settled else _SPILL_BYTES):
+                cut = (base + index) // self._limit * self._limit + self._limit - base
+                content = buffer[index : cut + _spill(buffer[cut : cut + _SPILL_BYTES])]
+                yield Piece(base + index, _without_spill(content) if continued else content, base + cut)
+                continued, index = True, cut
+                continue
+            if left and self._final:
+                content = buffer[index:].rstrip(b"\r")
+                yield Piece(
+                    base + index, _without_spill(content) if continued else content, base + len(buffer)
+                )
+            return
+
+    def backward(self, position: int) -> Iterator[Piece]:
+        """Yield the pieces before `position`, the nearest first."""
+        while position > 0:
+            low = self.boundary(position - min(self._chunk_bytes, _BACKWARD_BYTES))
+            pieces = []
+            for piece in self.forward(low):
+                if piece.start >= position:
+                    break
+                pieces.append(piece)
+            yield from reversed(pieces)
+            position = low
+
+    def boundary(self, position: int) -> int:
+        """Return a place at or before `position` where a piece begins."""
+        long = 2 * self._limit + _SPILL_BYTES + 1
+        for reach in (min(_NEAR_BYTES, long), long):
+            low = max(0, position - reach)
+            newline = self.read(low, position - low).rfind(b"\n")
+            if newline >= 0:
+                return low + newline + 1
+            if low == 0:
+                return 0
+        # Deep inside a long line, which is cut at every multiple; before the last but one nothing is pending.
+        return ((position - 1) // self._limit - 1) * self._limit
+
+    def first_beyond(self, position: int) -> int:
+        """Return where the first piece begins that ends beyond `position`, complete or not."""
+        start = self.boundary(min(position, self.end))
+        for piece in self.forward(start):
+            if piece.end > position:
+                break
+            start = piece.end
+        return start
+
+
+def _spill(following: bytes) -> int:
+    """Count the bytes after a cut that continue a UTF-8 character."""
+    count = 0
+    while count < len(following) and following[count] & 0xC0 == 0x80:
+        count += 1
+    return count
+
+
+def _without_spill(content: bytes) -> bytes:
+    return content[_spill(content[:_SPILL_BYTES]) :]

@@ -1,0 +1,102 @@
+"""Which log group and which streams a request means, and where their files lie.
+
+Decides what exists (the group of Batch does, even before its first stream) and how groups are named: by
+name or ARN. Names are the callers' own strings and never become paths: a path comes from the task id alone.
+The functions that take a store are questions for the gate. Must not know events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windfall.aws_api.logs.attempt_log import Ending
+from windfall.aws_api.logs.errors import InvalidParameter, group_not_found, stream_not_found
+from windfall.control.changes import LogStream
+from windfall.control.ports import Store
+from windfall.jobs.job import Job
+
+#: Where jobs log that name no group of their own.
+DEFAULT_GROUP = "/aws/batch/job"
+
+_GROUP_ARN = re.compile(r"arn:[^:]+:logs:[^:]*:(?P<account>[^:]*):log-group:(?P<name>[^:]+)(?::\*)?")
+_TASK_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_STORE_PAGE = 1_000
+
+
+def group_name(params: Mapping[str, Any], account_id: str) -> str:
+    """Return the name of the group that logGroupName or logGroupIdentifier means."""
+    name, identifier = params.get("logGroupName"), params.get("logGroupIdentifier")
+    if name is not None and identifier is not None:
+        raise InvalidParameter("Specify either logGroupName or logGroupIdentifier, not both.")
+    if name is not None:
+        return str(name)
+    if identifier is None:
+        raise InvalidParameter("Specify logGroupName or logGroupIdentifier.")
+    return identified_group(identifier, account_id)
+
+
+def identified_group(identifier: str, account_id: str) -> str:
+    """Return the name in a group's ARN, or the identifier itself when it is a name."""
+    if not identifier.startswith("arn:"):
+        return identifier
+    match = _GROUP_ARN.fullmatch(identifier)
+    if match is None:
+        raise InvalidParameter(
+            "The logGroupIdentifier is no ARN of a log group; it looks like "
+            f"arn:aws:logs:us-east-1:{account_id}:log-group:{DEFAULT_GROUP}."
+        )
+    if match["account"] != account_id:
+        raise group_not_found()
+    return match["name"]
+
+
+def log_path(logs_dir: Path, task_id: str) -> Path:
+    """Return the file of an attempt's log; a task id that is not 32 hex digits is a fault of ours."""
+    if _TASK_ID.fullmatch(task_id) is None:
+        raise ValueError(f"{task_id!r} is no task id, so it must not become a path")
+    return logs_dir / f"{task_id}.log"
+
+
+def require_group(store: Store, group: str) -> None:
+    """Raise ResourceNotFound unless the group exists."""
+    if group != DEFAULT_GROUP and not store.log_streams(group, "", 1, None):
+        raise group_not_found()
+
+
+def require_stream(store: Store, group: str, name: str) -> LogStream:
+    """Return a stream; raise ResourceNotFound for what is missing, the group or the stream in it."""
+    stream = store.log_stream(group, name)
+    if stream is None:
+        require_group(store, group)
+        raise stream_not_found()
+    return stream
+
+
+def walk_streams(store: Store, group: str, prefix: str, after: str | None = None) -> Iterator[LogStream]:
+    """Yield the streams of a group by name, asking the store for one bounded page after the other."""
+    while True:
+        page = store.log_streams(group, prefix, _STORE_PAGE, after)
+        yield from page
+        if len(page) < _STORE_PAGE:
+            return
+        after = page[-1].name
+
+
+def endings(store: Store, streams: Sequence[LogStream]) -> dict[str, Ending]:
+    """Return, by task id, whether the attempts behind these streams have ended."""
+    jobs = {job.id: job for job in store.jobs(sorted({stream.job_id for stream in streams}))}
+    return {stream.task_id: _ending(jobs.get(stream.job_id), stream.task_id) for stream in streams}
+
+
+def _ending(job: Job | None, task_id: str) -> Ending:
+    if job is None:
+        return Ending(ended=True)  # its record is gone, and only finished jobs are removed
+    for attempt in job.attempts:
+        if attempt.task_id == task_id:
+            if attempt.stopped_at is not None:
+                return Ending(ended=True, at=attempt.stopped_at)
+            return Ending(ended=job.finished, at=job.stopped_at if job.finished else None)
+    return Ending(ended=job.finished)

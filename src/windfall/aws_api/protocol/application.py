@@ -1,0 +1,186 @@
+"""The ASGI application: from bytes on a connection to a service, and back.
+
+Decides the order in which a request is believed: size, signature, service. Gives every answer a request id,
+every error AWS's form, and keeps faults of ours out of sight of callers and in the log. Must not know
+operations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from windfall.aws_api.protocol.errors import (
+    ApiError,
+    RequestSizeError,
+    RequestTimeoutError,
+    ServiceDefinitionError,
+    UnknownOperationError,
+    internal_failure,
+)
+from windfall.aws_api.protocol.keys import KeyRing
+from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.serialization import encode_json
+from windfall.aws_api.protocol.service import Caller, Service
+from windfall.aws_api.protocol.sigv4 import verify
+
+logger = logging.getLogger(__name__)
+
+BODY_LIMIT_BYTES = 1024 * 1024
+BODY_TIMEOUT_S = 30.0
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_JSON = b"application/json"
+_HEALTHY = Response(200, _JSON, b'{"status":"ok"}')
+
+
+class _ClientLeft(Exception):
+    """The connection was closed before the request was complete, so there is nobody to answer."""
+
+
+class Application:
+    """Serves all given services on one address; the signature of a request says which one is meant."""
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        keys: KeyRing,
+        clock: Callable[[], float],
+        new_request_id: Callable[[], str],
+        *,
+        body_timeout_s: float = BODY_TIMEOUT_S,
+    ) -> None:
+        """`clock` gives seconds since the epoch."""
+        self._services = {service.signing_name: service for service in services}
+        if len(self._services) != len(services):
+            raise ServiceDefinitionError("Two services have the same signing name.")
+        self._keys = keys
+        self._clock = clock
+        self._new_request_id = new_request_id
+        self._body_timeout_s = body_timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one ASGI connection scope."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1003})
+            return
+        request_id = self._new_request_id()
+        try:
+            response = await self._respond(scope, receive, request_id)
+        except _ClientLeft:
+            return
+        await _send_response(send, response, request_id)
+
+    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
+        if scope["path"] == "/healthz" and scope["method"] == "GET":
+            return _HEALTHY
+        content_type = _JSON
+        try:
+            request = await self._read(scope, receive)
+            signer = verify(request, self._keys.find, self._clock())
+            service = self._services.get(signer.service)
+            if service is None:
+                raise UnknownOperationError(
+                    f"Windfall does not serve {signer.service}, only {', '.join(sorted(self._services))}. "
+                    "Point this client at AWS or set the endpoint of the right service."
+                )
+            content_type = service.content_type
+            caller = Caller(signer.key.access_key_id, signer.key.role, signer.key.tenant)
+            return await service.answer(request, caller, signer.region, request_id)
+        except ApiError as error:
+            return _error_response(error, content_type)
+        except _ClientLeft:
+            raise
+        except Exception:
+            # The edge of the loop: one faulty request must not take the others with it.
+            logger.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"][:200])
+            return _error_response(internal_failure(), content_type)
+
+    async def _read(self, scope: Scope, receive: Receive) -> Request:
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            headers[name] = value if name not in headers else headers[name] + b"," + value
+        raw_path: bytes = scope["raw_path"]
+        return Request(
+            scope["method"],
+            raw_path.decode("latin-1"),
+            scope["query_string"].decode("latin-1"),
+            headers,
+            await self._read_body(headers, receive),
+        )
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        length = headers.get(b"content-length")
+        if length is None and b"transfer-encoding" not in headers:
+            return b""
+        if length is not None and length.isdigit() and len(length) < 20 and int(length) > BODY_LIMIT_BYTES:
+            raise RequestSizeError(BODY_LIMIT_BYTES)
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                return await _collect(receive)
+        except TimeoutError:
+            raise RequestTimeoutError(self._body_timeout_s) from None
+
+
+async def _collect(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and not message.get("more_body"):
+        if len(body) > BODY_LIMIT_BYTES:
+            raise RequestSizeError(BODY_LIMIT_BYTES)
+        return body
+    pieces, size = [body], len(body)
+    while message["type"] == "http.request" and message.get("more_body"):
+        if size > BODY_LIMIT_BYTES:
+            raise RequestSizeError(BODY_LIMIT_BYTES)
+        message = await receive()
+        piece = message.get("body", b"")
+        size += len(piece)
+        pieces.append(piece)
+    if message["type"] != "http.request":
+        raise _ClientLeft
+    if size > BODY_LIMIT_BYTES:
+        raise RequestSizeError(BODY_LIMIT_BYTES)
+    return b"".join(pieces)
+
+
+def _error_response(error: ApiError, content_type: bytes) -> Response:
+    # Handlers may quote names of files or log lines that are no valid text; an error must always be sayable.
+    message = error.message.encode("utf-8", "replace").decode("utf-8")
+    body = {**error.members, "__type": error.code, "message": message}
+    return Response(
+        error.status, content_type, encode_json(body), ((b"x-amzn-errortype", error.code.encode("ascii")),)
+    )
+
+
+async def _send_response(send: Send, response: Response, request_id: str) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status,
+            "headers": [
+                (b"content-type", response.content_type),
+                (b"content-length", b"%d" % len(response.body)),
+                (b"x-amzn-requestid", request_id.encode("ascii")),
+                *response.headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

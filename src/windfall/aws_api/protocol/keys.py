@@ -1,0 +1,234 @@
+"""Access keys: who may call, in which role, for which tenant.
+
+Decides what a usable key file is (JSON, owned by nobody but its user: mode 0600) and how it changes: under
+a lock, written beside, synced, then renamed over the old one, so that a reader sees the old file or the new
+one and never half of either. Must not know signatures or HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from windfall.aws_api.protocol.errors import KeyFileError
+
+logger = logging.getLogger(__name__)
+
+_FORMAT_VERSION = 1
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ID_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+
+
+class Role(enum.IntEnum):
+    """What a key may do; a higher role includes the lower ones."""
+
+    READ = 1
+    SUBMIT = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One access key with its secret. Never log or print it whole."""
+
+    access_key_id: str
+    secret_access_key: str
+    role: Role
+    tenant: str
+    session_token: str | None
+    #: Milliseconds since the epoch, like all times here.
+    created_at: int
+    revoked_at: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Key({self.access_key_id}, {self.role.name.lower()}, tenant={self.tenant})"
+
+
+def load_keys(path: Path) -> list[Key]:
+    """Return all keys of the file, revoked ones included. Raise KeyFileError where it cannot be trusted."""
+    return _load(path)[0]
+
+
+#: `windfall keys list` shows the same keys that the daemon loads.
+list_keys = load_keys
+
+
+def ensure_keys_file(path: Path, *, now: int) -> list[Key]:
+    """Return the keys of the file, which is made with one admin key when there is none yet."""
+    with _locked(path):
+        if not path.exists():
+            _save(path, [_new_key(Role.ADMIN, "default", now=now, with_session_token=False)])
+        return load_keys(path)
+
+
+def create_key(
+    path: Path, *, role: Role, tenant: str = "default", now: int, with_session_token: bool = False
+) -> Key:
+    """Add a new key to the file and return it; this is the only time its secret is handed out."""
+    if not _TENANT.fullmatch(tenant):
+        raise KeyFileError(
+            f"{tenant!r} cannot be a tenant: use 1 to 64 letters, digits, '.', '_' or '-', "
+            "the first a letter or digit."
+        )
+    key = _new_key(role, tenant, now=now, with_session_token=with_session_token)
+    with _locked(path):
+        keys = load_keys(path) if path.exists() else []
+        _save(path, [*keys, key])
+    return key
+
+
+def revoke_key(path: Path, access_key_id: str, *, now: int) -> Key:
+    """Mark a key as revoked and return it; revoking twice keeps the first time."""
+    with _locked(path):
+        keys = load_keys(path)
+        found = next((key for key in keys if key.access_key_id == access_key_id), None)
+        if found is None:
+            raise KeyFileError(
+                f"{path} has no key {access_key_id}; `windfall keys list` shows those that it has."
+            )
+        if found.revoked_at is not None:
+            return found
+        revoked = replace(found, revoked_at=now)
+        _save(path, [revoked if key is found else key for key in keys])
+    return revoked
+
+
+class KeyRing:
+    """The valid keys of a file, read again whenever it changes: a revocation acts on the next request."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._keys: dict[str, Key] = {}
+        self._seen: tuple[int, int, int] | None = None
+        self._reload()
+
+    def find(self, access_key_id: str) -> Key | None:
+        """Return the key unless it is unknown or revoked."""
+        try:
+            status = self._path.stat()
+            changed = (status.st_mtime_ns, status.st_ino, status.st_size) != self._seen
+        except OSError:
+            changed = True
+        if changed:
+            self._reload_or_close()
+        return self._keys.get(access_key_id)
+
+    @property
+    def tenants(self) -> int:
+        """How many tenants have a valid key."""
+        return len({key.tenant for key in self._keys.values()})
+
+    def _reload_or_close(self) -> None:
+        try:
+            self._reload()
+        except KeyFileError as error:
+            # Without a file that can be trusted nobody is let in, until the file is put right.
+            if self._keys or self._seen is not None:
+                logger.error("No request is accepted until this is repaired: %s", error)  # noqa: TRY400 (no trace: it may quote secrets)
+            self._keys, self._seen = {}, None
+
+    def _reload(self) -> None:
+        keys, seen = _load(self._path)
+        self._keys = {key.access_key_id: key for key in keys if key.revoked_at is None}
+        self._seen = seen
+
+
+def _load(path: Path) -> tuple[list[Key], tuple[int, int, int]]:
+    try:
+        # Mode and identity are taken from the open file: the name may point elsewhere a moment later.
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read()
+    except OSError as error:
+        raise KeyFileError(f"The key file {path} cannot be read: {error.strerror}.") from error
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise KeyFileError(
+            f"The key file {path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o}). "
+            f"Run `chmod 600 {path}`, and replace its keys if others may have read them."
+        )
+    try:
+        keys = [_parse_key(entry) for entry in json.loads(content)["keys"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        # The error's own text may quote a secret, so only its kind is told.
+        raise KeyFileError(
+            f"The key file {path} is damaged ({type(error).__name__}). Restore it from a backup, "
+            "or remove it and start Windfall again to get a new admin key."
+        ) from None
+    return keys, (status.st_mtime_ns, status.st_ino, status.st_size)
+
+
+def _parse_key(entry: Mapping[str, Any]) -> Key:
+    key = Key(
+        access_key_id=entry["access_key_id"],
+        secret_access_key=entry["secret_access_key"],
+        role=Role[entry["role"].upper()],
+        tenant=entry["tenant"],
+        session_token=entry.get("session_token"),
+        created_at=int(entry["created_at"]),
+        revoked_at=None if entry.get("revoked_at") is None else int(entry["revoked_at"]),
+    )
+    texts: list[object] = [key.access_key_id, key.secret_access_key, key.tenant, key.session_token or "-"]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise ValueError
+    return key
+
+
+def _new_key(role: Role, tenant: str, *, now: int, with_session_token: bool) -> Key:
+    return Key(
+        access_key_id="WNDF" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(16)),
+        secret_access_key=secrets.token_urlsafe(30),
+        role=role,
+        tenant=tenant,
+        session_token=secrets.token_urlsafe(48) if with_session_token else None,
+        created_at=now,
+    )
+
+
+def _save(path: Path, keys: list[Key]) -> None:
+    entries = [{**asdict(key), "role": key.role.name.lower()} for key in keys]
+    content = json.dumps({"version": _FORMAT_VERSION, "keys": entries}, indent=2) + "\n"
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file's lock, so that two commands that change keys at once both take effect."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise KeyFileError(
+            f"The folder of the key file {path} cannot be written: {error.strerror}."
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

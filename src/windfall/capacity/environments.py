@@ -1,0 +1,65 @@
+"""Compute environments and job queues: what users declare about capacity.
+
+Values only. Fields that have no behaviour here (subnets, roles, AMIs) live in `document`, opaque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from windfall.jobs.ids import EnvironmentName, QueueName
+
+
+class Switch(StrEnum):
+    """Whether an environment or queue takes new work."""
+
+    ENABLED = "ENABLED"
+    DISABLED = "DISABLED"
+
+
+class Provisioning(StrEnum):
+    """What kind of capacity an environment asks for."""
+
+    EC2 = "EC2"
+    SPOT = "SPOT"
+    FARGATE = "FARGATE"
+    FARGATE_SPOT = "FARGATE_SPOT"
+    UNMANAGED = "UNMANAGED"
+
+
+#: Environments of these kinds take no GPU jobs, as on AWS.
+WITHOUT_GPUS = frozenset({Provisioning.FARGATE, Provisioning.FARGATE_SPOT})
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeEnvironment:
+    """A pool of instances that scales between two numbers of vCPUs."""
+
+    name: EnvironmentName
+    provisioning: Provisioning
+    min_vcpus: int
+    max_vcpus: int
+    switch: Switch = Switch.ENABLED
+    #: The engine that serves it; None means the daemon's default one.
+    engine: str | None = None
+    uuid: str = ""
+    created_at: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    #: The request as it was sent (and updated), for the wire alone.
+    document: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueue:
+    """Where jobs wait. Higher priority goes first among queues that share an environment."""
+
+    name: QueueName
+    priority: int
+    #: Tried in this order.
+    environments: tuple[EnvironmentName, ...]
+    switch: Switch = Switch.ENABLED
+    created_at: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    document: str = "{}"

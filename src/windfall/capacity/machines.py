@@ -1,0 +1,78 @@
+"""Machines, the instances that environments have on them, and what is left of both.
+
+A machine is real hardware with particular GPU devices. An instance is one compute environment's claim on a
+machine: environments on one host share the host, and each is bounded by its own maxvCpus. Knows nothing of jobs
+beyond what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from windfall.jobs.ids import EnvironmentName, InstanceId, MachineId
+from windfall.jobs.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDevice:
+    """One GPU of a machine. A simulated one is marked so wherever it is shown."""
+
+    id: str
+    name: str
+    memory_mib: int | None = None
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A kind of instance that an engine could launch for an environment."""
+
+    type: str
+    resources: Resources
+    #: How many more could be launched now; None means no known bound.
+    available: int | None = None
+    #: Set when the instance would share a machine that is already known.
+    machine: MachineId | None = None
+
+
+class InstanceState(StrEnum):
+    """The life of an instance."""
+
+    LAUNCHING = "LAUNCHING"
+    READY = "READY"
+    TERMINATING = "TERMINATING"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Real hardware, as its agent describes it."""
+
+    id: MachineId
+    total: Resources
+    gpus: tuple[GpuDevice, ...] = ()
+    #: What the agent says about itself: isolation, job user, warnings.
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Instance:
+    """One environment's claim on a machine."""
+
+    id: InstanceId
+    environment: EnvironmentName
+    type: str
+    total: Resources
+    state: InstanceState = InstanceState.LAUNCHING
+    machine: MachineId | None = None
+    launched_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one attempt holds on an instance and its machine."""
+
+    instance: InstanceId
+    resources: Resources
+    gpu_ids: tuple[str, ...] = ()

@@ -1,0 +1,174 @@
+"""A small signed client of the daemon's three APIs, over the standard library's HTTP.
+
+Decides how failures of the connection and of the daemon become sentences. Must not know what operations mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from windfall.aws_api.protocol.sigv4 import sign
+from windfall.cli.endpoint import Endpoint, find_endpoint
+from windfall.cli.errors import CliError, NoDaemon, Refused
+
+#: The server closes a connection that idles; one that idled for less can be used again.
+_REUSE_S = 2.0
+_WRAPPED = re.compile(r"Error executing request, Exception : (.*?)(?:, RequestId: [0-9a-f-]+)?", re.DOTALL)
+
+Answer = dict[str, Any]
+
+
+class Client:
+    """One connection to the daemon, opened when first used and again when it broke."""
+
+    def __init__(self, endpoint: Endpoint, timeout_s: float = 30.0) -> None:
+        self.endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._connection: http.client.HTTPConnection | None = None
+        self._used_at = 0.0
+
+    def batch(self, operation: str, **params: Any) -> Answer:
+        """Call an operation of AWS Batch; parameters that are None are left out."""
+        return self._call("batch", f"/v1/{operation.lower()}", {"content-type": "application/json"}, params)
+
+    def logs(self, operation: str, **params: Any) -> Answer:
+        """Call an operation of CloudWatch Logs."""
+        headers = {
+            "content-type": "application/x-amz-json-1.1",
+            "x-amz-target": f"Logs_20140328.{operation}",
+        }
+        return self._call("logs", "/", headers, params)
+
+    def own(self, operation: str, **params: Any) -> Answer:
+        """Call one of Windfall's own operations."""
+        return self._call(
+            "windfall", f"/windfall/v1/{operation}", {"content-type": "application/json"}, params
+        )
+
+    def queue_names(self) -> list[str]:
+        """The names of all job queues."""
+        return [queue["jobQueueName"] for queue in self.pages("DescribeJobQueues", "jobQueues")]
+
+    def pages(self, operation: str, member: str, limit: int | None = None, **params: Any) -> list[Answer]:
+        """All items of a paged operation of AWS Batch, or the first `limit` of them."""
+        items: list[Answer] = []
+        token: str | None = None
+        while True:
+            wanted = None if limit is None else min(limit - len(items), 100)
+            answer = self.batch(operation, nextToken=token, maxResults=wanted, **params)
+            items += answer.get(member, [])
+            token = answer.get("nextToken")
+            if not token or (limit is not None and len(items) >= limit):
+                return items[:limit]
+
+    def answers(self) -> bool:
+        """Whether something still listens there; nothing is asked of it."""
+        try:
+            connection = self._open()
+            connection.close()
+        except OSError:
+            return False
+        return True
+
+    def _call(self, service: str, path: str, headers: dict[str, str], params: dict[str, Any]) -> Answer:
+        body = json.dumps({name: value for name, value in params.items() if value is not None}).encode()
+        endpoint = self.endpoint
+        signed = sign(
+            method="POST",
+            url=endpoint.url.rstrip("/") + path,
+            headers=headers,
+            body=body,
+            access_key_id=endpoint.access_key_id,
+            secret_access_key=endpoint.secret_access_key,
+            session_token=endpoint.session_token,
+            region=endpoint.region,
+            service=service,
+            now=time.time(),
+        )
+        status, content = self._exchange(path, body, signed)
+        try:
+            answer = json.loads(content or b"{}")
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise CliError(
+                f"what answers at {endpoint.url} is no Windfall daemon (HTTP {status}); "
+                "check the address, or start one with `windfall up`"
+            )
+        if status >= 400:
+            raise _refusal(answer, status)
+        return answer
+
+    def _exchange(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        if self._connection is not None and time.monotonic() - self._used_at > _REUSE_S:
+            self.close()
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            self._connection.request("POST", path, body, headers)
+            response = self._connection.getresponse()
+            content = response.read()
+        except TimeoutError:
+            self.close()
+            raise NoDaemon(
+                f"the Windfall daemon at {self.endpoint.url} does not answer within {self._timeout_s:g} s; "
+                "it may be overloaded: try again, or look at its output"
+            ) from None
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise NoDaemon(
+                f"no Windfall daemon answers at {self.endpoint.url}; start one with `windfall up`"
+            ) from None
+        except BaseException:
+            # Interrupted half-way: the rest of this answer must not be read as the next one.
+            self.close()
+            raise
+        self._used_at = time.monotonic()
+        return response.status, content
+
+    def _open(self) -> http.client.HTTPConnection:
+        try:
+            parts = urlsplit(self.endpoint.url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        if host is None or parts.scheme not in {"http", "https"}:
+            raise CliError(
+                f"{self.endpoint.url!r} is no address; set AWS_ENDPOINT_URL_BATCH to http://HOST:PORT"
+            )
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(host, port, timeout=self._timeout_s)
+        connection.connect()
+        return connection
+
+    def close(self) -> None:
+        """Drop the connection; the next call opens another."""
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.close()
+            self._connection = None
+
+
+def connect(data: Path | None, timeout_s: float = 30.0) -> Client:
+    """A client of the daemon that --data, WINDFALL_DATA or the AWS_* variables mean."""
+    client = Client(find_endpoint(data), timeout_s)
+    if context := click.get_current_context(silent=True):
+        context.call_on_close(client.close)
+    return client
+
+
+def _refusal(answer: Answer, status: int) -> Refused:
+    code = str(answer.get("__type") or f"HTTP {status}")
+    text = str(answer.get("message") or answer.get("Message") or f"the daemon answered HTTP {status}")
+    wrapped = _WRAPPED.fullmatch(text)
+    text = (wrapped[1] if wrapped else text).strip().removesuffix(".")
+    return Refused(code, text)

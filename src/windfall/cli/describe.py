@@ -1,0 +1,167 @@
+"""`windfall describe`: one job for people: what it is, what it asks for, and what happened to it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.cli.client import Client, connect
+from windfall.cli.errors import Refused
+from windfall.cli.listing import FINISHED, describe_job
+from windfall.cli.options import data_option, job_argument, json_option, print_json
+from windfall.cli.wording import ago, counted, duration, gpu_name, memory, moment
+
+ISOLATION_TAG = "windfall:isolation"
+
+Job = dict[str, Any]
+
+
+@click.command()
+@job_argument
+@data_option
+@json_option
+def describe(job: str, data: Path | None, as_json: bool) -> None:
+    """Show everything about a job."""
+    client = connect(data)
+    detail = describe_job(client, job)
+    if as_json:
+        print_json(detail)
+        return
+    from windfall.cli.tables import print_fields
+
+    now = time.time_ns() // 1_000_000
+    print_fields([*_what(detail), *_when(detail, now), *_asks(client, detail), *_links(detail)])
+    _print_array(detail)
+    _print_attempts(detail)
+
+
+def _what(job: Job) -> list[tuple[str, Any]]:
+    from windfall.cli.tables import state
+
+    container = job.get("container") or {}
+    return [
+        ("job", job["jobId"]),
+        ("name", job["jobName"]),
+        ("state", state(job["status"])),
+        ("reason", job.get("statusReason") or ""),
+        ("exit code", "" if container.get("exitCode") is None else str(container["exitCode"])),
+        ("queue", _last_part(job["jobQueue"])),
+        ("definition", _last_part(job["jobDefinition"])),
+        ("image", container.get("image", "")),
+        ("command", shlex.join(container.get("command") or [])),
+    ]
+
+
+def _when(job: Job, now: int) -> list[tuple[str, str]]:
+    started, stopped = job.get("startedAt"), job.get("stoppedAt")
+    fields = [("created", f"{moment(job.get('createdAt'))} ({ago(job.get('createdAt'), now)})")]
+    if started:
+        fields.append(("started", f"{moment(started)}, {duration(started - job['createdAt'])} after"))
+    if stopped:
+        fields.append(("stopped", moment(stopped)))
+    if started and job["status"] in {"RUNNING", *FINISHED}:
+        fields.append(("ran", duration((stopped or now) - started)))
+    return fields
+
+
+def _asks(client: Client, job: Job) -> list[tuple[str, str]]:
+    container = job.get("container") or {}
+    asked = {entry["type"]: entry["value"] for entry in container.get("resourceRequirements") or []}
+    vcpus = asked.get("VCPU") or container.get("vcpus")
+    mib = int(asked.get("MEMORY") or container.get("memory") or 0)
+    amounts = f"{counted(float(vcpus or 0), 'vCPU')}, {memory(mib)}"
+    if "GPU" in asked:
+        amounts += f", {counted(int(asked['GPU']), 'GPU')}"
+    variables = container.get("environment") or []
+    return [
+        ("asks for", amounts),
+        ("GPUs held", _gpus_held(client, job) if "GPU" in asked else ""),
+        ("isolation", (job.get("tags") or {}).get(ISOLATION_TAG, "")),
+        # Names only: values may be secrets, and --json shows them to who asks.
+        ("environment", ", ".join(entry["name"] for entry in variables)),
+        ("attempts", f"at most {(job.get('retryStrategy') or {}).get('attempts', 1)}"),
+        ("timeout", _timeout(job)),
+    ]
+
+
+def _links(job: Job) -> list[tuple[str, str]]:
+    waits = [
+        " ".join(part for part in (entry.get("jobId"), entry.get("type")) if part)
+        for entry in job.get("dependsOn") or []
+    ]
+    tags = {name: text for name, text in (job.get("tags") or {}).items() if name != ISOLATION_TAG}
+    return [
+        ("depends on", ", ".join(waits)),
+        ("tags", ", ".join(f"{name}={text}" for name, text in tags.items())),
+        ("log stream", (job.get("container") or {}).get("logStreamName") or ""),
+    ]
+
+
+def _gpus_held(client: Client, job: Job) -> str:
+    if job["status"] not in {"STARTING", "RUNNING"}:
+        return ""
+    try:
+        gpus = (client.own("Status").get("machine") or {}).get("gpus") or []
+    except Refused:
+        return ""
+    held = [gpu for gpu in gpus if gpu["heldBy"] == job["jobId"]]
+    return ", ".join(f"{gpu['id']} ({gpu_name(gpu['name'], simulated=gpu['simulated'])})" for gpu in held)
+
+
+def _timeout(job: Job) -> str:
+    limit = (job.get("timeout") or {}).get("attemptDurationSeconds")
+    return duration(limit * 1000) if limit else ""
+
+
+def _print_array(job: Job) -> None:
+    from windfall.cli.tables import bar, console, heading, state
+
+    array = job.get("arrayProperties") or {}
+    if "size" not in array:
+        return
+    counts = {name: count for name, count in (array.get("statusSummary") or {}).items() if count}
+    heading(f"Array of {array['size']:,}")
+    out = console()
+    out.print(bar(counts))
+    for name, count in counts.items():
+        out.print(state(name), f"{count:,}")
+
+
+def _print_attempts(job: Job) -> None:
+    from windfall.cli.tables import Column, heading, print_table
+
+    attempts = job.get("attempts") or []
+    if not attempts:
+        return
+    heading("Attempts that ended")
+    rows = []
+    for number, attempt in enumerate(attempts, start=1):
+        container = attempt.get("container") or {}
+        started, stopped = attempt.get("startedAt"), attempt.get("stoppedAt")
+        code = container.get("exitCode")
+        reasons = [attempt.get("statusReason"), container.get("reason")]
+        rows.append(
+            [
+                str(number),
+                moment(started),
+                duration(stopped - started) if started and stopped else "",
+                "" if code is None else str(code),
+                "; ".join(reason for reason in reasons if reason),
+            ]
+        )
+    columns = [
+        Column("#", right=True),
+        Column("STARTED"),
+        Column("RAN", right=True),
+        Column("EXIT", right=True),
+        Column("REASON", shrinks=True),
+    ]
+    print_table(columns, rows)
+
+
+def _last_part(arn: str) -> str:
+    return arn.rpartition("/")[2]

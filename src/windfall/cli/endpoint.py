@@ -1,0 +1,97 @@
+"""Where the daemon is and with which key to speak to it.
+
+The data directory's own files come first, then the variables that `windfall env` exports, so that a user who
+may not read the data directory can work too. Must not open a connection.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windfall.aws_api.protocol.errors import KeyFileError
+from windfall.aws_api.protocol.keys import Key, Role, load_keys
+from windfall.cli.errors import CliError, NoDaemon
+from windfall.daemon.directory import DataDirectory
+from windfall.daemon.settings import default_data
+
+#: The variable that tells AWS clients where a service is, for each service that is served.
+ENDPOINT_VARIABLES = {"batch": "AWS_ENDPOINT_URL_BATCH", "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS"}
+#: Requests of any region are served; this one is signed for when the user has none.
+DEFAULT_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """All that a signed request needs."""
+
+    url: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    region: str = DEFAULT_REGION
+
+
+def data_directory(data: Path | None) -> DataDirectory:
+    """The data directory that is meant, whether it exists or not."""
+    return DataDirectory((data or default_data()).absolute())
+
+
+def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = None) -> Endpoint:
+    """Put the endpoint together, from files where they can be read and from AWS_* variables where not."""
+    environ = os.environ if environment is None else environment
+    directory = data_directory(data)
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
+    url = directory.read_address()
+    told = environ.get(ENDPOINT_VARIABLES["batch"])
+    keys = readable_keys(directory)
+    if url is not None and keys is not None:
+        key = pick_key(keys, environ.get("AWS_ACCESS_KEY_ID"), directory)
+        return Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token, region)
+    if data is None:
+        # Who names a directory means its daemon and no other.
+        url = told or url
+    if url is None:
+        raise no_address(directory)
+    try:
+        return Endpoint(
+            url,
+            environ["AWS_ACCESS_KEY_ID"],
+            environ["AWS_SECRET_ACCESS_KEY"],
+            environ.get("AWS_SESSION_TOKEN") or None,
+            region,
+        )
+    except KeyError:
+        raise CliError(
+            f"you may not read the keys in {directory.root}; ask its owner for a key "
+            "(`windfall keys create`) and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from None
+
+
+def no_address(directory: DataDirectory) -> NoDaemon:
+    """The refusal when no daemon has ever listened for this directory."""
+    return NoDaemon(
+        f"no Windfall daemon is known in {directory.root}; start one with `windfall up`, "
+        "or name its directory with --data DIR"
+    )
+
+
+def readable_keys(directory: DataDirectory) -> list[Key] | None:
+    """The keys; None where this user may not read them or there are none yet. A damaged file is an error."""
+    if not os.access(directory.keys, os.R_OK):
+        return None
+    try:
+        return load_keys(directory.keys)
+    except KeyFileError as error:
+        raise CliError(str(error)) from None
+
+
+def pick_key(keys: Sequence[Key], preferred: str | None, directory: DataDirectory) -> Key:
+    """The preferred key if it is a valid one of these, else the first admin key, else any that is valid."""
+    valid = [key for key in keys if key.revoked_at is None]
+    if not valid:
+        raise CliError(f"every key in {directory.keys} is revoked; make one with `windfall keys create`")
+    ranked = sorted(valid, key=lambda key: (key.access_key_id != preferred, key.role is not Role.ADMIN))
+    return ranked[0]

@@ -1,0 +1,144 @@
+"""`windfall jobs`: which jobs are shown, and what one line says about each."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.cli.client import Client, connect
+from windfall.cli.errors import BadUsage, CliError
+from windfall.cli.listing import FINISHED, LIVE, children, job_id, newest_jobs
+from windfall.cli.notes import note
+from windfall.cli.options import data_option, json_option, print_json, queue_option
+from windfall.cli.wording import ago, duration
+
+#: How long a finished job stays in the list that nobody asked more of.
+LATELY_MS = 24 * 3600 * 1000
+STATES = (*LIVE, *FINISHED)
+
+Job = dict[str, Any]
+
+
+@click.command()
+@queue_option
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="Only jobs in this state; may be repeated.",
+)
+@click.option("--array", metavar="JOB", help="The children of this array job, by index.")
+@click.option("--all", "everything", is_flag=True, help="Also jobs that finished more than a day ago.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Lines at most.")
+@data_option
+@json_option
+def jobs(
+    queue: str | None,
+    states: tuple[str, ...],
+    array: str | None,
+    everything: bool,
+    limit: int,
+    data: Path | None,
+    as_json: bool,
+) -> None:
+    """List jobs: live ones and those finished lately.
+
+    Newest first. The shortened ids of a narrow terminal can be used wherever a JOB is asked for.
+    """
+    client = connect(data)
+    now = time.time_ns() // 1_000_000
+    wanted = tuple(state.upper() for state in states) or STATES
+    if array is not None:
+        if queue is not None:
+            raise BadUsage("--array and --queue exclude each other; an array is in one queue")
+        found = children(client, job_id(client, array), wanted, limit + 1)
+    else:
+        found = newest_jobs(client, _queues(client, queue), wanted, limit + 1)
+        if not everything and not states:
+            found = [job for job in found if _is_current(job, now)]
+    shown = found[:limit]
+    if as_json:
+        print_json({"jobs": shown})
+        return
+    if not shown:
+        note(
+            "no jobs" if everything or states or array else "no live jobs, and none finished today; see --all"
+        )
+        return
+    _print(shown, now, with_queue=array is None)
+    if len(found) > limit:
+        note(f"there are more than {limit}; see them with --limit N")
+
+
+def _queues(client: Client, queue: str | None) -> list[str]:
+    names = client.queue_names()
+    if queue is None:
+        return names
+    if queue not in names:
+        raise CliError(f"there is no queue {queue!r}; there are: {', '.join(names) or 'none yet'}")
+    return [queue]
+
+
+def _is_current(job: Job, now: int) -> bool:
+    return job["status"] in LIVE or now - int(job.get("stoppedAt") or job.get("createdAt", 0)) < LATELY_MS
+
+
+def _print(found: list[Job], now: int, *, with_queue: bool) -> None:
+    from windfall.cli.tables import Column, has_room, print_table, shown_ids, state
+
+    ids = shown_ids([job["jobId"] for job in found], room=has_room())
+    columns = [Column("JOB"), Column("NAME", shrinks=True)]
+    if with_queue:
+        columns.append(Column("QUEUE", shrinks=True, optional=True))
+    columns += [
+        Column("STATE"),
+        Column("CREATED"),
+        Column("RAN", right=True, optional=True),
+        Column("NOTE", shrinks=True),
+    ]
+    rows = []
+    for shown_id, job in zip(ids, found, strict=True):
+        queue = [job["jobQueue"]] if with_queue else []
+        rows.append(
+            [
+                shown_id,
+                job["jobName"],
+                *queue,
+                state(job["status"]),
+                ago(job.get("createdAt"), now),
+                _ran(job, now),
+                remark(job),
+            ]
+        )
+    print_table(columns, rows)
+
+
+def _ran(job: Job, now: int) -> str:
+    started = job.get("startedAt")
+    if not started or job["status"] not in {"RUNNING", *FINISHED}:
+        return ""
+    return duration(int(job.get("stoppedAt") or now) - int(started))
+
+
+def remark(job: Job) -> str:
+    """What is most worth knowing about a job beside its state."""
+    array = job.get("arrayProperties") or {}
+    if "size" in array:
+        summary = array.get("statusSummary") or {}
+        ended = summary.get("SUCCEEDED", 0) + summary.get("FAILED", 0)
+        failed = f", {summary['FAILED']:,} failed" if summary.get("FAILED") else ""
+        return f"{ended:,}/{array['size']:,} done{failed}"
+    container = job.get("container") or {}
+    if job["status"] != "FAILED":
+        return "" if job["status"] == "SUCCEEDED" else str(job.get("statusReason") or "")
+    if (job.get("isTerminated") or job.get("isCancelled")) and job.get("statusReason"):
+        return str(job["statusReason"])
+    if reason := container.get("reason"):
+        return str(reason)
+    if container.get("exitCode"):
+        return f"exit code {container['exitCode']}"
+    return str(job.get("statusReason") or "")

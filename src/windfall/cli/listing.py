@@ -1,0 +1,86 @@
+"""Asks for jobs by queue and state, as AWS Batch lists them, and finds the one that a name means.
+
+Must not print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from windfall.cli.client import Client
+from windfall.cli.errors import UnknownJob
+
+LIVE = ("RUNNING", "STARTING", "RUNNABLE", "PENDING", "SUBMITTED")
+FINISHED = ("SUCCEEDED", "FAILED")
+
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[0-9]+)?")
+_JOB_ARN = re.compile(r"arn:[a-z-]+:batch:[^:]*:[^:]*:job/(.+)")
+
+Job = dict[str, Any]
+
+
+def newest_jobs(
+    client: Client, queues: Iterable[str], states: Sequence[str] = (*LIVE, *FINISHED), limit: int = 50
+) -> list[Job]:
+    """The newest jobs of these queues and states, each with its queue's name as `jobQueue`."""
+    found: list[Job] = []
+    for queue in queues:
+        for status in states:
+            page = client.pages("ListJobs", "jobSummaryList", limit, jobQueue=queue, jobStatus=status)
+            found += [{**job, "jobQueue": queue} for job in page]
+    # A job that moved on between two questions was listed twice; the later answer is the newer one.
+    latest = {job["jobId"]: job for job in found}
+    return sorted(latest.values(), key=lambda job: -int(job.get("createdAt", 0)))[:limit]
+
+
+def children(client: Client, array_id: str, states: Sequence[str], limit: int) -> list[Job]:
+    """The children of an array in these states, by index."""
+    found: list[Job] = []
+    for status in states:
+        found += client.pages("ListJobs", "jobSummaryList", limit, arrayJobId=array_id, jobStatus=status)
+    latest = {job["jobId"]: job for job in found}
+    return sorted(latest.values(), key=lambda job: int(job.get("arrayProperties", {}).get("index", 0)))[
+        :limit
+    ]
+
+
+def job_id(client: Client, text: str) -> str:
+    """The id that an id, its unique beginning, `id:index`, an ARN or a name (its newest job) means."""
+    arn = _JOB_ARN.fullmatch(text)
+    wanted = arn[1] if arn else text
+    if _ID.fullmatch(wanted):
+        return wanted
+    parent, colon, index = wanted.partition(":")
+    found: list[str] = client.own("FindJobs", text=parent)["jobIds"] if parent else []
+    named = [one for one in found if not one.startswith(parent)]
+    begun = [one for one in found if one.startswith(parent)]
+    if not named and len(begun) > 1:
+        raise UnknownJob(
+            f"{len(begun)} jobs or more begin with {parent!r}, such as {begun[0]} and {begun[1]}; "
+            "give more of the id"
+        )
+    if not found:
+        raise UnknownJob(f"there is no job {text!r}; {_suggestion(client, parent)}")
+    return (named or begun)[0] + colon + index
+
+
+def describe_job(client: Client, text: str) -> Job:
+    """The JobDetail of the job that a text means."""
+    wanted = job_id(client, text)
+    jobs: list[Job] = client.batch("DescribeJobs", jobs=[wanted])["jobs"]
+    if not jobs:
+        raise UnknownJob(f"there is no job {text!r}; {_suggestion(client, text)}")
+    return jobs[0]
+
+
+def _suggestion(client: Client, text: str) -> str:
+    from difflib import get_close_matches
+
+    recent = newest_jobs(client, client.queue_names())
+    close = get_close_matches(text, [job["jobName"] for job in recent], n=1)
+    if close:
+        job = next(job for job in recent if job["jobName"] == close[0])
+        return f"did you mean {close[0]!r} ({job['jobId']})?"
+    return "`windfall jobs --all` lists the jobs there are"

@@ -1,0 +1,174 @@
+"""The `windfall` command: which commands there are, and how every failure is told.
+
+A command's module is imported when that command is asked for, so that `windfall --help` and each command
+start fast. Must not know what any command does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from windfall import __version__
+from windfall.cli.errors import CliError
+
+#: What a shell reports for a program that SIGPIPE ended, and for one that Ctrl-C ended.
+BROKEN_PIPE, INTERRUPTED = 141, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command lives, and its line in the list of commands."""
+
+    place: str
+    summary: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "up": Entry("up:up", "Start the daemon in the foreground."),
+    "env": Entry("env:env", "Print export lines for AWS clients."),
+    "run": Entry("run:run", "Run a command as a job, follow its log, exit with its code."),
+    "jobs": Entry("jobs:jobs", "List jobs: live ones and those finished lately."),
+    "logs": Entry("logs:logs", "Show the log of a job, or follow it."),
+    "why": Entry("why:why", "Explain why a job is where it is, and what would move it."),
+    "describe": Entry("describe:describe", "Show everything about a job."),
+    "cancel": Entry("stopping:cancel", "Cancel jobs that have not started."),
+    "terminate": Entry("stopping:terminate", "Stop jobs, running or not."),
+    "queues": Entry("queues:queues", "List job queues with their jobs by state."),
+    "status": Entry("status:status", "Show what the daemon has, what it runs and what waits."),
+    "down": Entry("down:down", "Stop the daemon."),
+    "image": Entry("images:image", "Map image names to directories of this host."),
+    "keys": Entry("keys:keys", "Create, list and revoke access keys."),
+    "completion": Entry("completion:completion", "Print a completion script for your shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported one by one, when needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it by name)
+        """All commands, in the order in which a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click passes it by name)
+        cmd_name: str,
+    ) -> click.Command | None:
+        """The command of that name, imported now."""
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else load(entry)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a closed pipe is told apart, because click would make it an exit code of 1."""
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+            return answer
+        except BrokenPipeError:
+            raise ReaderLeft from None
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click passes it by name)
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write the list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; one that does not exist is refused with the nearest that does."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `windfall {close[0]}`?" if close else "`windfall --help` lists the commands"
+            raise CommandLineError(f"there is no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class ReaderLeft(Exception):
+    """Whoever read our output has enough of it, as `head` has."""
+
+
+class CommandLineError(click.UsageError):
+    """A usage error whose text is complete: nothing is added to it."""
+
+
+def load(entry: Entry) -> click.Command:
+    """Import a command."""
+    module, _, name = entry.place.partition(":")
+    command = getattr(importlib.import_module(f"windfall.cli.{module}"), name)
+    assert isinstance(command, click.Command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="windfall", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run batch jobs on your own machine through AWS Batch's API.
+
+    Start the daemon with `windfall up`. In another shell, `windfall run -- CMD` runs a job, and
+    `eval "$(windfall env)"` points the AWS command line and boto3 here.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code."""
+    sys.exit(outcome(arguments))
+
+
+def outcome(arguments: Sequence[str] | None) -> int:
+    """The exit code of one command; every failure is one line on stderr."""
+    try:
+        code = cli.main(
+            None if arguments is None else list(arguments), prog_name="windfall", standalone_mode=False
+        )
+        return code if isinstance(code, int) else 0
+    except ReaderLeft:
+        # Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        return 2
+    except click.UsageError as error:
+        return _say(_usage_text(error), 2)
+    except click.ClickException as error:
+        return _say(error.format_message(), error.exit_code)
+    except CliError as error:
+        return _say(str(error), error.exit_code)
+    except Exception as error:
+        # The edge: a user gets a sentence, never a traceback.
+        if os.environ.get("WINDFALL_DEBUG"):
+            raise
+        return _say(
+            f"a fault of Windfall itself: {type(error).__name__}: {error}; "
+            "run it again with WINDFALL_DEBUG=1 and report what it prints",
+            1,
+        )
+
+
+def _usage_text(error: click.UsageError) -> str:
+    if isinstance(error, CommandLineError) or error.ctx is None:
+        return error.format_message()
+    text = error.format_message().rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}; see `{error.ctx.command_path} --help`"
+
+
+def _say(text: str, code: int) -> int:
+    click.echo(f"windfall: {text}", err=True)
+    return code

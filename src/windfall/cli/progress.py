@@ -1,0 +1,117 @@
+"""What `windfall run` tells about a job while it waits, runs and ends: its log, or an array's counts.
+
+Nothing is said about a job that starts at once; one that waits is explained in the daemon's own words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from windfall.cli.client import Client
+from windfall.cli.errors import Refused
+from windfall.cli.jobs import remark
+from windfall.cli.listing import FINISHED, children
+from windfall.cli.log_reading import LogFollower
+from windfall.cli.notes import note
+
+#: A job that waits for less is not worth a word.
+PATIENT_FOR_S = 1.0
+#: Reasons are asked for, and an array's counts told, no oftener than this.
+TELL_EVERY_S = 2.0
+#: Failed children named at the end of an array, and the highest exit code that counts them.
+NAMED_CHILDREN, COUNTED_CHILDREN = 5, 100
+
+Job = dict[str, Any]
+
+
+class Progress:
+    """One job: why it waits, then its log."""
+
+    def __init__(self, job_id: str, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job_id = job_id
+        self._out = out
+        self._clock = clock
+        self._asked_at = clock()
+        self._due_s = PATIENT_FOR_S
+        self._told = ""
+        self._follower = LogFollower(self._emit)
+
+    def look(self, client: Client, job: Job) -> bool:
+        """Show what is new about the job."""
+        if job["status"] not in {"RUNNING", *FINISHED} and self._clock() - self._asked_at >= self._due_s:
+            self._explain(client, job["status"])
+        return self._follower.catch_up(client, job)
+
+    def ended(self, job: Job) -> bool:
+        """Whether nothing more will come."""
+        return job["status"] in FINISHED
+
+    def tell_end(self, client: Client, job: Job) -> None:  # noqa: ARG002 (an array needs the client)
+        """Say how it ended, unless it ended well."""
+        if job["status"] == "FAILED":
+            note(f"job {self._job_id} FAILED: {remark(job) or 'no reason is known'}")
+
+    def _explain(self, client: Client, status: str) -> None:
+        self._asked_at, self._due_s = self._clock(), TELL_EVERY_S
+        try:
+            reasons = client.own("Why", jobId=self._job_id)["reasons"]
+        except Refused:
+            return
+        text = f"{status}: {reasons[0]['text']}" if reasons else status
+        if text != self._told:
+            self._told = text
+            note(f"the job is {text}")
+
+    def _emit(self, events: list[dict[str, Any]]) -> None:
+        self._out.write("".join(f"{event['message']}\n" for event in events))
+        self._out.flush()
+
+
+class ArrayProgress:
+    """An array: how many of its children have ended; their logs are theirs."""
+
+    def __init__(self, job_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job_id = job_id
+        self._clock = clock
+        self._told_at = clock()
+        self._told = ""
+
+    def look(self, _: Client, job: Job) -> bool:
+        """Tell the counts when they changed, and not too often."""
+        text = _counts(job)
+        if text == self._told or self._clock() - self._told_at < TELL_EVERY_S:
+            return False
+        self._told, self._told_at = text, self._clock()
+        note(text)
+        return False
+
+    def ended(self, job: Job) -> bool:
+        """Whether all children have ended."""
+        return job["status"] in FINISHED
+
+    def tell_end(self, client: Client, job: Job) -> None:
+        """Say how many failed, and name some of them."""
+        note(f"array {self._job_id} {job['status']}: {remark(job)}")
+        if job["status"] != "FAILED":
+            return
+        for child in children(client, self._job_id, ("FAILED",), NAMED_CHILDREN):
+            note(f"  {child['jobId']} {remark(child)}; its log: windfall logs {child['jobId']}")
+
+
+def exit_code(job: Job) -> int:
+    """The exit code of `windfall run` for a job that has ended."""
+    summary = (job.get("arrayProperties") or {}).get("statusSummary")
+    if summary is not None:
+        return min(int(summary.get("FAILED", 0)), COUNTED_CHILDREN)
+    if job["status"] == "SUCCEEDED":
+        return 0
+    code = (job.get("container") or {}).get("exitCode")
+    # A job that was stopped or lost has failed, even if its process could still end with 0.
+    return code if isinstance(code, int) and 0 < code < 256 else 1
+
+
+def _counts(job: Job) -> str:
+    summary = (job.get("arrayProperties") or {}).get("statusSummary") or {}
+    return ", ".join(f"{count:,} {name}" for name, count in summary.items() if count)

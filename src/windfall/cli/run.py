@@ -1,0 +1,166 @@
+"""`windfall run`: a command as a job, with its log on stdout and its exit code as ours.
+
+Ctrl-C stops the job; a second one leaves it stopping. What is happening meanwhile is told on stderr.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.cli.client import Client, connect
+from windfall.cli.default_queue import find_or_make_definition, find_or_make_queue
+from windfall.cli.errors import BadUsage
+from windfall.cli.notes import note
+from windfall.cli.options import (
+    data_option,
+    env_option,
+    json_option,
+    print_json,
+    queue_option,
+    read_variables,
+)
+from windfall.cli.progress import ArrayProgress, Progress, exit_code
+from windfall.cli.watching import Interruption, watch
+
+INTERRUPTED = 130
+STOPPED = "Ctrl-C in windfall run"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for."""
+
+    command: tuple[str, ...]
+    queue: str | None = None
+    vcpus: int = 1
+    memory_mib: int = 2048
+    gpus: int = 0
+    array: int | None = None
+    name: str | None = None
+    directory: Path | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    timeout_s: int | None = None
+    attempts: int | None = None
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--gpus", type=click.IntRange(min=0), default=0, help="GPUs that the job gets for itself.")
+@click.option("--vcpus", type=click.IntRange(min=1), default=1, show_default=True, help="vCPUs.")
+@click.option(
+    "--memory-mib",
+    type=click.IntRange(min=4),
+    default=2048,
+    show_default=True,
+    help="Memory in MiB; a job that takes more is killed.",
+)
+@queue_option
+@click.option("--array", type=click.IntRange(2, 10_000), metavar="N", help="Run it N times, as an array.")
+@click.option("--name", help="Name of the job (from the command).")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Run in this directory, which the job's user must be allowed to enter (a private, empty one).",
+)
+@env_option
+@click.option("--timeout", type=click.IntRange(min=60), metavar="S", help="Seconds that an attempt may take.")
+@click.option("--attempts", type=click.IntRange(1, 10), metavar="N", help="Tries in all, if it fails (1).")
+@click.option("--detach", is_flag=True, help="Print the job's id and leave it running.")
+@data_option
+@json_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
+def run(**options: Any) -> int:
+    """Run a command as a job, follow its log, exit with its code.
+
+    Exits with the job's exit code; with 1 when it ended without one; for an array with the number of
+    children that failed, at most 100. Ctrl-C stops the job (exit 130), a second one does not wait for it.
+    """
+    data, as_json, detach = options.pop("data"), options.pop("as_json"), options.pop("detach")
+    variables = read_variables(options.pop("variables"))
+    timeout_s = options.pop("timeout")
+    wanted = Wanted(**options, variables=variables, timeout_s=timeout_s)
+    return submit_and_follow(wanted, data, detach=detach, as_json=as_json)
+
+
+def submit_and_follow(wanted: Wanted, data: Path | None, *, detach: bool, as_json: bool) -> int:
+    """Submit, watch to the end, and answer the exit code."""
+    client = connect(data)
+    queue = wanted.queue or find_or_make_queue(client)
+    submitted = client.batch("SubmitJob", **request(wanted, queue, find_or_make_definition(client)))
+    job_id = str(submitted["jobId"])
+    if detach:
+        print_json(submitted) if as_json else click.echo(job_id)
+        return 0
+    note(f"job {job_id} ({submitted['jobName']}) is in queue {queue}")
+    out = sys.stderr if as_json else sys.stdout
+    progress = ArrayProgress(job_id) if wanted.array else Progress(job_id, out)
+    with Interruption() as interruption:
+        stopping = False
+
+        def look(asked: Client, job: dict[str, Any]) -> bool:
+            nonlocal stopping
+            if interruption.asked and not stopping:
+                asked.batch("TerminateJob", jobId=job_id, reason=STOPPED)
+                stopping = True
+                note("stopping the job; Ctrl-C again leaves without waiting for its end")
+            return progress.look(asked, job)
+
+        try:
+            job = watch(client, data, job_id, look, progress.ended)
+        except KeyboardInterrupt:
+            if not stopping:
+                # Both came before the first could be acted upon.
+                client.batch("TerminateJob", jobId=job_id, reason=STOPPED)
+            note(f"left; see how it ends with `windfall describe {job_id}`")
+            return INTERRUPTED
+    progress.tell_end(client, job)
+    if as_json:
+        print_json(job)
+    return INTERRUPTED if stopping else exit_code(job)
+
+
+def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
+    """The parameters of SubmitJob."""
+    requirements = [
+        {"type": "VCPU", "value": str(wanted.vcpus)},
+        {"type": "MEMORY", "value": str(wanted.memory_mib)},
+    ]
+    if wanted.gpus:
+        requirements.append({"type": "GPU", "value": str(wanted.gpus)})
+    return {
+        "jobName": wanted.name or name_of(wanted.command),
+        "jobQueue": queue,
+        "jobDefinition": definition,
+        "arrayProperties": {"size": wanted.array} if wanted.array else None,
+        "containerOverrides": {
+            "command": command_in(wanted.directory, wanted.command),
+            "environment": [{"name": name, "value": value} for name, value in wanted.variables.items()],
+            "resourceRequirements": requirements,
+        },
+        "timeout": {"attemptDurationSeconds": wanted.timeout_s} if wanted.timeout_s else None,
+        "retryStrategy": {"attempts": wanted.attempts} if wanted.attempts else None,
+    }
+
+
+def command_in(directory: Path | None, command: tuple[str, ...]) -> list[str]:
+    """The command, begun in a directory of the host if one is given."""
+    if directory is None:
+        return list(command)
+    place = directory.expanduser().absolute()
+    if not place.is_dir():
+        raise BadUsage(f"{place} is no directory; name another with --dir")
+    return ["/bin/sh", "-c", f'cd {shlex.quote(str(place))} && exec "$@"', "sh", *command]
+
+
+def name_of(command: tuple[str, ...]) -> str:
+    """A job name that AWS allows, from the program and the first script or word after it."""
+    words = [word.rpartition("/")[2] for word in command[:2] if not word.startswith("-")]
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", "-".join(words)).strip("-_")
+    return name[:64] or "run"

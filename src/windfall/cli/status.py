@@ -1,0 +1,119 @@
+"""`windfall status`: the daemon, its machine, and what runs and waits on it, on one page."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.cli.client import connect
+from windfall.cli.options import data_option, json_option, print_json
+from windfall.cli.wording import ago, amount, counted, gpu_name, memory
+
+#: A maxvCpus that no machine has was given to mean all of it.
+NO_LIMIT_VCPUS = 1_000_000
+
+Answer = dict[str, Any]
+
+
+@click.command()
+@data_option
+@json_option
+def status(data: Path | None, as_json: bool) -> None:
+    """Show what the daemon has, what it runs and what waits."""
+    client = connect(data)
+    answer = client.own("Status")
+    if as_json:
+        print_json(answer)
+        return
+    from windfall.cli.tables import heading, print_fields, print_table
+
+    machine = answer.get("machine") or {}
+    now = time.time_ns() // 1_000_000
+    print_fields(
+        [
+            ("windfall", f"{answer['version']} at {client.endpoint.url}, pid {answer['pid']}"),
+            ("started", ago(answer["startedAt"], now)),
+            ("data", f"{answer['data']} ({answer['store']})"),
+            ("serves", f"{', '.join(answer['services'])}; region {answer['region']}"),
+            *_machine_fields(machine),
+            ("waiting", counted(answer["waiting"], "job")),
+        ]
+    )
+    if machine.get("gpus"):
+        heading("GPUs")
+        print_table(*_gpu_table(machine["gpus"]))
+    if answer["environments"]:
+        heading("Compute environments")
+        print_table(*_environment_table(answer["environments"]))
+    if answer["queues"]:
+        from windfall.cli.queues import queue_table
+
+        heading("Job queues")
+        print_table(*queue_table(answer["queues"]))
+    for warning in answer["warnings"]:
+        click.echo(f"windfall: warning: {warning}", err=True)
+
+
+def _machine_fields(machine: Answer) -> list[tuple[str, str]]:
+    if not machine:
+        return [("machine", "its agent is not connected")]
+    gpus = machine["gpus"]
+    held = sum(1 for gpu in gpus if gpu["heldBy"])
+    return [
+        ("vCPUs", f"{amount(machine['usedVcpus'])} of {amount(machine['vcpus'])} in use"),
+        ("memory", f"{memory(machine['usedMemoryMib'])} of {memory(machine['memoryMib'])} in use"),
+        ("GPUs", f"{held} of {len(gpus)} in use" if gpus else "none"),
+        (
+            "isolation",
+            machine["isolation"] + (f", jobs run as {machine['jobUser']}" if machine["jobUser"] else ""),
+        ),
+    ]
+
+
+def _gpu_table(gpus: list[Answer]) -> tuple[Any, Any]:
+    from windfall.cli.tables import Column, has_room, shown_ids
+
+    holders = iter(shown_ids([gpu["heldBy"] for gpu in gpus if gpu["heldBy"]], room=has_room()))
+    columns = [
+        Column("GPU", shrinks=True),
+        Column("NAME", shrinks=True),
+        Column("MEMORY", right=True, optional=True),
+    ]
+    rows = [
+        [
+            gpu["id"],
+            gpu_name(gpu["name"], simulated=gpu["simulated"]),
+            memory(gpu["memoryMib"]),
+            next(holders) if gpu["heldBy"] else "free",
+        ]
+        for gpu in gpus
+    ]
+    return [*columns, Column("HELD BY")], rows
+
+
+def _environment_table(environments: list[Answer]) -> tuple[Any, Any]:
+    from windfall.cli.tables import Column, state
+
+    columns = [
+        Column("NAME", shrinks=True),
+        Column("STATE"),
+        Column("MIN VCPUS", right=True, optional=True),
+        Column("MAX VCPUS", right=True),
+        Column("INSTANCES", right=True),
+        Column("RUNNING", right=True),
+    ]
+    rows = [
+        [
+            one["name"],
+            state(one["state"]),
+            f"{one['minvCpus']:,}",
+            "no limit" if one["maxvCpus"] >= NO_LIMIT_VCPUS else f"{one['maxvCpus']:,}",
+            f"{one['instances']:,}",
+            f"{one['runningJobs']:,}",
+        ]
+        for one in environments
+    ]
+    return columns, rows

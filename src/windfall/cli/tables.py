@@ -1,0 +1,165 @@
+"""Tables and coloured words that fit the terminal they are printed in.
+
+Ids are never cut: they are shown whole where there is room and else as a prefix that still names one row.
+Other people's texts are never markup and never move the cursor. Must not know what the rows mean.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+#: Where output is read by a program there is no edge to fit.
+_UNBOUNDED = 10_000
+SHORT_ID = 8
+#: A column is not cut to less than this.
+NARROWEST = 8
+GAP = "  "
+
+STATE_STYLES = {
+    "SUBMITTED": "cyan",
+    "PENDING": "cyan",
+    "RUNNABLE": "yellow",
+    "STARTING": "blue",
+    "RUNNING": "blue",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "ENABLED": "green",
+    "DISABLED": "yellow",
+}
+
+Cell = str | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's title, and what it does in a narrow terminal: stays, is cut, or goes."""
+
+    title: str
+    shrinks: bool = False
+    right: bool = False
+    optional: bool = False
+
+
+class _Stdout(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to main, which knows the exit code for it."""
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """The console of stdout: colours on a terminal only, and never with NO_COLOR."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
+    return _Stdout(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print rows under their titles, as wide as the terminal: see `fitted` for what gives way."""
+    cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]
+    out = console()
+    widths = [
+        max([len(column.title), *(row[number].cell_len for row in cells)])
+        for number, column in enumerate(columns)
+    ]
+    kept = fitted(columns, widths, out.width)
+    titles = [Text(column.title, style="bold") for column in columns]
+    for row in [titles, *cells]:
+        line = Text()
+        for number, width in kept.items():
+            cell = row[number].copy()
+            cell.truncate(width, overflow="ellipsis")
+            cell.align("right" if columns[number].right else "left", width)
+            line.append(cell).append(GAP)
+        line.rstrip()
+        # The terminal may still be narrower than what must not be cut; then it breaks the line, not we.
+        out.print(line, soft_wrap=True)
+
+
+def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:
+    """The columns to show, by number, with their widths: the widest shrink first, then optional ones go."""
+    kept = dict(enumerate(widths))
+    while sum(kept.values()) + len(GAP) * (len(kept) - 1) > room:
+        shrinkable = [n for n in kept if columns[n].shrinks and kept[n] > NARROWEST]
+        optional = [n for n in kept if columns[n].optional]
+        if shrinkable:
+            kept[max(shrinkable, key=lambda n: (kept[n], n))] -= 1
+        elif optional:
+            del kept[optional[-1]]
+        else:
+            break
+    return kept
+
+
+def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
+    """Print names and values, a value that is too long going on below itself; empty ones are left out."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, value in fields:
+        if value:
+            table.add_row(name, value if isinstance(value, Text) else Text(plain(value)))
+    out = console()
+    with out.capture() as captured:
+        out.print(table)
+    # Rich fills the last column with blanks, which copy and compare badly.
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def heading(text: str) -> None:
+    """Print a title above what belongs to it."""
+    console().print(Text(f"\n{text}", style="bold"))
+
+
+def state(name: str) -> Text:
+    """A state in its colour."""
+    return Text(name, style=STATE_STYLES.get(name, ""))
+
+
+def plain(text: str) -> str:
+    """The text without characters that steer a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def shown_ids(ids: Sequence[str], *, room: bool) -> list[str]:
+    """The ids whole if there is room, else the shortest prefix (of 8 or more) that tells all of them apart.
+
+    The index of an array's child stays whole.
+    """
+    if room:
+        return list(ids)
+    parents = {job_id.partition(":")[0] for job_id in ids}
+    length = SHORT_ID
+    while len({parent[:length] for parent in parents}) < len(parents):
+        length += 1
+    return [_shortened(job_id, length) for job_id in ids]
+
+
+def has_room(width: int = 140) -> bool:
+    """Whether the terminal is wide enough for whole ids."""
+    return console().width >= width
+
+
+def bar(counts: dict[str, int], width: int = 40) -> Text:
+    """A bar whose parts are the states' shares, finished ones first."""
+    order = ["SUCCEEDED", "FAILED", "RUNNING", "STARTING", "RUNNABLE", "PENDING", "SUBMITTED"]
+    total = sum(counts.values())
+    drawn = Text()
+    passed = 0
+    for name in order:
+        begin = passed * width // total if total else 0
+        passed += counts.get(name, 0)
+        end = passed * width // total if total else 0
+        letter = "·" if name in {"RUNNABLE", "PENDING", "SUBMITTED"} else "█"
+        drawn.append(letter * (end - begin), style=STATE_STYLES[name])
+    return drawn
+
+
+def _shortened(job_id: str, length: int) -> str:
+    parent, colon, index = job_id.partition(":")
+    return f"{parent[:length]}{colon}{index}"

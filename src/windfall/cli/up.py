@@ -1,0 +1,89 @@
+"""`windfall up`: reads the settings, starts the daemon in the foreground and says what it offers.
+
+stdout gets exactly one line, when requests are served; everything else goes to stderr. Must not know how the
+daemon works.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windfall.cli.errors import BadUsage
+from windfall.cli.wording import counted, gpu_name, memory
+from windfall.daemon.errors import DaemonError
+from windfall.daemon.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from windfall.daemon.serving import Ready
+
+
+@click.command()
+@click.option("--host", help="Address to listen on (127.0.0.1). Any other than loopback lets others in.")
+@click.option("--port", type=int, help="Port to listen on (8470); 0 takes a free one.")
+@click.option("--data", type=click.Path(path_type=Path), help="Directory of keys, state and logs.")
+@click.option("--vcpus", type=int, help="vCPUs to offer to jobs (all of this machine).")
+@click.option("--memory-mib", type=int, help="Memory to offer to jobs, in MiB (all of this machine).")
+@click.option("--gpus", metavar="auto|none|simulated:N", help="GPUs to offer (auto).")
+@click.option("--store", metavar="URL", help="sqlite:///PATH or postgresql://... (a file under --data).")
+@click.option("--job-user", metavar="USER", help="User that jobs run as when the daemon is root (nobody).")
+@click.option("--account-id", metavar="ID", help="Account id in ARNs (123456789012).")
+@click.option("--region", help="Region that `windfall env` tells clients (us-east-1).")
+@click.option("--retention-days", type=float, help="Days that finished jobs stay visible (7).")
+@click.option(
+    "--reserve-after-s", type=float, help="Seconds until an overtaken job gets a place reserved (60)."
+)
+@click.option("--idle-after-s", type=float, help="Seconds until an idle instance goes away (300).")
+@click.option("--stop-grace-s", type=float, help="Seconds between SIGTERM and SIGKILL (30).")
+def up(**options: Any) -> int:
+    """Start the daemon in the foreground.
+
+    It prints `windfall is listening on http://HOST:PORT` when it is ready. Every option can also be set as
+    WINDFALL_<OPTION> in the environment, or in windfall.toml in the data directory. Ctrl-C, SIGTERM and
+    `windfall down` stop it; jobs that run go on, and the next daemon adopts them.
+    """
+    try:
+        settings = read_settings(options)
+        from windfall.daemon.serving import serve
+
+        named = options["data"] is not None or "WINDFALL_DATA" in os.environ
+        return serve(settings, lambda ready: announce(settings, ready, named_directory=named))
+    except DaemonError as error:
+        raise BadUsage(str(error)) from None
+
+
+def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None:
+    """Say what the daemon offers, then that it listens; `env` must name its directory if `up` did."""
+    facts = ready.machine.facts
+    lines = [
+        f"data directory  {settings.data}",
+        f"offers          {_offer(ready)}",
+        f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
+    ]
+    if ready.live_jobs:
+        lines.append(f"adopted         {counted(ready.live_jobs, 'unfinished job')} of an earlier run")
+    lines += [f"warning: {line}" for line in facts.get("warnings", "").splitlines() if line]
+    where = f" --data {shlex.quote(str(settings.data))}" if named_directory else ""
+    lines.append(f'for AWS clients, in another shell: eval "$(windfall env{where})"')
+    click.echo("\n".join(lines), err=True)
+    click.echo(f"windfall is listening on {ready.url}")
+
+
+def _offer(ready: Ready) -> str:
+    total, gpus = ready.machine.total, ready.machine.gpus
+    offer = f"{counted(total.vcpus, 'vCPU')}, {memory(total.memory_mib)} of memory, "
+    if not gpus:
+        return offer + "no GPUs"
+    kinds: dict[str, int] = {}
+    for gpu in gpus:
+        kind = gpu_name(gpu.name, simulated=gpu.simulated)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return offer + ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
+
+
+def _isolation(isolation: str, job_user: str) -> str:
+    return (isolation or "none") + (f", jobs run as {job_user}" if job_user else "")

@@ -1,0 +1,94 @@
+"""The jobs that wait for a place, grouped by shape so that the scheduler never walks them one by one.
+
+Within a group jobs are in FIFO order. A job that comes back for another attempt was placed before everything that
+still waits in its group, so it goes to a small "returned" part in front; everything else is appended. Knows nothing
+of capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+
+from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.job import Job
+from windfall.scheduling.snapshot import Shape, Waiting, WaitingGroup
+
+_by_order = attrgetter("order")
+
+
+@dataclass(slots=True)
+class Group:
+    """The waiting jobs of one queue with one shape. Iterating gives them first come first."""
+
+    fifo: dict[JobId, Waiting] = field(default_factory=dict)
+    returned: dict[JobId, Waiting] = field(default_factory=dict)
+    count: int = 0
+
+    def __iter__(self) -> Iterator[Waiting]:
+        if self.returned:
+            return chain(sorted(self.returned.values(), key=_by_order), self.fifo.values())
+        return iter(self.fifo.values())
+
+
+def shape_of(job: Job) -> Shape:
+    """What the scheduler needs to know of a job."""
+    return Shape(job.submission.resources, job.submission.timeout_s)
+
+
+@dataclass(slots=True)
+class Backlog:
+    """All waiting jobs, by queue and shape."""
+
+    queues: dict[QueueName, dict[Shape, Group]] = field(default_factory=dict)
+
+    def add(self, job: Job, count: int = 1) -> None:
+        """Let a job wait (or `count` children of an array)."""
+        waiting = Waiting(job.order, job.id, job.runnable_at or job.created_at, count)
+        group = self.queues.setdefault(job.submission.queue, {}).setdefault(shape_of(job), Group())
+        (group.returned if job.attempts else group.fifo)[job.id] = waiting
+        group.count += count
+
+    def take(self, job: Job) -> None:
+        """One place for it was found."""
+        group = self.queues[job.submission.queue][shape_of(job)]
+        waiting = group.fifo.get(job.id) or group.returned[job.id]
+        if waiting.count > 1:
+            waiting.count -= 1
+            group.count -= 1
+        else:
+            self.remove(job)
+
+    def remove(self, job: Job) -> None:
+        """It waits no more; one that does not wait is no error."""
+        groups = self.queues.get(job.submission.queue, {})
+        group = groups.get(shape_of(job))
+        if group is None:
+            return
+        waiting = group.fifo.pop(job.id, None) or group.returned.pop(job.id, None)
+        if waiting is not None:
+            group.count -= waiting.count
+        if not group.count:
+            del groups[shape_of(job)]
+
+    def shrink(self, job: Job) -> None:
+        """One child of an array left the rest without being placed."""
+        self.take(job)
+
+    def find(self, job: Job) -> Waiting | None:
+        """Its entry, if it waits."""
+        group = self.queues.get(job.submission.queue, {}).get(shape_of(job))
+        return None if group is None else group.fifo.get(job.id) or group.returned.get(job.id)
+
+    def groups(self, queue: QueueName) -> list[WaitingGroup]:
+        """A queue's groups, as the scheduler sees them."""
+        return [
+            WaitingGroup(shape, group, group.count) for shape, group in self.queues.get(queue, {}).items()
+        ]
+
+    @property
+    def count(self) -> int:
+        """How many jobs wait, children counted one by one."""
+        return sum(group.count for groups in self.queues.values() for group in groups.values())

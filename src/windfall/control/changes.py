@@ -1,0 +1,63 @@
+"""What one loop round has changed, to be committed in one transaction.
+
+Holds the changed things themselves, each once however often it changed in the round; the store writes them as
+they are when the round ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.machines import Instance, Machine
+from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.images import ImageMapping
+from windfall.jobs.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class LogStream:
+    """Where one attempt's log is found: CloudWatch's names for it, and the task whose file it is."""
+
+    group: str
+    name: str
+    task_id: str
+    job_id: JobId
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Remove a few finished jobs (with their children and log streams) that ended before `before`."""
+
+    before: int
+    limit: int
+
+
+@dataclass(slots=True)
+class Changes:
+    """Rows to write and rows to remove (None)."""
+
+    environments: dict[EnvironmentName, ComputeEnvironment | None] = field(default_factory=dict)
+    queues: dict[QueueName, JobQueue | None] = field(default_factory=dict)
+    definitions: dict[DefinitionKey, JobDefinition | None] = field(default_factory=dict)
+    images: dict[str, ImageMapping | None] = field(default_factory=dict)
+    instances: dict[InstanceId, Instance | None] = field(default_factory=dict)
+    machines: dict[MachineId, Machine | None] = field(default_factory=dict)
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    log_streams: dict[str, LogStream] = field(default_factory=dict)
+    purge: Purge | None = None
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.jobs
+            or self.log_streams
+            or self.instances
+            or self.definitions
+            or self.environments
+            or self.queues
+            or self.images
+            or self.machines
+            or self.purge
+        )

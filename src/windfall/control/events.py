@@ -1,0 +1,246 @@
+"""What the reactor is told: commands of callers, reports of engines, and the passing of time.
+
+Commands are imperative and may be refused (`jobs.errors.Rejected`); reports are in the past tense and never are.
+Ids are made by whoever sends the command, so that the core draws no random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
+from windfall.capacity.machines import Machine
+from windfall.jobs.definitions import ContainerOverrides, JobDefinition
+from windfall.jobs.dependencies import Dependency
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.images import ImageMapping
+from windfall.jobs.retry import RetryStrategy
+from windfall.jobs.states import JobState
+
+# Commands ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreateComputeEnvironment:
+    environment: ComputeEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateComputeEnvironment:
+    """Change what is not None; `document` replaces the kept request."""
+
+    name: EnvironmentName
+    switch: Switch | None = None
+    min_vcpus: int | None = None
+    max_vcpus: int | None = None
+    document: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteComputeEnvironment:
+    name: EnvironmentName
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJobQueue:
+    queue: JobQueue
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateJobQueue:
+    """Change what is not None; `document` replaces the kept request."""
+
+    name: QueueName
+    switch: Switch | None = None
+    priority: int | None = None
+    environments: tuple[EnvironmentName, ...] | None = None
+    document: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJobQueue:
+    name: QueueName
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterJobDefinition:
+    """The reactor gives the revision; the one in `definition` is ignored. The reply is the JobDefinition."""
+
+    definition: JobDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterJobDefinition:
+    name: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """What is known of a dependency that has finished and left memory."""
+
+    id: JobId
+    state: JobState
+    array_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """The reply is the Job."""
+
+    job_id: JobId
+    name: str
+    queue: QueueName
+    #: A definition's name (its latest active revision is taken) or `name:revision`.
+    definition: str
+    array_size: int | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    overrides: ContainerOverrides | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    retry: RetryStrategy | None = None
+    timeout_s: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    propagate_tags: bool | None = None
+    tenant: str = "default"
+    document: str = "{}"
+    #: Dependencies that the store knows as finished; the reactor remembers only the recent ones.
+    finished: tuple[FinishedJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """SUBMITTED, PENDING and RUNNABLE jobs fail with `reason`; others go on. Unknown or finished: no effect."""
+
+    job_id: JobId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateJob:
+    """As CancelJob, and STARTING and RUNNING jobs are stopped. The reply is whether the job was live."""
+
+    job_id: JobId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TagResource:
+    """Set and remove tags of a live thing. `kind` is compute-environment, job-queue, job-definition or job."""
+
+    kind: str
+    name: str
+    add: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddImage:
+    mapping: ImageMapping
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveImage:
+    pattern: str
+
+
+Command = (
+    CreateComputeEnvironment
+    | UpdateComputeEnvironment
+    | DeleteComputeEnvironment
+    | CreateJobQueue
+    | UpdateJobQueue
+    | DeleteJobQueue
+    | RegisterJobDefinition
+    | DeregisterJobDefinition
+    | SubmitJob
+    | CancelJob
+    | TerminateJob
+    | TagResource
+    | AddImage
+    | RemoveImage
+)
+
+# Reports -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReady:
+    """An instance can take attempts now."""
+
+    instance: InstanceId
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLost:
+    """An instance is gone, and with it all that ran there."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLaunchFailed:
+    """An instance could not be had."""
+
+    instance: InstanceId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    token: AttemptToken
+    at: int
+    isolation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptExited:
+    """The process ended, or could not be started (`started_at` and `exit_code` None, `reason` says why)."""
+
+    token: AttemptToken
+    at: int
+    exit_code: int | None
+    reason: str | None = None
+    started_at: int | None = None
+    isolation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLost:
+    """Nobody knows, or will ever know, how it ended; it does not run any more."""
+
+    token: AttemptToken
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConnected:
+    """An agent (again) answers, and says all that it knows. What it does not name does not run there."""
+
+    machine: Machine
+    running: tuple[AttemptStarted, ...] = ()
+    #: Taken on by the agent, but not running yet: it will report them by itself.
+    preparing: tuple[AttemptToken, ...] = ()
+    ended: tuple[AttemptExited | AttemptLost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Nothing but time: look at what is due."""
+
+
+Report = (
+    InstanceReady
+    | InstanceLost
+    | InstanceLaunchFailed
+    | AttemptStarted
+    | AttemptExited
+    | AttemptLost
+    | AgentConnected
+    | TimePassed
+)
+Event = Command | Report
+
+#: The machine of the local engine.
+THIS_HOST = MachineId("this-host")

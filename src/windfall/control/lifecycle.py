@@ -1,0 +1,208 @@
+"""The moves of a job that several handlers share: becoming RUNNABLE, finishing, and what follows from an end.
+
+An end travels: to the array it is a child of, to the children gated by it (SEQUENTIAL, N_TO_N), to the jobs that
+depend on it. `settle` carries it with a work list. Must not know why a job ended, only how.
+"""
+
+from __future__ import annotations
+
+from windfall.control.events import FinishedJob
+from windfall.control.round import Ended, Round
+from windfall.control.state import RecentEnd, State, Waits
+from windfall.jobs.arrays import CHILD_FAILED, state_of_code
+from windfall.jobs.dependencies import DEPENDENCY_FAILED
+from windfall.jobs.ids import JobId, child_id
+from windfall.jobs.job import Job
+from windfall.jobs.states import FAILED, PENDING, RUNNABLE, SUCCEEDED, JobState
+
+
+def make_runnable(state: State, job: Job, round_: Round) -> None:
+    """Let a job (or all resting children of an array) wait for a place."""
+    if not job.order:
+        job.order = state.next_order()
+        job.runnable_at = round_.now
+    if job.is_array:
+        table = state.children[job.id]
+        table.move_rest(RUNNABLE)
+        job.rest = RUNNABLE
+        if table.resting:
+            state.backlog.add(job, table.resting)
+    else:
+        job.move(RUNNABLE)
+        if job.parent is not None and job.index is not None:
+            state.children[job.parent].move(job.index, RUNNABLE)
+            touch(state, job.parent, round_)
+        state.backlog.add(job)
+    round_.changes.jobs[job.id] = job
+    state.unsettled = True
+
+
+def touch(state: State, job_id: JobId, round_: Round) -> None:
+    """Have an array written again at the end of the round, with its new summary."""
+    round_.changes.jobs[job_id] = state.jobs[job_id]
+
+
+def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Round) -> None:
+    """End a job for good; its dependants are told by `settle`."""
+    state.backlog.remove(job)
+    job.move(new)
+    job.status_reason = reason
+    job.stopped_at = round_.now
+    round_.changes.jobs[job.id] = job
+    del state.jobs[job.id]
+    state.waits.pop(job.id, None)
+    state.reservations.pop(job.id, None)
+    table = state.children.pop(job.id, None)
+    if table is not None:
+        job.summary, job.summary_at = table.summary(), round_.now
+    if job.parent is None:
+        known = FinishedJob(job.id, new, job.submission.array_size)
+        state.finished[job.id] = RecentEnd(round_.now, known, bytes(table.states) if table else None)
+    elif job.index is not None:
+        state.children[job.parent].move(job.index, new)
+        touch(state, job.parent, round_)
+    round_.ended.append(Ended(job.id, new is SUCCEEDED, job.parent, job.index))
+
+
+def recorded_child(state: State, array: Job, index: int, round_: Round) -> Job:
+    """A child's own record, made if it was at rest until now."""
+    existing = state.jobs.get(child_id(array.id, index))
+    if existing is not None:
+        return existing
+    table = state.children[array.id]
+    child = Job(
+        child_id(array.id, index),
+        array.submission,
+        table.state(index),
+        array.created_at,
+        parent=array.id,
+        index=index,
+        order=array.order if table.rest is RUNNABLE else 0,
+        runnable_at=array.runnable_at if table.rest is RUNNABLE else None,
+    )
+    table.move(index, child.state)
+    state.jobs[child.id] = round_.changes.jobs[child.id] = child
+    touch(state, array.id, round_)
+    return child
+
+
+def end_rest(state: State, array: Job, reason: str, round_: Round) -> None:
+    """Fail all children of an array that are still at rest, at once."""
+    table = state.children[array.id]
+    indices = list(table.at_rest())
+    state.backlog.remove(array)
+    table.move_rest(FAILED, reason, round_.now)
+    array.rest, array.rest_reason, array.rest_at = FAILED, reason, round_.now
+    touch(state, array.id, round_)
+    if state.dependents:
+        round_.ended.extend(
+            Ended(child_id(array.id, index), succeeded=False, parent=array.id, index=index)
+            for index in indices
+        )
+    _finish_array_if_done(state, array, round_)
+
+
+def settle(state: State, round_: Round) -> None:
+    """Carry every end to whoever waits for it, until nothing moves any more."""
+    while round_.ended:
+        ended = round_.ended.popleft()
+        if ended.parent is not None and ended.index is not None:
+            _child_ended(state, ended.parent, ended.index, ended.succeeded, round_)
+        for dependent in state.dependents.pop(ended.id, ()):
+            _dependency_ended(state, dependent, ended, round_)
+
+
+def _child_ended(state: State, parent: JobId, index: int, succeeded: bool, round_: Round) -> None:
+    for dependent in state.dependents.get(parent, ()):
+        waits = state.waits.get(dependent)
+        if waits is not None and parent in waits.gates:
+            consider_child(state, state.jobs[dependent], index, round_)
+    array = state.jobs.get(parent)
+    if array is None:
+        return
+    own = state.waits.get(parent)
+    if own is not None and own.sequential:
+        table = state.children[parent]
+        first = table.next_at_rest()
+        # Only when nothing at rest comes before it: a child ended out of turn takes its successors alone.
+        if not succeeded and table.rest is not FAILED and first is not None and first > index:
+            end_rest(state, array, DEPENDENCY_FAILED, round_)
+            return
+        if index + 1 < table.size:
+            consider_child(state, array, index + 1, round_)
+    _finish_array_if_done(state, array, round_)
+
+
+def _finish_array_if_done(state: State, array: Job, round_: Round) -> None:
+    table = state.children.get(array.id)
+    if table is None or not table.finished:
+        return
+    if not table.failed:
+        finish(state, array, SUCCEEDED, None, round_)
+    elif table.rest is FAILED and table.rest_reason and table.resting == table.size:
+        finish(state, array, FAILED, table.rest_reason, round_)
+    else:
+        finish(state, array, FAILED, array.stop_reason or CHILD_FAILED, round_)
+
+
+def _dependency_ended(state: State, dependent: JobId, ended: Ended, round_: Round) -> None:
+    job, waits = state.jobs.get(dependent), state.waits.get(dependent)
+    if job is None or waits is None:
+        return
+    waits.gates.discard(ended.id)
+    if ended.id not in waits.whole:
+        return
+    waits.whole.discard(ended.id)
+    if not ended.succeeded:
+        fail_waiting(state, job, job.stop_reason or DEPENDENCY_FAILED, round_)
+    elif not waits.whole:
+        dependencies_met(state, job, waits, round_)
+
+
+def fail_waiting(state: State, job: Job, reason: str, round_: Round) -> None:
+    """Fail a job that has never been RUNNABLE (an array with all its resting children)."""
+    if job.is_array:
+        end_rest(state, job, reason, round_)
+    else:
+        finish(state, job, FAILED, reason, round_)
+
+
+def dependencies_met(state: State, job: Job, waits: Waits, round_: Round) -> None:
+    """All jobs it waited for as a whole have succeeded: go on, unless it was cancelled meanwhile."""
+    if job.cancelled:
+        fail_waiting(state, job, job.stop_reason or "Cancelled", round_)
+    elif not waits.gated:
+        del state.waits[job.id]
+        make_runnable(state, job, round_)
+    else:
+        for index in list(state.children[job.id].at_rest()):
+            if job.id not in state.jobs:
+                return
+            consider_child(state, job, index, round_)
+            if waits.sequential and not waits.gates:
+                return  # the others wait for this one anyway; with gates, some may have failed already
+
+
+def _state_of_child(state: State, array: JobId, index: int) -> JobState:
+    """A child's state in an array that is live, or has ended in this very round."""
+    table = state.children.get(array)
+    if table is not None:
+        return table.state(index)
+    children = state.finished[array].children
+    assert children is not None, f"{array} is no array, and cannot gate another one"
+    return state_of_code(children[index])
+
+
+def consider_child(state: State, array: Job, index: int, round_: Round) -> None:
+    """Release or fail one resting child of a gated array, if what it waits for is decided."""
+    table, waits = state.children[array.id], state.waits[array.id]
+    if table.recorded[index] or table.rest is not PENDING:
+        return
+    before = [_state_of_child(state, gate, index) for gate in waits.gates]
+    if waits.sequential and index > 0:
+        before.append(table.state(index - 1))
+    if FAILED in before:
+        child = recorded_child(state, array, index, round_)
+        finish(state, child, FAILED, DEPENDENCY_FAILED, round_)
+    elif not waits.whole and all(one is SUCCEEDED for one in before):
+        make_runnable(state, recorded_child(state, array, index, round_), round_)

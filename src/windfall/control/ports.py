@@ -1,0 +1,147 @@
+"""What the core needs of the outside, and what the outside may ask of the core.
+
+Store and Engine are implemented by adapters and tested by one conformance suite each; Gate is implemented by the
+daemon and used by the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.machines import Instance, Machine, Offer
+from windfall.control.changes import Changes, LogStream
+from windfall.control.events import Command, Report
+from windfall.control.instructions import Instruction
+from windfall.control.why import Why
+from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.ids import DefinitionKey, JobId, QueueName
+from windfall.jobs.images import ImageMapping
+from windfall.jobs.job import Job
+from windfall.jobs.states import JobState
+
+
+@dataclass(slots=True)
+class Loaded:
+    """All that a starting daemon needs: everything small, and the jobs that are not finished."""
+
+    environments: list[ComputeEnvironment] = field(default_factory=list)
+    queues: list[JobQueue] = field(default_factory=list)
+    definitions: list[JobDefinition] = field(default_factory=list)
+    images: list[ImageMapping] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    machines: list[Machine] = field(default_factory=list)
+    #: Live jobs, arrays and children (those with a record), in their FIFO order.
+    jobs: list[Job] = field(default_factory=list)
+    #: (parent id, index, state) of finished children of live arrays.
+    finished_children: list[tuple[JobId, int, JobState]] = field(default_factory=list)
+    #: The highest `order` ever given to a job.
+    last_order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """What ListJobs may ask for. `states` None means any."""
+
+    queue: QueueName | None = None
+    #: Children of this array that have a record of their own.
+    parent: JobId | None = None
+    states: tuple[JobState, ...] | None = None
+    #: Compared without case; `prefix` names end in the wildcard of the caller.
+    name: str | None = None
+    name_is_prefix: bool = False
+    definition: str | None = None
+    definition_is_prefix: bool = False
+    created_before: int | None = None
+    created_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A page of jobs, newest first, and where the next one begins (None at the end)."""
+
+    jobs: list[Job]
+    next_after: str | None
+
+
+class Store(Protocol):
+    """Durable state. `commit` returns only when the changes survive a power cut. Called from worker threads."""
+
+    def load(self) -> Loaded:
+        """Read what a starting daemon needs."""
+
+    def commit(self, changes: Changes) -> Sequence[str]:
+        """Write a round, all or nothing; answer the task ids whose jobs a purge removed."""
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job]:
+        """These jobs, in the order asked; unknown ones (and children without a record) are left out."""
+
+    def list_jobs(self, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+        """A page of top-level jobs, or of an array's recorded children by index when `parent` is given."""
+
+    def find_job(self, text: str) -> list[JobId]:
+        """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10."""
+
+    def counts(self) -> Mapping[tuple[QueueName, JobState], int]:
+        """How many top-level jobs each queue has in each state."""
+
+    def environments(self) -> list[ComputeEnvironment]:
+        """All compute environments, by name."""
+
+    def queues(self) -> list[JobQueue]:
+        """All job queues, by name."""
+
+    def definitions(self, name: str | None = None, active_only: bool = False) -> list[JobDefinition]:
+        """Job definitions, by name and revision."""
+
+    def definition(self, key: DefinitionKey) -> JobDefinition | None:
+        """One revision."""
+
+    def images(self) -> list[ImageMapping]:
+        """All image mappings, by pattern."""
+
+    def log_groups(self) -> list[str]:
+        """Names of all log groups that have a stream."""
+
+    def log_streams(self, group: str, prefix: str, limit: int, after: str | None) -> list[LogStream]:
+        """Streams of a group by name, beginning after `after`."""
+
+    def log_stream(self, group: str, name: str) -> LogStream | None:
+        """One stream."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+class Engine(Protocol):
+    """Launches and terminates instances and starts and stops attempts on them."""
+
+    name: str
+
+    def offers(self, environment: ComputeEnvironment, /) -> tuple[Offer, ...]:
+        """What could be launched for an environment now; asked at every tick, so it must be quick."""
+
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Begin to do these; what comes of them is reported through the sink that the engine was given."""
+
+
+#: How an engine reports.
+Sink = Callable[[Report], None]
+
+
+class Gate(Protocol):
+    """How the wire reaches the core: nothing is answered that is not durable."""
+
+    async def execute(self, command: Command) -> Any:
+        """Do it and answer when what it changed is durable, or raise Rejected with nothing changed."""
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store, off the event loop."""
+
+    async def why(self, job_id: JobId) -> Why | None:
+        """Why a live job is where it is; None when it is not live."""
+
+    async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
+        """The first waiting jobs of a queue in dispatch order, each with the time since it waits there."""

@@ -1,0 +1,81 @@
+"""The one door: an event goes in, the state moves, and the round knows what to write and what to ask for.
+
+`handle` never does half of a command: a handler checks everything before it changes anything. `schedule` is called
+once a round, after all its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windfall.control import declaring, events, reporting, stopping, submitting, timekeeping
+from windfall.control.lifecycle import settle
+from windfall.control.placing import apply_plan
+from windfall.control.round import Round
+from windfall.control.snapshots import Offers, make_snapshot
+from windfall.control.state import State
+from windfall.jobs.ids import JobId
+from windfall.scheduling.planning import plan
+
+Handler = Callable[[State, Any, Round], Any]
+
+
+def _delete_queue(state: State, command: events.DeleteJobQueue, round_: Round) -> list[JobId]:
+    left = declaring.on_delete_job_queue(state, command, round_)
+    for job_id in left:
+        stopping.on_terminate_job(state, events.TerminateJob(job_id, "Job queue deleted"), round_)
+    return left
+
+
+HANDLERS: dict[type, Handler] = {
+    events.CreateComputeEnvironment: declaring.on_create_compute_environment,
+    events.UpdateComputeEnvironment: declaring.on_update_compute_environment,
+    events.DeleteComputeEnvironment: declaring.on_delete_compute_environment,
+    events.CreateJobQueue: declaring.on_create_job_queue,
+    events.UpdateJobQueue: declaring.on_update_job_queue,
+    events.DeleteJobQueue: _delete_queue,
+    events.RegisterJobDefinition: declaring.on_register_job_definition,
+    events.DeregisterJobDefinition: declaring.on_deregister_job_definition,
+    events.AddImage: declaring.on_add_image,
+    events.RemoveImage: declaring.on_remove_image,
+    events.TagResource: declaring.on_tag_resource,
+    events.SubmitJob: submitting.on_submit_job,
+    events.CancelJob: stopping.on_cancel_job,
+    events.TerminateJob: stopping.on_terminate_job,
+    events.InstanceReady: reporting.on_instance_ready,
+    events.InstanceLost: reporting.on_instance_lost,
+    events.InstanceLaunchFailed: reporting.on_instance_launch_failed,
+    events.AttemptStarted: reporting.on_attempt_started,
+    events.AttemptExited: reporting.on_attempt_exited,
+    events.AttemptLost: reporting.on_attempt_lost,
+    events.AgentConnected: reporting.on_agent_connected,
+    events.TimePassed: lambda state, _, round_: timekeeping.on_time_passed(state, round_),
+}
+
+
+def handle(state: State, event: events.Event, round_: Round) -> Any:
+    """Let one event happen; the answer is the command's reply. Raises Rejected with nothing changed."""
+    reply = HANDLERS[type(event)](state, event, round_)
+    if round_.ended:
+        settle(state, round_)
+    return reply
+
+
+def schedule(state: State, offers: Offers, round_: Round) -> None:
+    """Place what can be placed, if anything has changed since the last time."""
+    if not state.unsettled:
+        return
+    state.unsettled = False
+    made = plan(make_snapshot(state, offers, round_.now))
+    for refused in apply_plan(state, made, round_):
+        handle(state, refused, round_)
+
+
+def close(state: State, round_: Round) -> None:
+    """Bring what readers see of arrays up to date, once a round however many children moved."""
+    for job_id in list(round_.changes.jobs):
+        table = state.children.get(job_id)
+        if table is not None:
+            job = state.jobs[job_id]
+            job.summary, job.summary_at = table.summary(), round_.now

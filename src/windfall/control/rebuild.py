@@ -1,0 +1,119 @@
+"""State from the store: everything derived (backlog, occupancy, dependants, child tables) is worked out again.
+
+What was being done when the daemon stopped needs no record of its own: an instance that was LAUNCHING is asked for
+again here, and an attempt that was STARTING is asked for again when its agent connects and does not know it.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from windfall.capacity.machines import Hold
+from windfall.control.instructions import Instruction
+from windfall.control.placing import is_launching, relaunch
+from windfall.control.ports import Loaded
+from windfall.control.state import Rules, State, Waits
+from windfall.jobs.arrays import ChildTable
+from windfall.jobs.dependencies import DependencyType
+from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.job import Job
+from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
+
+
+def rebuild(loaded: Loaded, rules: Rules) -> State:
+    """The state that a daemon with this store had."""
+    state = State(rules)
+    state.environments = {environment.name: environment for environment in loaded.environments}
+    state.queues = {queue.name: queue for queue in loaded.queues}
+    for definition in loaded.definitions:
+        state.definitions.setdefault(definition.name, {})[definition.revision] = definition
+    state.images = {mapping.pattern: mapping for mapping in loaded.images}
+    state.instances = {instance.id: instance for instance in loaded.instances}
+    state.machines = {machine.id: machine for machine in loaded.machines}
+    state.last_order = loaded.last_order
+    state.jobs = {job.id: job for job in loaded.jobs}
+    _rebuild_children(state, loaded)
+    for job in loaded.jobs:
+        if job.state is PENDING or job.is_array:
+            _rebuild_waits(state, job)
+    for job in sorted(loaded.jobs, key=lambda job: job.order):
+        _rebuild_place(state, job)
+    return state
+
+
+def instructions_after_restart(state: State) -> list[Instruction]:
+    """What was decided before the restart and may not have been done."""
+    return [relaunch(instance) for instance in state.instances.values() if is_launching(instance)]
+
+
+def _rebuild_children(state: State, loaded: Loaded) -> None:
+    for job in loaded.jobs:
+        if job.is_array and job.submission.array_size is not None and job.rest is not None:
+            table = ChildTable.of(job.submission.array_size, job.rest)
+            table.rest_reason, table.rest_at = job.rest_reason, job.rest_at
+            state.children[job.id] = table
+    for parent, index, child_state in loaded.finished_children:
+        if parent in state.children:
+            state.children[parent].move(index, child_state)
+    for job in loaded.jobs:
+        if job.parent is not None and job.index is not None:
+            job.submission = state.jobs[job.parent].submission
+            state.children[job.parent].move(job.index, job.state)
+
+
+def _rebuild_waits(state: State, job: Job) -> None:
+    """A dependency that is not live any more has succeeded: had it failed, this job would have failed with it."""
+    waits = Waits()
+    for dependency in job.submission.depends_on:
+        if dependency.type is DependencyType.SEQUENTIAL:
+            waits.sequential = waits.gated = True
+        if dependency.type is DependencyType.N_TO_N:
+            waits.gated = True
+        if dependency.job_id is None or not _is_live(state, dependency.job_id):
+            continue
+        (waits.gates if dependency.type is DependencyType.N_TO_N else waits.whole).add(dependency.job_id)
+    if job.parent is not None or not (waits.whole or waits.gated):
+        return
+    if job.is_array and not waits.gated and job.rest is not PENDING:
+        return
+    state.waits[job.id] = waits
+    for awaited in waits.whole | waits.gates:
+        state.dependents.setdefault(awaited, []).append(job.id)
+
+
+def _is_live(state: State, job_id: JobId) -> bool:
+    if job_id in state.jobs:
+        return True
+    parent, index = split_child(job_id)
+    table = state.children.get(parent)
+    return (
+        index is not None
+        and table is not None
+        and index < table.size
+        and not table.recorded[index]
+        and table.rest is not FAILED
+    )
+
+
+def _rebuild_place(state: State, job: Job) -> None:
+    if job.is_array:
+        table = state.children[job.id]
+        if table.waiting:
+            state.backlog.add(job, table.waiting)
+    elif job.state is RUNNABLE:
+        state.backlog.add(job)
+    elif job.state in PLACED and job.attempt is not None:
+        attempt = job.attempt
+        state.attempts[attempt.token] = job
+        instance = state.instances.get(attempt.instance)
+        if instance is not None:
+            hold = Hold(instance.id, job.submission.resources, attempt.gpu_ids)
+            state.occupancy.take(attempt.token, hold, instance)
+        if (
+            attempt.started_at is not None
+            and job.submission.timeout_s is not None
+            and attempt.stop_cause is None
+        ):
+            heapq.heappush(
+                state.deadlines, (attempt.started_at + job.submission.timeout_s * 1000, attempt.token)
+            )

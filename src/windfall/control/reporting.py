@@ -1,0 +1,193 @@
+"""What engines report: instances come and go, attempts start, exit and get lost, agents connect again.
+
+Reports may come late, twice, or about attempts that were superseded: each handler takes that as ordinary. An attempt
+that the core does not know can change nothing; its agent is told to stop and forget it.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from windfall.capacity.machines import InstanceState, Machine
+from windfall.control.events import (
+    AgentConnected,
+    AttemptExited,
+    AttemptLost,
+    AttemptStarted,
+    InstanceLaunchFailed,
+    InstanceLost,
+    InstanceReady,
+)
+from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
+from windfall.control.lifecycle import finish, make_runnable, touch
+from windfall.control.placing import start_again
+from windfall.control.round import Round
+from windfall.control.state import State
+from windfall.jobs.attempts import EXITED, FAILED_TO_START, TIMED_OUT, Attempt, StopCause, host_lost
+from windfall.jobs.ids import AttemptToken
+from windfall.jobs.job import Job
+from windfall.jobs.retry import Action, decide
+from windfall.jobs.states import FAILED, RUNNING, STARTING, SUCCEEDED
+
+
+def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> None:
+    """An instance can take attempts."""
+    instance = state.instances.get(report.instance)
+    if instance is None:
+        # It was given up while it came, or a crash swallowed the instruction that ended it.
+        round_.instructions.append(TerminateInstance(report.instance))
+        return
+    if instance.state is InstanceState.READY:
+        return
+    _know_machine(state, report.machine, round_)
+    instance.state, instance.machine = InstanceState.READY, report.machine.id
+    state.launch_troubles.pop(instance.environment, None)
+    round_.changes.instances[instance.id] = instance
+    state.unsettled = True
+
+
+def on_instance_launch_failed(state: State, report: InstanceLaunchFailed, round_: Round) -> None:
+    """An instance could not be had: explain will say so, and the scheduler will ask again."""
+    instance = state.instances.pop(report.instance, None)
+    if instance is None:
+        return
+    round_.changes.instances[report.instance] = None
+    state.launch_troubles[instance.environment] = report.reason
+
+
+def on_instance_lost(state: State, report: InstanceLost, round_: Round) -> None:
+    """An instance is gone, and all that ran there is lost with it."""
+    instance = state.instances.get(report.instance)
+    if instance is None:
+        return
+    use = state.occupancy.instances.get(report.instance)
+    for token in list(use.holds) if use else []:
+        on_attempt_lost(state, AttemptLost(token, round_.now), round_)
+    del state.instances[report.instance]
+    state.occupancy.instances.pop(report.instance, None)
+    round_.changes.instances[report.instance] = None
+    state.unsettled = True
+
+
+def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> None:
+    """Reconcile what an agent knows with what we know; what was never delivered is asked for again."""
+    _know_machine(state, report.machine, round_)
+    for started in report.running:
+        on_attempt_started(state, started, round_)
+    for ended in report.ended:
+        if isinstance(ended, AttemptExited):
+            on_attempt_exited(state, ended, round_)
+        else:
+            on_attempt_lost(state, ended, round_)
+    named = {started.token for started in report.running}.union(report.preparing)
+    for token in _tokens_on(state, report.machine):
+        job = state.attempts[token]
+        attempt = job.attempt
+        if attempt is None:
+            continue
+        if token in named:
+            if attempt.stop_cause is not None:
+                round_.instructions.append(StopAttempt(token, attempt.instance, state.rules.grace_s))
+        elif job.state is STARTING:
+            again = start_again(state, job, attempt) if attempt.stop_cause is None else None
+            # A start sent since the agent spoke may still reach it. Only its answer to a stop, which an agent
+            # gives for an attempt that it does not know too, proves that nothing runs and the place is free.
+            stop = StopAttempt(token, attempt.instance, state.rules.grace_s)
+            round_.instructions.append(again if isinstance(again, StartAttempt) else stop)
+        else:
+            on_attempt_lost(state, AttemptLost(token, round_.now), round_)
+
+
+def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
+    return [
+        token
+        for instance in state.instances.values()
+        if instance.machine == machine.id and instance.id in state.occupancy.instances
+        for token in state.occupancy.instances[instance.id].holds
+    ]
+
+
+def _know_machine(state: State, machine: Machine, round_: Round) -> None:
+    if state.machines.get(machine.id) != machine:
+        state.machines[machine.id] = round_.changes.machines[machine.id] = machine
+        state.unsettled = True
+
+
+def on_attempt_started(state: State, report: AttemptStarted, round_: Round) -> None:
+    """A process runs: the job is RUNNING, and its timeout begins."""
+    job = state.attempts.get(report.token)
+    if job is None:
+        round_.instructions.append(StopAttempt(report.token, None, 0))
+        return
+    attempt = job.attempt
+    if attempt is None:
+        return
+    if report.isolation is not None and attempt.isolation != report.isolation:
+        attempt.isolation = report.isolation
+        round_.changes.jobs[job.id] = job
+    if job.state is STARTING:
+        _begin(state, job, attempt, report.at, round_)
+
+
+def _begin(state: State, job: Job, attempt: Attempt, at: int, round_: Round) -> None:
+    job.move(RUNNING)
+    attempt.started_at = job.started_at = at
+    if job.parent is not None and job.index is not None:
+        state.children[job.parent].move(job.index, RUNNING)
+        touch(state, job.parent, round_)
+    if job.submission.timeout_s is not None:
+        heapq.heappush(state.deadlines, (at + job.submission.timeout_s * 1000, attempt.token))
+    round_.changes.jobs[job.id] = job
+
+
+def on_attempt_exited(state: State, report: AttemptExited, round_: Round) -> None:
+    """A process ended, or could not be started."""
+    round_.instructions.append(ForgetAttempt(report.token, None))
+    job = state.attempts.get(report.token)
+    if job is None or job.attempt is None:
+        return
+    attempt = job.attempt
+    if job.state is STARTING and (report.started_at is not None or report.exit_code is not None):
+        _begin(state, job, attempt, report.started_at or report.at, round_)
+    attempt.exit_code, attempt.reason = report.exit_code, report.reason
+    attempt.isolation = report.isolation or attempt.isolation
+    words = FAILED_TO_START if attempt.started_at is None else EXITED
+    _close(state, job, attempt, report.at, words, round_)
+
+
+def on_attempt_lost(state: State, report: AttemptLost, round_: Round) -> None:
+    """Nobody will ever know how it ended: closed as a lost host, and retried by rule."""
+    round_.instructions.append(ForgetAttempt(report.token, None))
+    job = state.attempts.get(report.token)
+    if job is None or job.attempt is None:
+        return
+    attempt = job.attempt
+    attempt.reason = None
+    _close(state, job, attempt, report.at, host_lost(attempt.instance), round_)
+
+
+def _close(state: State, job: Job, attempt: Attempt, at: int, words: str, round_: Round) -> None:
+    """End an attempt, give its place back, and decide what becomes of the job."""
+    attempt.stopped_at = at
+    attempt.status_reason = TIMED_OUT if attempt.stop_cause is StopCause.TIMED_OUT else words
+    del state.attempts[attempt.token]
+    instance = state.instances.get(attempt.instance)
+    if instance is not None:
+        state.occupancy.give_back(attempt.token, instance, round_.now)
+    state.unsettled = True
+    if attempt.stop_cause is StopCause.TERMINATED:
+        finish(state, job, FAILED, job.stop_reason, round_)
+    elif attempt.stop_cause is StopCause.TIMED_OUT:
+        finish(state, job, FAILED, TIMED_OUT, round_)
+    elif attempt.succeeded:
+        finish(state, job, SUCCEEDED, attempt.status_reason, round_)
+    elif _retry(job, attempt):
+        job.status_reason = attempt.status_reason
+        make_runnable(state, job, round_)
+    else:
+        finish(state, job, FAILED, attempt.status_reason, round_)
+
+
+def _retry(job: Job, attempt: Attempt) -> bool:
+    outcome = (attempt.status_reason, attempt.reason, attempt.exit_code)
+    return decide(job.submission.retry, attempt.number, *outcome) is Action.RETRY

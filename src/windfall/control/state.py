@@ -1,0 +1,116 @@
+"""All that the reactor remembers: declarations, live jobs, and what is derived from them.
+
+Finished jobs leave memory (the store has them); the recent ones are remembered by id so that a dependency on a job
+that has just finished is understood. Only the reactor's modules change this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.machines import Instance, Machine
+from windfall.capacity.occupancy import Occupancy
+from windfall.control.backlog import Backlog
+from windfall.control.events import FinishedJob
+from windfall.jobs.arrays import ChildTable
+from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.images import ImageMapping
+from windfall.jobs.job import Job
+from windfall.scheduling.snapshot import SchedulingRules
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The core's settings."""
+
+    scheduling: SchedulingRules = field(default_factory=SchedulingRules)
+    #: How long finished jobs stay visible.
+    retention_ms: int = 7 * DAY_MS
+    #: How long a stopped attempt has between SIGTERM and SIGKILL.
+    grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecentEnd:
+    """A job that has just left memory."""
+
+    at: int
+    job: FinishedJob
+    #: The final states of an array's children, as a ChildTable codes them.
+    children: bytes | None = None
+
+
+#: How long an end is remembered: far longer than a request takes from the look into the store to the reactor.
+RECENT_MS = 10_000
+
+
+@dataclass(slots=True)
+class Waits:
+    """What a PENDING job, or a gated array, still waits for."""
+
+    #: Jobs that must succeed as a whole.
+    whole: set[JobId] = field(default_factory=set)
+    #: Live arrays whose child of the same index must succeed (N_TO_N).
+    gates: set[JobId] = field(default_factory=set)
+    #: Whether child i waits for child i-1.
+    sequential: bool = False
+    #: Whether the array was gated when it was submitted, even if all its gates have succeeded since.
+    gated: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """The reactor's memory."""
+
+    rules: Rules = field(default_factory=Rules)
+    environments: dict[EnvironmentName, ComputeEnvironment] = field(default_factory=dict)
+    queues: dict[QueueName, JobQueue] = field(default_factory=dict)
+    definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
+    images: dict[str, ImageMapping] = field(default_factory=dict)
+    instances: dict[InstanceId, Instance] = field(default_factory=dict)
+    machines: dict[MachineId, Machine] = field(default_factory=dict)
+    #: Live jobs, arrays, and live children that have a record.
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    #: The children of live arrays.
+    children: dict[JobId, ChildTable] = field(default_factory=dict)
+    waits: dict[JobId, Waits] = field(default_factory=dict)
+    #: Who waits for a job.
+    dependents: dict[JobId, list[JobId]] = field(default_factory=dict)
+    #: Jobs that finished lately, oldest first.
+    finished: dict[JobId, RecentEnd] = field(default_factory=dict)
+    #: The jobs whose attempts have a place.
+    attempts: dict[AttemptToken, Job] = field(default_factory=dict)
+    occupancy: Occupancy = field(default_factory=Occupancy)
+    backlog: Backlog = field(default_factory=Backlog)
+    #: (time, token) of attempts with a timeout; a heap.
+    deadlines: list[tuple[int, AttemptToken]] = field(default_factory=list)
+    last_order: int = 0
+    #: Whether keys of more than one tenant exist, so that jobs must not see one another.
+    many_tenants: bool = False
+    #: Whether something changed that the scheduler should look at.
+    unsettled: bool = True
+    #: Which job has a place reserved, where and until when, from the last plan.
+    reservations: dict[JobId, tuple[InstanceId, int | None]] = field(default_factory=dict)
+    #: Why the last launch for an environment failed.
+    launch_troubles: dict[EnvironmentName, str] = field(default_factory=dict)
+    #: How many launches this daemon has asked for: two in one millisecond need two ids.
+    launches: int = 0
+    purged_at: int = 0
+
+    def next_order(self) -> int:
+        """The next place in the FIFO order."""
+        self.last_order += 1
+        return self.last_order
+
+    def definition(self, key: str) -> JobDefinition | None:
+        """A revision by `name:revision`, or the latest active one by name."""
+        name, colon, revision = key.partition(":")
+        revisions = self.definitions.get(name, {})
+        if colon:
+            return revisions.get(int(revision)) if revision.isdecimal() else None
+        active = [number for number, definition in revisions.items() if definition.active]
+        return revisions[max(active)] if active else None

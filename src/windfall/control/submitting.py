@@ -1,0 +1,167 @@
+"""SubmitJob: check it against what exists, resolve its dependencies, and let it wait in the right state."""
+
+from __future__ import annotations
+
+from windfall.capacity.environments import WITHOUT_GPUS, JobQueue, Switch
+from windfall.control.events import FinishedJob, SubmitJob
+from windfall.control.lifecycle import consider_child, dependencies_met, fail_waiting, make_runnable
+from windfall.control.round import Round
+from windfall.control.state import State, Waits
+from windfall.jobs.arrays import ChildTable, state_of_code
+from windfall.jobs.definitions import JobDefinition, requested_resources, substituted
+from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
+from windfall.jobs.errors import Conflict, Invalid, NotFound
+from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.job import Job, Submission
+from windfall.jobs.resources import Resources
+from windfall.jobs.states import FAILED, PENDING, SUBMITTED, SUCCEEDED, TERMINAL
+
+
+def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
+    """Accept a job, or refuse it with nothing changed."""
+    queue, definition = _queue(state, command), _definition(state, command)
+    resources = requested_resources(definition, command.overrides)
+    _check_capability(state, queue, resources)
+    _check_command(definition, command)
+    waits, any_failed = _resolve(state, command)
+    if command.job_id in state.jobs:
+        raise Conflict(f"Job {command.job_id} exists")
+    submission = Submission(
+        command.name,
+        queue.name,
+        definition.key,
+        resources,
+        command.retry or definition.retry,
+        command.timeout_s or definition.timeout_s,
+        command.array_size,
+        command.depends_on,
+        command.overrides,
+        command.parameters,
+        command.tags,
+        definition.propagate_tags if command.propagate_tags is None else command.propagate_tags,
+        command.tenant,
+        command.document,
+    )
+    job = Job(command.job_id, submission, SUBMITTED, round_.now)
+    state.jobs[job.id] = round_.changes.jobs[job.id] = job
+    if command.array_size is not None:
+        state.children[job.id] = ChildTable.of(command.array_size, PENDING)
+        job.rest = PENDING
+    _enter(state, job, waits, any_failed, round_)
+    return job
+
+
+def _enter(state: State, job: Job, waits: Waits, any_failed: bool, round_: Round) -> None:
+    if any_failed:
+        if job.is_array:
+            job.move(PENDING)
+        fail_waiting(state, job, DEPENDENCY_FAILED, round_)
+        return
+    if job.is_array or waits.whole:
+        job.move(PENDING)
+    if not waits.whole and not waits.gated:
+        make_runnable(state, job, round_)
+        return
+    state.waits[job.id] = waits
+    for awaited in waits.whole | waits.gates:
+        state.dependents.setdefault(awaited, []).append(job.id)
+    if not waits.whole:
+        dependencies_met(state, job, waits, round_)
+    elif waits.gates:
+        _fail_children_already_decided(state, job, round_)
+
+
+def _fail_children_already_decided(state: State, job: Job, round_: Round) -> None:
+    for index in list(state.children[job.id].at_rest()):
+        consider_child(state, job, index, round_)
+
+
+def _queue(state: State, command: SubmitJob) -> JobQueue:
+    queue = state.queues.get(command.queue)
+    if queue is None:
+        raise NotFound(f"Job queue {command.queue} does not exist")
+    if queue.switch is Switch.DISABLED:
+        raise Invalid(
+            f"JobQueue {queue.name} is DISABLED and takes no new jobs; enable it with update-job-queue"
+        )
+    return queue
+
+
+def _definition(state: State, command: SubmitJob) -> JobDefinition:
+    definition = state.definition(command.definition)
+    if definition is None:
+        raise NotFound(f"Job definition {command.definition} does not exist")
+    if not definition.active:
+        raise Invalid(f"Job definition {definition.key} is INACTIVE; register a new revision")
+    return definition
+
+
+def _check_capability(state: State, queue: JobQueue, resources: Resources) -> None:
+    kinds = [
+        state.environments[name].provisioning for name in queue.environments if name in state.environments
+    ]
+    if resources.gpus and kinds and all(kind in WITHOUT_GPUS for kind in kinds):
+        raise Invalid(
+            "Job Queue is attached to Compute Environment that can not run Jobs with capability EC2:"
+            " Fargate has no GPUs; submit to a queue with an EC2 or SPOT compute environment"
+        )
+
+
+def _check_command(definition: JobDefinition, command: SubmitJob) -> None:
+    words = definition.container.command
+    if command.overrides is not None and command.overrides.command is not None:
+        words = command.overrides.command
+    substituted(words, {**definition.parameters, **command.parameters} if words else {})
+
+
+def _resolve(state: State, command: SubmitJob) -> tuple[Waits, bool]:
+    """What the job waits for, and whether a dependency has failed already."""
+    waits, any_failed = Waits(), False
+    for dependency in command.depends_on:
+        if dependency.type is DependencyType.SEQUENTIAL:
+            if command.array_size is None:
+                raise Invalid("A SEQUENTIAL dependency needs an array job; set arrayProperties.size")
+            waits.sequential = waits.gated = True
+            if dependency.job_id is None:
+                continue
+        if dependency.job_id is None:
+            raise Invalid("A dependency needs a jobId, unless its type is SEQUENTIAL")
+        known = _look_up(state, dependency.job_id, command.finished)
+        if known is None:
+            raise NotFound(f"Job {dependency.job_id} does not exist, so nothing can depend on it")
+        _check_n_to_n(dependency, known, command.array_size)
+        if known.state is FAILED:
+            any_failed = True
+        elif known.state is not SUCCEEDED:
+            gate = dependency.type is DependencyType.N_TO_N
+            (waits.gates if gate else waits.whole).add(known.id)
+            waits.gated = waits.gated or gate
+    return waits, any_failed
+
+
+def _check_n_to_n(dependency: Dependency, known: FinishedJob, array_size: int | None) -> None:
+    if dependency.type is not DependencyType.N_TO_N:
+        return
+    if array_size is None or known.array_size is None:
+        raise Invalid("An N_TO_N dependency needs two array jobs; drop the type to wait for the whole job")
+    if array_size != known.array_size:
+        raise Invalid(
+            f"An N_TO_N dependency needs arrays of one size: this one has {array_size},"
+            f" job {known.id} has {known.array_size}"
+        )
+
+
+def _look_up(state: State, job_id: JobId, finished: tuple[FinishedJob, ...]) -> FinishedJob | None:
+    """A dependency, wherever it is: live, at rest in a live array, just finished, or found in the store."""
+    if (job := state.jobs.get(job_id)) is not None:
+        return FinishedJob(job.id, job.state, job.submission.array_size if job.parent is None else None)
+    parent, index = split_child(job_id)
+    if index is not None:
+        table, recent = state.children.get(parent), state.finished.get(parent)
+        if table is not None and index < table.size:
+            return FinishedJob(job_id, table.state(index))
+        if recent is not None and recent.children is not None and index < len(recent.children):
+            return FinishedJob(job_id, state_of_code(recent.children[index]))
+    if (end := state.finished.get(job_id)) is not None:
+        return end.job
+    return next((known for known in finished if known.id == job_id and known.state in TERMINAL), None)

@@ -1,0 +1,74 @@
+"""What happens because time passes: timeouts, forgetting recent ends, and the small steps of the purge.
+
+Looks only at what is due; the daemon asks `next_due` when to come back.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from windfall.control.changes import Purge
+from windfall.control.instructions import StopAttempt
+from windfall.control.round import Round
+from windfall.control.state import DAY_MS, RECENT_MS, State
+from windfall.jobs.attempts import StopCause
+
+#: How often old jobs are removed, and how many rows at a time: small steps never hold up a round.
+PURGE_EVERY_MS = 5_000
+PURGE_ROWS = 500
+#: AWS forgets INACTIVE definitions after 180 days.
+INACTIVE_DEFINITION_MS = 180 * DAY_MS
+
+
+def on_time_passed(state: State, round_: Round) -> None:
+    """Do all that is due now."""
+    _stop_overdue(state, round_)
+    _forget_recent(state, round_.now)
+    if round_.now - state.purged_at >= PURGE_EVERY_MS:
+        state.purged_at = round_.now
+        round_.changes.purge = Purge(round_.now - state.rules.retention_ms, PURGE_ROWS)
+        _drop_old_definitions(state, round_)
+        # A launch that failed is tried again from time to time; trouble is what the last one said.
+        state.unsettled = state.unsettled or bool(state.launch_troubles)
+        state.launch_troubles.clear()
+
+
+def next_due(state: State) -> int | None:
+    """When the next timeout is due, if any."""
+    return state.deadlines[0][0] if state.deadlines else None
+
+
+def _stop_overdue(state: State, round_: Round) -> None:
+    while state.deadlines and state.deadlines[0][0] <= round_.now:
+        _, token = heapq.heappop(state.deadlines)
+        job = state.attempts.get(token)
+        attempt = job.attempt if job is not None else None
+        if job is None or attempt is None or attempt.stop_cause is not None:
+            continue
+        attempt.stop_cause, attempt.stop_at = StopCause.TIMED_OUT, round_.now
+        round_.changes.jobs[job.id] = job
+        round_.instructions.append(StopAttempt(token, attempt.instance, state.rules.grace_s))
+
+
+def _forget_recent(state: State, now: int) -> None:
+    for job_id, end in list(state.finished.items()):
+        if now - end.at < RECENT_MS:
+            return
+        del state.finished[job_id]
+
+
+def _drop_old_definitions(state: State, round_: Round) -> None:
+    old = [
+        definition
+        for revisions in state.definitions.values()
+        for definition in revisions.values()
+        if definition.deregistered_at is not None
+        and round_.now - definition.deregistered_at > INACTIVE_DEFINITION_MS
+    ]
+    if not old:
+        return
+    needed = {job.submission.definition for job in state.jobs.values()}
+    for definition in old:
+        if definition.key not in needed:
+            del state.definitions[definition.name][definition.revision]
+            round_.changes.definitions[definition.key] = None

@@ -1,0 +1,147 @@
+"""Why a live job is where it is: dependencies, the scheduler's own explanation, or what its attempt is doing.
+
+Built from what the reactor and the scheduler themselves read. Must not guess: what is not known is not said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windfall.control.backlog import shape_of
+from windfall.control.snapshots import Offers, make_snapshot
+from windfall.control.state import State
+from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.job import Job
+from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, JobState
+from windfall.scheduling.dispatch_order import jobs_ahead
+from windfall.scheduling.explain import explain
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """An answer for people, with stable codes for programs."""
+
+    job_id: JobId
+    state: JobState
+    #: (code, sentence), the most important first.
+    reasons: list[tuple[str, str]]
+    #: What change would let it start.
+    changes: list[str] = field(default_factory=list)
+    expected_at: int | None = None
+    #: AWS's own reason, where AWS has one.
+    aws_reason: str | None = None
+
+
+def why(state: State, job_id: JobId, offers: Offers, now: int) -> Why | None:
+    """Why this live job is where it is; None when it is not live."""
+    parent_id, index = split_child(job_id)
+    job = state.jobs.get(job_id)
+    if (
+        job is None
+        and index is not None
+        and parent_id in state.children
+        and index < state.children[parent_id].size
+    ):
+        return _child_at_rest(state, state.jobs[parent_id], index, offers, now)
+    if job is None:
+        return None
+    if job.is_array:
+        return _array(state, job, offers, now)
+    if job.state is PENDING:
+        return Why(job.id, job.state, _dependencies(state, job))
+    if job.state is RUNNABLE:
+        return _waiting(state, job, offers, now)
+    return Why(job.id, job.state, [_placed(job, now)])
+
+
+def _child_at_rest(state: State, array: Job, index: int, offers: Offers, now: int) -> Why | None:
+    table = state.children[array.id]
+    if table.recorded[index] or table.rest is FAILED:
+        return None
+    answer = _array(state, array, offers, now)
+    return Why(
+        JobId(f"{array.id}:{index}"),
+        table.rest,
+        answer.reasons,
+        answer.changes,
+        answer.expected_at,
+        answer.aws_reason,
+    )
+
+
+def _array(state: State, job: Job, offers: Offers, now: int) -> Why:
+    table = state.children[job.id]
+    counts = ", ".join(f"{count:,} {name}" for name, count in table.summary().items() if count)
+    reasons = [("array", f"an array of {table.size:,}: {counts}")]
+    waits = state.waits.get(job.id)
+    if waits is not None and (waits.whole or waits.gates or waits.sequential):
+        reasons += _dependencies(state, job)
+    if table.waiting:
+        waiting = _waiting(state, job, offers, now)
+        return Why(
+            job.id,
+            job.state,
+            reasons + waiting.reasons,
+            waiting.changes,
+            waiting.expected_at,
+            waiting.aws_reason,
+        )
+    return Why(job.id, job.state, reasons)
+
+
+def _dependencies(state: State, job: Job) -> list[tuple[str, str]]:
+    waits = state.waits.get(job.id)
+    whole, gates = (sorted(waits.whole), sorted(waits.gates)) if waits else ([], [])
+    reasons = [
+        ("dependency", f"waits for job {awaited} to succeed, which is {_state_text(state, awaited)}")
+        for awaited in whole
+    ]
+    reasons += [("dependency", f"each child waits for the same child of {gate} (N_TO_N)") for gate in gates]
+    if waits and waits.sequential:
+        reasons.append(("dependency", "each child waits for the one before it (SEQUENTIAL)"))
+    if job.cancelled:
+        reasons.append(("cancelled", "is cancelled, and will end when the jobs it depends on have ended"))
+    return reasons or [("dependency", "its dependencies are being looked at")]
+
+
+def _state_text(state: State, job_id: JobId) -> str:
+    job = state.jobs.get(job_id)
+    if job is not None:
+        return f"{job.state} ({job.submission.name})"
+    parent, index = split_child(job_id)
+    table = state.children.get(parent)
+    return str(table.state(index)) if table is not None and index is not None else "finished"
+
+
+def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
+    waiting = state.backlog.find(job)
+    if waiting is None:
+        return Why(job.id, job.state, [("settling", "has just become RUNNABLE and is being looked at")])
+    snapshot = make_snapshot(state, offers, now)
+    view = next(view for view in snapshot.queues if view.queue.name == job.submission.queue)
+    ahead = jobs_ahead(view, waiting)
+    explanation = explain(snapshot, job.submission.queue, shape_of(job), waiting, ahead)
+    return Why(
+        job.id,
+        job.state,
+        [(reason.code, reason.text()) for reason in explanation.reasons],
+        [change.text() for change in explanation.counterfactuals],
+        explanation.expected_at,
+        explanation.aws_reason,
+    )
+
+
+def _placed(job: Job, now: int) -> tuple[str, str]:
+    attempt = job.attempt
+    if attempt is None or job.state not in (STARTING, RUNNING):
+        return ("settling", "is between two states")
+    tries = f"attempt {attempt.number} of {job.submission.retry.attempts}"
+    where = f"on instance {attempt.instance} of {attempt.environment}, {tries}"
+    if attempt.stop_cause is not None:
+        return ("stopping", f"is being stopped ({attempt.stop_cause}) {where}")
+    if job.state is STARTING:
+        return (
+            "starting",
+            f"was placed {(now - attempt.placed_at) / 1000:,.1f} s ago {where}; its process is being started",
+        )
+    return ("running", f"has run for {(now - (attempt.started_at or now)) / 1000:,.1f} s {where}")

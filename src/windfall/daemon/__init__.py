@@ -1,0 +1,1 @@
+"""The daemon: settings, clock, wiring and the loops. The only place where all of it meets."""

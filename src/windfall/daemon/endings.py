@@ -1,0 +1,57 @@
+"""How a finished job ended, in words, and what to do about it: control.why is for jobs that are not over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.jobs.ids import JobId
+from windfall.jobs.job import Job
+from windfall.jobs.states import SUCCEEDED
+
+#: (how the reason begins, what to do).
+REMEDIES = (
+    ("OutOfMemoryError", "ask for more memory (resourceRequirements MEMORY), or make the job need less"),
+    ("CannotPullContainerError", "map the image to a directory of this host with `windfall image add`"),
+    ("CannotStartContainerError", "check the command and that the job's user may run it"),
+    ("Host EC2", "set retryStrategy.attempts above 1, so that a lost host is only a delay"),
+    (
+        "Job attempt duration exceeded",
+        "raise timeout.attemptDurationSeconds, or find out why it took so long",
+    ),
+    ("Dependent Job failed", "look at the job it depends on; `windfall describe` names it"),
+    (
+        "Array Child Job failed",
+        "see which children failed: `windfall jobs --array ID --state FAILED`",
+    ),
+)
+
+
+def how_it_ended(job: Job, asked: JobId) -> dict[str, Any]:
+    """The end of a job (or of a child that never left the rest of its array)."""
+    if job.id != asked and job.rest is not None:
+        return _answer(job.rest, job.rest_reason or job.status_reason, [])
+    lines = [
+        f"attempt {a.number}: {a.status_reason or 'ended'}"
+        + (f", exit code {a.exit_code}" if a.exit_code is not None else "")
+        + (f", {a.reason}" if a.reason else "")
+        for a in job.attempts
+    ]
+    answer = _answer(job.state, job.status_reason, lines)
+    texts = [text for a in job.attempts[-1:] for text in (a.reason, a.status_reason) if text] + [
+        job.status_reason or ""
+    ]
+    if job.state is not SUCCEEDED:
+        answer["changes"] = [
+            todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)
+        ][:1]
+        if not answer["changes"] and job.attempts:
+            answer["changes"] = [f"read its log: windfall logs {job.id}"]
+    return answer
+
+
+def _answer(state: str, reason: str | None, lines: list[str]) -> dict[str, Any]:
+    first = f"is {state}" + (f": {reason}" if reason else "")
+    return {
+        "state": state,
+        "reasons": [{"code": "ended", "text": first}] + [{"code": "attempt", "text": line} for line in lines],
+    }

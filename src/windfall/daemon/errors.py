@@ -1,0 +1,20 @@
+"""Why the daemon does not start. Each text says what to do.
+
+DaemonError
+├── BadSetting        a setting is missing, unknown or out of range
+└── AlreadyRunning    another daemon holds the data directory
+"""
+
+from __future__ import annotations
+
+
+class DaemonError(Exception):
+    """The daemon cannot start or go on."""
+
+
+class BadSetting(DaemonError):
+    """A setting is unknown or out of range."""
+
+
+class AlreadyRunning(DaemonError):
+    """Another daemon holds the data directory."""

@@ -1,0 +1,225 @@
+"""The one loop that changes state: drain what is waiting, react, commit once, then answer and act.
+
+Durable, then visible: no caller is answered and no engine is told anything before the round's changes are on disk. A
+commit that fails ends the daemon, because memory then knows more than the store; a restart begins from the store
+again. Knows nothing of HTTP or of processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from windfall.control.events import AttemptStarted, Command, Event, Report, TimePassed
+from windfall.control.instructions import Instruction
+from windfall.control.ports import Engine, Store
+from windfall.control.reactor import close, handle, schedule
+from windfall.control.round import Round
+from windfall.control.snapshots import Offers, make_snapshot
+from windfall.control.state import State
+from windfall.control.timekeeping import next_due
+from windfall.control.why import Why, why
+from windfall.jobs.errors import Rejected
+from windfall.jobs.ids import JobId, QueueName
+from windfall.scheduling.dispatch_order import dispatch_order
+
+log = logging.getLogger(__name__)
+
+#: How often time-driven rules (timeouts, idle instances, reservations, purge) are looked at when nothing happens.
+TICK_S = 1.0
+#: At most so many events in one round, so that a flood cannot make a commit endless.
+ROUND_MAX = 4_000
+QUEUE_SNAPSHOT_MAX = 100
+
+#: A report that nothing waits for may wait this long for company, so that one commit serves both.
+LAZY_S = 0.01
+#: When a round was full of reports, so is the next: it is worth waiting this long for it to fill.
+GATHER_S = 0.003
+BUSY_REPORTS = 8
+
+Question = Callable[[State, Offers, int], Any]
+
+
+class ControlLoop:
+    """Owns the state. Implements control.ports.Gate for the wire, and is the engines' sink."""
+
+    def __init__(
+        self,
+        state: State,
+        store: Store,
+        engines: Mapping[str, Engine],
+        clock_ms: Callable[[], int],
+        on_purged: Callable[[Sequence[str]], None],
+        many_tenants: Callable[[], bool],
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._engines = engines
+        self._default_engine = next(iter(engines.values()))
+        self._clock_ms = clock_ms
+        self._on_purged = on_purged
+        self._many_tenants = many_tenants
+        self._inbound: list[tuple[Event | Question, asyncio.Future[Any] | None]] = []
+        self._wake = asyncio.Event()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
+        self._ticked_at = 0
+        self._lazy: asyncio.TimerHandle | None = None
+        self._busy = False
+        #: Set when the daemon is stopping: nothing new is placed, what is known is still written.
+        self.placing = True
+
+    # The gate -------------------------------------------------------------------------------------------
+
+    async def execute(self, command: Command) -> Any:
+        """Do a command and answer when it is durable; raise Rejected with nothing changed."""
+        return await self._ask(command)
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store, off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, question, self._store)
+
+    async def why(self, job_id: JobId) -> Why | None:
+        """Why a live job is where it is."""
+        answer: Why | None = await self._ask(lambda state, offers, now: why(state, job_id, offers, now))
+        return answer
+
+    async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
+        """The first waiting jobs of a queue, in dispatch order."""
+
+        def look(state: State, offers: Offers, now: int) -> list[tuple[JobId, int]]:
+            views = make_snapshot(state, offers, now).queues
+            view = next((view for view in views if view.queue.name == queue), None)
+            if view is None:
+                return []
+            return [
+                (job_id, waiting.runnable_at) for job_id, waiting in dispatch_order(view, QUEUE_SNAPSHOT_MAX)
+            ]
+
+        answer: list[tuple[JobId, int]] = await self._ask(look)
+        return answer
+
+    async def inspect(self, question: Question) -> Any:
+        """Ask the state itself; answered after the round, when what it saw is durable."""
+        return await self._ask(question)
+
+    def report(self, report: Report) -> None:
+        """Take an engine's report. That a process started moves nobody: most often its end is not far behind."""
+        self._inbound.append((report, None))
+        if not isinstance(report, AttemptStarted):
+            self._wake.set()
+        elif self._lazy is None and not self._wake.is_set():
+            self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
+
+    async def _ask(self, item: Event | Question) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        self._inbound.append((item, future))
+        self._wake.set()
+        return await future
+
+    # The loop -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn until cancelled. An exception ends the daemon on purpose."""
+        while True:
+            await self._wait()
+            await self.turn()
+
+    async def _wait(self) -> None:
+        if self._wake.is_set():
+            # Let handlers that are ready put their commands into this round too.
+            await asyncio.sleep(GATHER_S if self._busy else 0)
+            return
+        now = self._clock_ms()
+        due = next_due(self._state)
+        wait_s = TICK_S if due is None else min(TICK_S, max(0.0, (due - now) / 1000))
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def turn(self) -> None:
+        """One round: react to all that is waiting, commit, answer, act."""
+        self._wake.clear()
+        if self._lazy is not None:
+            self._lazy.cancel()
+            self._lazy = None
+        batch, self._inbound = self._inbound[:ROUND_MAX], self._inbound[ROUND_MAX:]
+        if self._inbound:
+            self._wake.set()
+        round_ = Round(self._clock_ms())
+        replies = self._react(batch, round_)
+        self._busy = not replies and len(batch) >= BUSY_REPORTS
+        if round_.changes:
+            loop = asyncio.get_running_loop()
+            purged = await loop.run_in_executor(self._writer, self._store.commit, round_.changes)
+            if purged:
+                self._on_purged(purged)
+        for future, reply in replies:
+            if future.done():
+                continue  # the caller has gone away
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+        if round_.instructions:
+            self._act(round_.instructions)
+
+    def _react(
+        self, batch: list[tuple[Event | Question, asyncio.Future[Any] | None]], round_: Round
+    ) -> list[tuple[asyncio.Future[Any], Any]]:
+        self._state.many_tenants = self._many_tenants()
+        replies: list[tuple[asyncio.Future[Any], Any]] = []
+        questions: list[tuple[asyncio.Future[Any], Question]] = []
+        for item, future in batch:
+            if callable(item):
+                if future is not None:
+                    questions.append((future, item))
+                continue
+            try:
+                reply: Any = handle(self._state, item, round_)
+            except Rejected as rejected:
+                reply = rejected
+            if future is not None:
+                replies.append((future, reply))
+        if round_.now - self._ticked_at >= TICK_S * 1000 or (
+            (due := next_due(self._state)) and due <= round_.now
+        ):
+            self._ticked_at = round_.now
+            self._state.unsettled = self._state.unsettled or bool(
+                self._state.instances or self._state.backlog.count
+            )
+            handle(self._state, TimePassed(), round_)
+        if self.placing:
+            schedule(self._state, self._offers(), round_)
+        close(self._state, round_)
+        for future, question in questions:
+            replies.append((future, question(self._state, self._offers(), round_.now)))
+        return replies
+
+    def _offers(self) -> Offers:
+        return {
+            name: self._engine_of(environment.engine).offers(environment)
+            for name, environment in self._state.environments.items()
+        }
+
+    def _engine_of(self, name: str | None) -> Engine:
+        return self._engines.get(name or "", self._default_engine)
+
+    def _act(self, instructions: list[Instruction]) -> None:
+        # One engine today: every instruction is its own. With more, the environment of its instance names the engine.
+        self._default_engine.carry_out(instructions)
+
+    def act_after_restart(self, instructions: list[Instruction]) -> None:
+        """Do again what was decided before a restart."""
+        if instructions:
+            self._act(instructions)
+
+    def close(self) -> None:
+        """Let go of the threads; nothing is written any more."""
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=True)

@@ -1,0 +1,227 @@
+"""Windfall's own operations beside AWS's: status, why, images, finding a job, going down.
+
+Signed like everything else (service name `windfall`) and used by the command line. Turns domain values into plain
+JSON here; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from windfall import __version__
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.service import Call, PlainService
+from windfall.control.events import AddImage, RemoveImage
+from windfall.control.snapshots import Offers
+from windfall.control.state import State
+from windfall.daemon.endings import how_it_ended
+from windfall.daemon.loop import ControlLoop
+from windfall.daemon.settings import Settings
+from windfall.jobs.errors import Rejected
+from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.images import ImageMapping
+
+ROLES = {
+    "Status": Role.READ,
+    "Why": Role.READ,
+    "FindJobs": Role.READ,
+    "ListImages": Role.READ,
+    "AddImage": Role.ADMIN,
+    "RemoveImage": Role.ADMIN,
+    "Down": Role.ADMIN,
+}
+
+
+class Operations:
+    """The handlers, over the control loop."""
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        settings: Settings,
+        pid: int,
+        started_at: int,
+        services: tuple[str, ...],
+        go_down: Callable[[bool], Awaitable[int]],
+    ) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._pid = pid
+        self._started_at = started_at
+        self._services = services
+        self._go_down = go_down
+
+    def service(self) -> PlainService:
+        """All of them, as one service."""
+        handlers = {
+            "Status": self.status,
+            "Why": self.why,
+            "FindJobs": self.find_jobs,
+            "ListImages": self.list_images,
+            "AddImage": self.add_image,
+            "RemoveImage": self.remove_image,
+            "Down": self.down,
+        }
+        return PlainService("windfall", handlers, ROLES)
+
+    async def status(self, _: Call) -> dict[str, Any]:
+        """What the daemon has, what it runs and what waits."""
+        seen: dict[str, Any] = await self._loop.inspect(_seen)
+        counts = await self._loop.read(lambda store: store.counts())
+        for queue in seen["queues"]:
+            queue["counts"] = {state: n for (name, state), n in counts.items() if name == queue["name"]}
+        return {
+            "version": __version__,
+            "pid": self._pid,
+            "data": str(self._settings.data),
+            "store": self._settings.store_url.partition("://")[0],
+            "startedAt": self._started_at,
+            "region": self._settings.region,
+            "accountId": self._settings.account_id,
+            "services": list(self._services),
+            **seen,
+        }
+
+    async def why(self, call: Call) -> dict[str, Any]:
+        """Why a job is where it is, or how it ended."""
+        job_id = JobId(_text(call, "jobId"))
+        live = await self._loop.why(job_id)
+        parent, _ = split_child(job_id)
+        found = await self._loop.read(lambda store: store.jobs([job_id, parent]))
+        if not found:
+            raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
+        answer: dict[str, Any] = {"jobId": job_id, "jobName": found[0].submission.name, "changes": []}
+        if live is None:
+            ending = how_it_ended(found[0], job_id)
+            return answer | {"expectedAt": None, "awsReason": None} | ending
+        return answer | {
+            "state": live.state,
+            "reasons": [{"code": code, "text": text} for code, text in live.reasons],
+            "changes": live.changes,
+            "expectedAt": live.expected_at,
+            "awsReason": live.aws_reason,
+        }
+
+    async def find_jobs(self, call: Call) -> dict[str, Any]:
+        """Jobs by name or by the beginning of their id."""
+        text = _text(call, "text")
+        return {"jobIds": await self._loop.read(lambda store: store.find_job(text))}
+
+    async def list_images(self, _: Call) -> dict[str, Any]:
+        """All image mappings."""
+        return {"images": [_image(m) for m in await self._loop.read(lambda store: store.images())]}
+
+    async def add_image(self, call: Call) -> dict[str, Any]:
+        """Map an image to a directory and command of this host."""
+        mapping = ImageMapping(
+            _text(call, "pattern"),
+            _optional_text(call, "directory"),
+            tuple(_texts(call, "entrypoint")),
+            _text_map(call, "environment"),
+        )
+        if mapping.directory is not None and not mapping.directory.startswith("/"):
+            raise ApiError("Invalid", f"The directory must be absolute, not {mapping.directory!r}.")
+        return _image(await self._loop.execute(AddImage(mapping)))
+
+    async def remove_image(self, call: Call) -> dict[str, Any]:
+        """Remove an image mapping."""
+        try:
+            await self._loop.execute(RemoveImage(_text(call, "pattern")))
+        except Rejected as rejected:
+            raise ApiError("NotFound", str(rejected), 404) from None
+        return {}
+
+    async def down(self, call: Call) -> dict[str, Any]:
+        """Stop the daemon after this answer; running jobs go on unless `kill`."""
+        return {"runningJobs": await self._go_down(call.params.get("kill") is True)}
+
+
+def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
+    """Everything that status takes from memory, in one look."""
+    holders = {gpu: job.id for job in state.attempts.values() if job.attempt for gpu in job.attempt.gpu_ids}
+    machine = next(iter(state.machines.values()), None)
+    described: dict[str, Any] | None = None
+    warnings: list[str] = []
+    if machine is not None:
+        used = state.occupancy.used_on(machine.id)
+        warnings = [line for line in machine.facts.get("warnings", "").splitlines() if line]
+        described = {
+            "vcpus": machine.total.vcpus,
+            "memoryMib": machine.total.memory_mib,
+            "usedVcpus": used.vcpus,
+            "usedMemoryMib": used.memory_mib,
+            "isolation": machine.facts.get("isolation", ""),
+            "jobUser": machine.facts.get("job_user", ""),
+            "gpus": [
+                {
+                    "id": gpu.id,
+                    "name": gpu.name,
+                    "memoryMib": gpu.memory_mib,
+                    "simulated": gpu.simulated,
+                    "heldBy": holders.get(gpu.id),
+                }
+                for gpu in machine.gpus
+            ],
+        }
+    return {
+        "machine": described,
+        "environments": [_environment(state, name) for name in state.environments],
+        "queues": [
+            {"name": queue.name, "state": queue.switch, "priority": queue.priority}
+            for queue in state.queues.values()
+        ],
+        "waiting": state.backlog.count,
+        "running": len(state.attempts),
+        "warnings": warnings,
+    }
+
+
+def _environment(state: State, name: str) -> dict[str, Any]:
+    environment = next(e for e in state.environments.values() if e.name == name)
+    instances = [instance for instance in state.instances.values() if instance.environment == name]
+    uses = [state.occupancy.instances.get(instance.id) for instance in instances]
+    return {
+        "name": name,
+        "type": environment.provisioning,
+        "state": environment.switch,
+        "minvCpus": environment.min_vcpus,
+        "maxvCpus": environment.max_vcpus,
+        "instances": len(instances),
+        "runningJobs": sum(len(use.holds) for use in uses if use is not None),
+    }
+
+
+def _image(mapping: ImageMapping) -> dict[str, Any]:
+    return {
+        "pattern": mapping.pattern,
+        "directory": mapping.directory,
+        "entrypoint": list(mapping.entrypoint),
+        "environment": dict(mapping.environment),
+    }
+
+
+def _text(call: Call, name: str) -> str:
+    value = call.params.get(name)
+    if not isinstance(value, str) or not value:
+        raise ApiError("Invalid", f"{call.operation} needs {name}, a text that is not empty.")
+    return value
+
+
+def _optional_text(call: Call, name: str) -> str | None:
+    return None if call.params.get(name) is None else _text(call, name)
+
+
+def _texts(call: Call, name: str) -> list[str]:
+    value = call.params.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ApiError("Invalid", f"{name} must be a list of texts.")
+    return value
+
+
+def _text_map(call: Call, name: str) -> dict[str, str]:
+    value = call.params.get(name, {})
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise ApiError("Invalid", f"{name} must map names to texts.")
+    return value

@@ -1,0 +1,259 @@
+"""`windfall up`: opens the data directory, brings the parts together, serves until told to stop, and goes gracefully.
+
+The only module that knows every adapter. Killing this process at any moment is allowed: jobs go on under their agent,
+and the next daemon reads the store and adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import uvicorn
+
+from windfall.agent.settings import AgentSettings
+from windfall.aws_api.batch.service import batch_service
+from windfall.aws_api.logs.service import logs_service
+from windfall.aws_api.protocol.application import Application
+from windfall.aws_api.protocol.errors import ProtocolError
+from windfall.aws_api.protocol.keys import KeyRing, ensure_keys_file
+from windfall.capacity.machines import Machine
+from windfall.control.ports import Store
+from windfall.control.rebuild import instructions_after_restart, rebuild
+from windfall.control.snapshots import Offers
+from windfall.control.state import DAY_MS, Rules, State
+from windfall.daemon.directory import DataDirectory
+from windfall.daemon.errors import DaemonError
+from windfall.daemon.loop import ControlLoop
+from windfall.daemon.operations import Operations
+from windfall.daemon.settings import Settings
+from windfall.engines.local.engine import LocalEngine
+from windfall.scheduling.snapshot import SchedulingRules
+from windfall.store.errors import StoreError
+from windfall.store.opening import open_store
+
+log = logging.getLogger(__name__)
+
+SERVICES = ("batch", "logs")
+AGENT_START_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a daemon that has just come up has to say."""
+
+    url: str
+    machine: Machine
+    live_jobs: int
+
+
+def clock_ms() -> int:
+    """The time of day, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
+    """Run the daemon in the foreground until SIGINT, SIGTERM or `windfall down`; the answer is the exit code."""
+    directory = DataDirectory(settings.data)
+    directory.prepare()
+    lock = directory.lock()
+    try:
+        ensure_keys_file(directory.keys, now=clock_ms())
+        store = open_store(settings.store_url)
+    except (ProtocolError, StoreError) as error:
+        raise DaemonError(str(error)) from None
+    try:
+        with asyncio.Runner(loop_factory=_event_loop) as runner:
+            return runner.run(_Daemon(settings, directory, store).run(ready))
+    finally:
+        store.close()
+        os.close(lock)
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+class _Daemon:
+    def __init__(self, settings: Settings, directory: DataDirectory, store: Store) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._store = store
+        self._stop = asyncio.Event()
+        self._kill = False
+        self._keys = KeyRing(directory.keys)
+        state = rebuild(store.load(), self._rules())
+        self._live_jobs = len(state.jobs)
+        _spare_the_collector()
+        self._engine = LocalEngine(self._report, self._agent_settings(), directory.logs, clock_ms())
+        self._loop = ControlLoop(
+            state, store, {"local": self._engine}, clock_ms, self._remove_logs, lambda: self._keys.tenants > 1
+        )
+        self._loop.act_after_restart(instructions_after_restart(state))
+
+    def _report(self, report: object) -> None:
+        self._loop.report(report)  # type: ignore[arg-type]  # the loop is made after its engine
+
+    def _rules(self) -> Rules:
+        s = self._settings
+        return Rules(
+            SchedulingRules(int(s.reserve_after_s * 1000), int(s.idle_after_s * 1000)),
+            retention_ms=int(s.retention_days * DAY_MS),
+            grace_s=s.stop_grace_s,
+        )
+
+    def _agent_settings(self) -> AgentSettings:
+        s = self._settings
+        return AgentSettings(
+            directory=str(self._directory.agent),
+            attempts_directory=str(self._directory.attempts),
+            job_user=s.job_user,
+            gpus=s.gpus,
+            vcpus=s.vcpus,
+            memory_mib=s.memory_mib,
+            hide=(str(self._directory.root),),
+        )
+
+    def _remove_logs(self, task_ids: Sequence[str]) -> None:
+        def remove() -> None:
+            for task_id in task_ids:
+                for name in (f"{task_id}.log", f"{task_id}.log.times"):
+                    (self._directory.logs / name).unlink(missing_ok=True)
+
+        asyncio.get_running_loop().run_in_executor(None, remove)
+
+    async def run(self, ready: Callable[[Ready], None]) -> int:
+        listening = _listen(self._settings)
+        url = _url(listening, self._settings.host)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        turning = asyncio.create_task(self._loop.run(), name="control loop")
+        engine = asyncio.create_task(self._engine.run(), name="local engine")
+        server = uvicorn.Server(self._server_config())
+        serving: asyncio.Task[None] | None = None
+        try:
+            machine = await self._first_contact(turning)
+            serving = asyncio.create_task(server.serve([listening]), name="http")
+            self._directory.write_address(url)
+            ready(Ready(url, machine, self._live_jobs))
+            stopping = asyncio.create_task(self._stop.wait())
+            await asyncio.wait([stopping, turning, serving], return_when=asyncio.FIRST_COMPLETED)
+            if turning.done():
+                turning.result()
+            return 0
+        finally:
+            await self._go(server, serving, turning, engine)
+
+    async def _first_contact(self, turning: asyncio.Task[None]) -> Machine:
+        """Wait until the agent has said what this host has, so that nothing is promised before."""
+        connected = asyncio.create_task(self._engine.connected.wait())
+        await asyncio.wait([connected, turning], timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
+        connected.cancel()
+        if turning.done():
+            turning.result()
+        if self._engine.machine is None:
+            raise DaemonError(f"the agent did not start; its log is {self._directory.agent / 'agent.log'}")
+        return self._engine.machine
+
+    def _server_config(self) -> uvicorn.Config:
+        operations = Operations(self._loop, self._settings, os.getpid(), clock_ms(), SERVICES, self._go_down)
+        account = self._settings.account_id
+        application = Application(
+            [
+                batch_service(self._loop, account, new_id=lambda: str(uuid.uuid4()), clock_ms=clock_ms),
+                logs_service(self._loop, self._directory.logs, account, clock_ms),
+                operations.service(),
+            ],
+            self._keys,
+            time.time,
+            lambda: str(uuid.uuid4()),
+        )
+        return uvicorn.Config(
+            application,
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+        )
+
+    async def _go_down(self, kill: bool) -> int:
+        """Begin to stop; the answer is how many attempts run now."""
+        running: int = await self._loop.inspect(_running_attempts)
+        self._kill = kill
+        asyncio.get_running_loop().call_later(0.05, self._stop.set)
+        return running
+
+    async def _go(
+        self,
+        server: uvicorn.Server,
+        serving: asyncio.Task[None] | None,
+        turning: asyncio.Task[None],
+        engine: asyncio.Task[None],
+    ) -> None:
+        """Stop in order: no new requests, nothing new placed, the agent if it has nothing left to do, the loop."""
+        self._loop.placing = False
+        if serving is not None:
+            server.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+        if not turning.done():
+            running: int = await self._loop.inspect(_running_attempts)
+            if self._kill or not running:
+                await self._engine.shut_down_agent(kill=self._kill)
+                await asyncio.wait([engine], timeout=self._settings.stop_grace_s + 15)
+                await self._loop.inspect(_running_attempts)  # answered when all its reports are written
+        self._engine.let_go()
+        for task in (engine, turning):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+        self._loop.close()
+
+
+def _running_attempts(state: State, _: Offers, __: int) -> int:
+    return len(state.attempts)
+
+
+def _spare_the_collector() -> None:
+    """Keep what was loaded out of every collection, and collect less often.
+
+    State is a graph without cycles, so reference counts free it. With 100,000 live jobs a full collection walks all of
+    them and costs a tick a tenth of a second.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((settings.host, settings.port))
+        listening.listen(512)
+        listening.setblocking(False)  # noqa: FBT003 (the standard library's own signature)
+    except OSError as error:
+        raise DaemonError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror};"
+            " choose another with --port (0 takes a free one)"
+        ) from None
+    return listening
+
+
+def _url(listening: socket.socket, host: str) -> str:
+    port = listening.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,1 @@
+"""The local engine: this host is the machine, and one agent process on it starts the attempts."""

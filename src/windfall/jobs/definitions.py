@@ -1,0 +1,110 @@
+"""Job definitions with revisions, and what a submission makes of one: overrides, parameters, environment.
+
+Decides what a job finally runs. Must not know AWS's field names: the wire keeps the document it was given as
+opaque text (`document`) so that every field comes back as it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from windfall.jobs.errors import MissingParameter
+from windfall.jobs.ids import DefinitionKey
+from windfall.jobs.resources import Resources
+from windfall.jobs.retry import ONCE, RetryStrategy
+
+DEFAULT_LOG_GROUP = "/aws/batch/job"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """What a definition says about the process to run."""
+
+    image: str
+    resources: Resources
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Size of the private /dev/shm; None when the definition is silent.
+    shared_memory_mib: int | None = None
+    log_group: str = DEFAULT_LOG_GROUP
+    #: awslogs-stream-prefix; None means the definition's name.
+    log_prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerOverrides:
+    """What a submission changes in a definition; None leaves a part as it is."""
+
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    vcpus: float | None = None
+    memory_mib: int | None = None
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """One revision of a job definition. Never changed after registration, except to INACTIVE and in its tags."""
+
+    name: str
+    revision: int
+    container: ContainerSpec
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    retry: RetryStrategy = ONCE
+    timeout_s: int | None = None
+    propagate_tags: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
+    active: bool = True
+    registered_at: int = 0
+    deregistered_at: int | None = None
+    #: The registration as it was sent, for the wire alone.
+    document: str = "{}"
+
+    @property
+    def key(self) -> DefinitionKey:
+        """`name:revision`."""
+        return DefinitionKey(f"{self.name}:{self.revision}")
+
+
+def requested_resources(definition: JobDefinition, overrides: ContainerOverrides | None) -> Resources:
+    """What the job asks for, overrides applied."""
+    asked = definition.container.resources
+    if overrides is None or (overrides.vcpus, overrides.memory_mib, overrides.gpus) == (None, None, None):
+        return asked
+    return Resources(
+        asked.vcpus if overrides.vcpus is None else overrides.vcpus,
+        asked.memory_mib if overrides.memory_mib is None else overrides.memory_mib,
+        asked.gpus if overrides.gpus is None else overrides.gpus,
+    )
+
+
+def substituted(command: tuple[str, ...], parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """The command with each `Ref::name` replaced by its value, or MissingParameter."""
+    if not any(word.startswith("Ref::") for word in command):
+        return command
+    words = []
+    for word in command:
+        if not word.startswith("Ref::"):
+            words.append(word)
+            continue
+        name = word.removeprefix("Ref::")
+        if name not in parameters:
+            raise MissingParameter(name)
+        words.append(parameters[name])
+    return tuple(words)
+
+
+def effective_container(
+    definition: JobDefinition, overrides: ContainerOverrides | None, parameters: Mapping[str, str]
+) -> ContainerSpec:
+    """What the job finally runs: overrides over definition, submitted parameters over default ones."""
+    spec = definition.container
+    command = spec.command if overrides is None or overrides.command is None else overrides.command
+    environment = spec.environment if overrides is None else {**spec.environment, **overrides.environment}
+    return replace(
+        spec,
+        command=substituted(command, {**definition.parameters, **parameters}),
+        environment=environment,
+        resources=requested_resources(definition, overrides),
+    )

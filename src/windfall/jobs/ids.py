@@ -1,0 +1,45 @@
+"""The names of things, as distinct types, and the one place where ids are put together and taken apart."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NewType
+
+#: A job's id: a UUID, or `<uuid>:<index>` for the child of an array.
+JobId = NewType("JobId", str)
+#: One attempt of one job: `<job id>#<number>`. It is the fencing token: a newer attempt has another one.
+AttemptToken = NewType("AttemptToken", str)
+#: Thirty-two hex digits that stand for an attempt where AWS shows an ECS task id.
+TaskId = NewType("TaskId", str)
+InstanceId = NewType("InstanceId", str)
+MachineId = NewType("MachineId", str)
+QueueName = NewType("QueueName", str)
+EnvironmentName = NewType("EnvironmentName", str)
+#: `<name>:<revision>`
+DefinitionKey = NewType("DefinitionKey", str)
+
+
+def child_id(parent: JobId, index: int) -> JobId:
+    """The id of an array's child."""
+    return JobId(f"{parent}:{index}")
+
+
+def split_child(job_id: JobId) -> tuple[JobId, int | None]:
+    """The parent's id and the index, or the id itself and None when it is not a child's.
+
+    An index has one spelling: `id:07` is nobody's child, or one child would have two ids.
+    """
+    parent, colon, index = job_id.partition(":")
+    if colon and index.isascii() and index.isdecimal() and (index == "0" or index[0] != "0"):
+        return JobId(parent), int(index)
+    return job_id, None
+
+
+def attempt_token(job_id: JobId, number: int) -> AttemptToken:
+    """The fencing token of a job's attempt; attempts are counted from 1."""
+    return AttemptToken(f"{job_id}#{number}")
+
+
+def task_id(token: AttemptToken) -> TaskId:
+    """The task id of an attempt: derived, so that a restarted daemon finds the same log again."""
+    return TaskId(hashlib.md5(token.encode(), usedforsecurity=False).hexdigest())

@@ -1,0 +1,102 @@
+"""The job itself: what was submitted, where it stands, and the tries so far.
+
+`Job` is data that the reactor changes; the only rule here is that its state changes through `move`, which asks
+the table. Must not know about queues' order, capacity or the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windfall.jobs.attempts import Attempt
+from windfall.jobs.definitions import ContainerOverrides
+from windfall.jobs.dependencies import Dependency
+from windfall.jobs.ids import DefinitionKey, JobId, QueueName
+from windfall.jobs.resources import Resources
+from windfall.jobs.retry import RetryStrategy
+from windfall.jobs.states import TERMINAL, JobState, check_move
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a caller asked for. Shared by an array and all its children, and never changed except in its tags."""
+
+    name: str
+    queue: QueueName
+    definition: DefinitionKey
+    resources: Resources
+    retry: RetryStrategy
+    timeout_s: int | None = None
+    array_size: int | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    overrides: ContainerOverrides | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    propagate_tags: bool = False
+    #: The tenant of the key that submitted it.
+    tenant: str = "default"
+    #: Fields of the request that have no behaviour, for the wire alone.
+    document: str = "{}"
+
+
+@dataclass(slots=True)
+class Job:
+    """Where a job stands. A job, an array, and a child that has left the rest of its array."""
+
+    id: JobId
+    submission: Submission
+    state: JobState
+    created_at: int
+    #: For a child of an array.
+    parent: JobId | None = None
+    index: int | None = None
+    #: Its place in the FIFO order: given when it first becomes RUNNABLE and kept over retries.
+    order: int = 0
+    runnable_at: int | None = None
+    started_at: int | None = None
+    stopped_at: int | None = None
+    status_reason: str | None = None
+    cancelled: bool = False
+    terminated: bool = False
+    #: What the caller said when cancelling or terminating.
+    stop_reason: str | None = None
+    #: The tries so far, the present one last.
+    attempts: list[Attempt] = field(default_factory=list)
+    #: For an array: how its children stand, kept for readers.
+    summary: dict[str, int] | None = None
+    summary_at: int | None = None
+    #: For an array: what children without a record of their own are, and why.
+    rest: JobState | None = None
+    rest_reason: str | None = None
+    rest_at: int | None = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is the parent of an array."""
+        return self.submission.array_size is not None and self.parent is None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it can change no more."""
+        return self.state in TERMINAL
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The try that is under way, if one is."""
+        if self.attempts and self.attempts[-1].stopped_at is None:
+            return self.attempts[-1]
+        return None
+
+    def move(self, new: JobState) -> None:
+        """Change the state, if the table has such a move."""
+        check_move(self.state, new, self.story)
+        self.state = new
+
+    def story(self) -> str:
+        """Its life in one line, for errors and logs."""
+        tries = ", ".join(
+            f"#{a.number} on {a.instance} exit {a.exit_code} {a.status_reason or ''}".strip()
+            for a in self.attempts
+        )
+        return f"job {self.id} ({self.submission.name}) is {self.state}; tries: {tries or 'none'}"

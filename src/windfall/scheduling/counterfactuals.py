@@ -1,0 +1,82 @@
+"""What would let a waiting job start: each change has a stable code and says itself in plain words.
+
+A change named here is true: made alone, the next plan places the job (or, for maxvCpus, launches for it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from windfall.jobs.ids import EnvironmentName
+from windfall.scheduling.wording import Resource, amount_of, number
+
+
+class Counterfactual(Protocol):
+    """One thing to change."""
+
+    code: ClassVar[str]
+
+    def text(self) -> str:
+        """The change in one sentence, without a full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskLess:
+    """Ask for at most so much of one resource."""
+
+    code: ClassVar[str] = "ASK_LESS"
+    resource: Resource
+    at_most: float
+
+    def text(self) -> str:
+        if self.resource is Resource.MEMORY:
+            return f"would start now with memory <= {number(self.at_most)} MiB"
+        if self.at_most == 0:
+            return "would start now without GPUs"
+        return f"would start now with at most {amount_of(self.resource, self.at_most)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimeout:
+    """End surely before the job that has a reservation is due."""
+
+    code: ClassVar[str] = "SET_TIMEOUT"
+    at_most_s: int
+
+    def text(self) -> str:
+        return f"would start now with a timeout <= {number(self.at_most_s)} s"
+
+
+@dataclass(frozen=True, slots=True)
+class UseEnvironment:
+    """Go to another environment, through a queue of the same priority that has it."""
+
+    code: ClassVar[str] = "USE_ENVIRONMENT"
+    environment: EnvironmentName
+
+    def text(self) -> str:
+        return f"would start now in compute environment {self.environment}"
+
+
+@dataclass(frozen=True, slots=True)
+class EnableEnvironment:
+    """Let an environment of the queue take new work."""
+
+    code: ClassVar[str] = "ENABLE_ENVIRONMENT"
+    environment: EnvironmentName
+
+    def text(self) -> str:
+        return f"would start now if compute environment {self.environment} were enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseMaxVcpus:
+    """Let an environment grow by the instance that takes the job."""
+
+    code: ClassVar[str] = "RAISE_MAX_VCPUS"
+    environment: EnvironmentName
+    at_least: int
+
+    def text(self) -> str:
+        return f"would get an instance of {self.environment} with maxvCpus >= {number(self.at_least)}"

@@ -1,0 +1,237 @@
+"""Whether and where a job fits: working copies of what is free, and the tightest place for a shape.
+
+The copies only shrink while a plan is made. All the savings rest on that: a place that has become too small
+for a shape need not be looked at again. Knows nothing of the order of jobs or of how a reservation is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from windfall.capacity.machines import InstanceState
+from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, MachineId
+from windfall.jobs.resources import Resources
+from windfall.scheduling.snapshot import InstanceView, MachineView, Shape, Snapshot
+
+
+@dataclass(slots=True)
+class Guard:
+    """What a reservation leaves to others, on the reserved instance and on the machine behind it."""
+
+    job_id: JobId
+    room: Room
+    #: When the reserved job is expected to have room; None when that is not known.
+    expected_at: int | None
+    #: What may be held on the instance when the reserved job starts, without delaying it.
+    beside: Resources
+    #: The same for the whole machine, whichever environment takes it.
+    beside_on_machine: Resources
+
+    def ends_in_time(self, timeout_s: int | None, now: int) -> bool:
+        """Whether an attempt that starts now is surely over before the reserved job is due."""
+        if timeout_s is None or self.expected_at is None:
+            return False
+        return now + timeout_s * 1000 < self.expected_at
+
+    def lets_in(self, room: Room, shape: Shape, now: int) -> bool:
+        """Whether a job of this shape may start in a room of the guarded machine."""
+        if self.ends_in_time(shape.timeout_s, now):
+            return True
+        wanted = shape.resources
+        return wanted.fits_in(self.beside_on_machine) and (
+            room is not self.room or wanted.fits_in(self.beside)
+        )
+
+    def give(self, room: Room, shape: Shape, now: int) -> None:
+        """Note that a job was let in; one that ends in time takes nothing of what is left beside."""
+        if self.ends_in_time(shape.timeout_s, now):
+            return
+        self.beside_on_machine = self.beside_on_machine - shape.resources
+        if room is self.room:
+            self.beside = self.beside - shape.resources
+
+
+@dataclass(slots=True)
+class MachineRoom:
+    """What is left of a machine while a plan is made."""
+
+    view: MachineView
+    vcpus: float
+    memory_mib: int
+    #: The free devices, in the machine's own order.
+    gpu_ids: list[str]
+    #: The READY instances on it.
+    rooms: list[Room] = field(default_factory=list)
+    guard: Guard | None = None
+
+    @property
+    def free(self) -> Resources:
+        """What nobody holds."""
+        return Resources(self.vcpus, self.memory_mib, len(self.gpu_ids))
+
+
+@dataclass(slots=True, eq=False)
+class Room:
+    """What is left of a READY instance while a plan is made."""
+
+    view: InstanceView
+    position: int
+    machine: MachineRoom
+    vcpus: float
+    memory_mib: int
+    gpus: int
+    #: What this plan has started in it.
+    started: list[Shape] = field(default_factory=list)
+
+    @property
+    def own(self) -> Resources:
+        """What is left of the instance's own claim, whatever the machine has."""
+        return Resources(self.vcpus, self.memory_mib, self.gpus)
+
+    @property
+    def free(self) -> Resources:
+        """What a job could have now: the smaller of what the instance and its machine have left."""
+        machine = self.machine
+        return Resources(
+            min(self.vcpus, machine.vcpus),
+            min(self.memory_mib, machine.memory_mib),
+            min(self.gpus, len(machine.gpu_ids)),
+        )
+
+    def open_to(self, timeout_s: int | None, now: int) -> Resources:
+        """What of the free room a job with this timeout may take, reservations of others respected."""
+        free, guard = self.free, self.machine.guard
+        if guard is None or guard.ends_in_time(timeout_s, now):
+            return free
+        beside = guard.beside_on_machine
+        if guard.room is self:
+            beside = least(beside, guard.beside)
+        return least(free, beside)
+
+    def could_ever_hold(self, wanted: Resources) -> bool:
+        """Whether the job would fit if nothing else ran on the instance and its machine."""
+        return wanted.fits_in(self.view.total) and wanted.fits_in(self.machine.view.total)
+
+    def holds(self, shape: Shape, now: int) -> bool:
+        """Whether a job of this shape may start in it now. This is the fit that plan and explain share."""
+        wanted, machine = shape.resources, self.machine
+        vcpus, memory_mib, gpus = wanted.vcpus, wanted.memory_mib, wanted.gpus
+        if vcpus > self.vcpus or memory_mib > self.memory_mib or gpus > self.gpus:
+            return False
+        if vcpus > machine.vcpus or memory_mib > machine.memory_mib or gpus > len(machine.gpu_ids):
+            return False
+        return machine.guard is None or machine.guard.lets_in(self, shape, now)
+
+    def take(self, shape: Shape, now: int) -> tuple[str, ...]:
+        """Give a job its place; answers the devices that it gets."""
+        wanted, machine = shape.resources, self.machine
+        self.vcpus -= wanted.vcpus
+        self.memory_mib -= wanted.memory_mib
+        machine.vcpus -= wanted.vcpus
+        machine.memory_mib -= wanted.memory_mib
+        self.started.append(shape)
+        if machine.guard is not None:
+            machine.guard.give(self, shape, now)
+        if not wanted.gpus:
+            return ()
+        self.gpus -= wanted.gpus
+        gpu_ids = tuple(machine.gpu_ids[: wanted.gpus])
+        del machine.gpu_ids[: wanted.gpus]
+        return gpu_ids
+
+
+def least(one: Resources, other: Resources) -> Resources:
+    """The smaller amount of each resource."""
+    return Resources(
+        min(one.vcpus, other.vcpus), min(one.memory_mib, other.memory_mib), min(one.gpus, other.gpus)
+    )
+
+
+def most(amounts: Iterable[Resources]) -> Resources:
+    """The largest amount of each resource, taken one by one."""
+    vcpus: float = 0
+    memory_mib = gpus = 0
+    for amount in amounts:
+        vcpus = max(vcpus, amount.vcpus)
+        memory_mib = max(memory_mib, amount.memory_mib)
+        gpus = max(gpus, amount.gpus)
+    return Resources(vcpus, memory_mib, gpus)
+
+
+class Places:
+    """The places of one environment for one shape, tightest first, forgotten one by one as they fill up."""
+
+    __slots__ = ("_next", "_now", "_rooms", "_shape")
+
+    def __init__(self, shape: Shape, rooms: Sequence[Room], now: int) -> None:
+        self._shape, self._now = shape, now
+        self._rooms = sorted((room for room in rooms if room.holds(shape, now)), key=self._looseness)
+        self._next = 0
+
+    def _looseness(self, room: Room) -> tuple[int, float, int, int]:
+        # Free GPUs come first: a job without GPUs takes the places without any before it spoils one that has.
+        free = room.free
+        return (free.gpus, free.vcpus, free.memory_mib, room.position)
+
+    def tightest(self) -> Room | None:
+        """The tightest place that still holds the shape; None once there is none, and ever after."""
+        while self._next < len(self._rooms):
+            room = self._rooms[self._next]
+            # A place once chosen gets tighter with every job, so it stays the best choice until it is full.
+            if room.holds(self._shape, self._now):
+                return room
+            self._next += 1
+        return None
+
+
+class Floor:
+    """All rooms of a snapshot, by environment, with the places of the shapes asked for so far."""
+
+    __slots__ = ("_by_instance", "_most_free", "_places", "machines", "now", "rooms")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.now = snapshot.now
+        self.machines: dict[MachineId, MachineRoom] = {}
+        self.rooms: dict[EnvironmentName, list[Room]] = {}
+        self._by_instance: dict[InstanceId, Room] = {}
+        for position, instance in enumerate(snapshot.instances):
+            view = snapshot.machines.get(instance.machine) if instance.machine is not None else None
+            if view is not None and instance.state is InstanceState.READY:
+                machine = self._machine(view)
+                left = instance.total - instance.used
+                room = Room(instance, position, machine, left.vcpus, left.memory_mib, left.gpus)
+                machine.rooms.append(room)
+                self._by_instance[instance.id] = room
+                self.rooms.setdefault(instance.environment, []).append(room)
+        self._places: dict[tuple[EnvironmentName, Shape], Places] = {}
+        #: At the start of the tick. A shape above it is refused without a look at a single room.
+        self._most_free = {name: most(room.free for room in rooms) for name, rooms in self.rooms.items()}
+
+    def _machine(self, view: MachineView) -> MachineRoom:
+        machine = self.machines.get(view.id)
+        if machine is None:
+            left = view.total - view.used
+            machine = MachineRoom(
+                view, left.vcpus, left.memory_mib, list(view.free_gpus[: max(0, left.gpus)])
+            )
+            self.machines[view.id] = machine
+        return machine
+
+    def places(self, environment: EnvironmentName, shape: Shape) -> Places | None:
+        """The places of an environment for a shape; None when it cannot have any in this tick."""
+        if not shape.resources.fits_in(self._most_free.get(environment, _NO_ROOM)):
+            return None
+        key = (environment, shape)
+        places = self._places.get(key)
+        if places is None:
+            places = self._places[key] = Places(shape, self.rooms[environment], self.now)
+        return places
+
+    def room(self, instance: InstanceId) -> Room | None:
+        """The room of an instance; None when it is not READY."""
+        return self._by_instance.get(instance)
+
+
+#: Less than any job asks for, so that an environment without rooms refuses even a job that asks for nothing.
+_NO_ROOM = Resources(-1, -1, -1)

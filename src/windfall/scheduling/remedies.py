@@ -1,0 +1,142 @@
+"""Which single change would let a job start now: smaller needs, a timeout, another environment, more vCPUs.
+
+Looks at what is left at the job's own turn, so that what it names is true and not just likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil, floor
+
+from windfall.capacity.environments import JobQueue, Switch
+from windfall.jobs.ids import EnvironmentName
+from windfall.scheduling.assign import Assignment, Blocked, assign, takers
+from windfall.scheduling.counterfactuals import (
+    AskLess,
+    Counterfactual,
+    EnableEnvironment,
+    RaiseMaxVcpus,
+    SetTimeout,
+    UseEnvironment,
+)
+from windfall.scheduling.fit import Room
+from windfall.scheduling.scale import launch_for
+from windfall.scheduling.snapshot import EnvironmentView, Shape, Snapshot, Waiting
+from windfall.scheduling.wording import Resource
+
+#: AWS Batch takes no less than this for a job; asking less would be no advice.
+LEAST_MEMORY_MIB, LEAST_VCPUS, LEAST_TIMEOUT_S = 4, 0.25, 60
+#: Beyond so many jobs waiting ahead, a larger maxvCpus is no longer about this one.
+MANY_JOBS = 10_000
+#: More vCPUs than any environment may have.
+UNBOUNDED = 10**9
+
+
+def remedies(
+    assignment: Assignment, queue: JobQueue, shape: Shape, waiting: Waiting
+) -> tuple[Counterfactual, ...]:
+    """The changes that would do, each alone; `assignment` is the pass up to the job's turn."""
+    snapshot = assignment.snapshot
+    names = takers(snapshot, queue.environments, shape.resources)
+    rooms = [room for name in names for room in assignment.floor.rooms.get(name, ())]
+    return (
+        *_smaller(rooms, shape, snapshot.now),
+        *_shorter(rooms, shape, snapshot.now),
+        *_elsewhere(assignment, queue, shape),
+        *_enabled(snapshot, queue, shape, waiting),
+        *_larger_pool(assignment, queue, shape, waiting),
+    )
+
+
+def _smaller(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
+    """The largest amount of one resource with which the job would fit, all else as it is."""
+    wanted = shape.resources
+    open_rooms = [room.open_to(shape.timeout_s, now) for room in rooms]
+    memory = [
+        left.memory_mib for left in open_rooms if wanted.vcpus <= left.vcpus and wanted.gpus <= left.gpus
+    ]
+    if memory and LEAST_MEMORY_MIB <= max(memory) < wanted.memory_mib:
+        yield AskLess(Resource.MEMORY, max(memory))
+    vcpus = [
+        left.vcpus for left in open_rooms if wanted.memory_mib <= left.memory_mib and wanted.gpus <= left.gpus
+    ]
+    quarters = floor(max(vcpus, default=0) * 4) / 4
+    if LEAST_VCPUS <= quarters < wanted.vcpus:
+        yield AskLess(Resource.VCPUS, quarters)
+    gpus = [
+        left.gpus
+        for left in open_rooms
+        if wanted.memory_mib <= left.memory_mib and wanted.vcpus <= left.vcpus
+    ]
+    if gpus and max(gpus) < wanted.gpus:
+        yield AskLess(Resource.GPUS, max(gpus))
+
+
+def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
+    """The longest timeout with which it would be over before a reservation begins."""
+    due = [
+        room.machine.guard.expected_at
+        for room in rooms
+        if room.machine.guard is not None
+        and room.machine.guard.expected_at is not None
+        and shape.resources.fits_in(room.free)
+    ]
+    longest_s = (max(due, default=now) - now - 1) // 1000
+    if longest_s >= LEAST_TIMEOUT_S:
+        yield SetTimeout(longest_s)
+
+
+def _elsewhere(assignment: Assignment, queue: JobQueue, shape: Shape) -> Iterator[Counterfactual]:
+    """Environments outside the queue that have a free place for it."""
+    snapshot = assignment.snapshot
+    others = [name for name in sorted(snapshot.environments) if name not in queue.environments]
+    for name in takers(snapshot, others, shape.resources):
+        if _has_place(assignment, name, shape):
+            yield UseEnvironment(name)
+
+
+def _has_place(assignment: Assignment, name: EnvironmentName, shape: Shape) -> bool:
+    rooms = assignment.floor.rooms.get(name, ())
+    return any(room.holds(shape, assignment.floor.now) for room in rooms)
+
+
+def _changed(snapshot: Snapshot, view: EnvironmentView) -> Snapshot:
+    return replace(snapshot, environments={**snapshot.environments, view.environment.name: view})
+
+
+def _enabled(snapshot: Snapshot, queue: JobQueue, shape: Shape, waiting: Waiting) -> Iterator[Counterfactual]:
+    """Disabled environments of the queue that would have a place left at its turn."""
+    for name in queue.environments:
+        view = snapshot.environments.get(name)
+        if view is None or view.environment.switch is Switch.ENABLED:
+            continue
+        enabled = replace(view, environment=replace(view.environment, switch=Switch.ENABLED))
+        then = assign(_changed(snapshot, enabled), until=(queue.priority, waiting.order))
+        names = takers(then.snapshot, queue.environments, shape.resources)
+        if any(_has_place(then, each, shape) for each in names):
+            yield EnableEnvironment(name)
+
+
+def _larger_pool(
+    assignment: Assignment, queue: JobQueue, shape: Shape, waiting: Waiting
+) -> Iterator[Counterfactual]:
+    """The maxvCpus with which an environment could launch for all that is ahead, and for this job."""
+    snapshot, wanted = assignment.snapshot, shape.resources
+    names = takers(snapshot, queue.environments, wanted)
+    if sum(left.count for left in assignment.blocked) > MANY_JOBS:
+        return
+    if any(assignment.pools[name].on_its_way(wanted) for name in names):
+        return
+    for name in names:
+        view = snapshot.environments[name]
+        if not any(assignment.pools[name].holds(offer, wanted) for offer in view.offers):
+            continue
+        unbounded = replace(view, environment=replace(view.environment, max_vcpus=UNBOUNDED))
+        then = assign(_changed(snapshot, unbounded), until=(queue.priority, waiting.order))
+        for ahead in then.blocked:
+            launch_for(then, ahead)
+        _, unserved = launch_for(then, Blocked(queue.name, shape, waiting, 1, (name,)))
+        at_least = ceil(then.pools[name].vcpus)
+        if not unserved and at_least > view.environment.max_vcpus:
+            yield RaiseMaxVcpus(name, at_least)

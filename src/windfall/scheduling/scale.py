@@ -1,0 +1,115 @@
+"""What is launched for the jobs that found no place, and which idle instances go away.
+
+Never launches beyond an environment's maxvCpus nor for jobs that instances on their way will take, and never
+goes below minvCpus. Works on what assign.py has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windfall.capacity.environments import Provisioning, Switch
+from windfall.capacity.machines import InstanceState
+from windfall.jobs.ids import InstanceId
+from windfall.jobs.resources import NOTHING
+from windfall.scheduling.assign import Assignment, Blocked
+from windfall.scheduling.launchable import Pool, pack, times
+from windfall.scheduling.snapshot import InstanceView, Launch
+
+
+def launches(assignment: Assignment) -> tuple[Launch, ...]:
+    """Instances for what waits, most urgent first, and then what minvCpus still lacks."""
+    launched: list[Launch] = []
+    for left in assignment.blocked:
+        launched += launch_for(assignment, left)[0]
+    for pool in assignment.pools.values():
+        launched += _for_minimum(pool)
+    return tuple(launched)
+
+
+def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int]:
+    """Enough instances for these jobs, after those on their way are counted; and how many jobs get none."""
+    wanted, jobs = left.shape.resources, left.count
+    launched: list[Launch] = []
+    pools = [assignment.pools[name] for name in left.environments]
+    for pool in pools:
+        jobs = pack(pool.coming, wanted, jobs)
+    for pool in pools:
+        for index, offer in enumerate(pool.view.offers):
+            each = times(wanted, offer.resources)
+            if not jobs or each == 0 or not pool.holds(offer, wanted):
+                continue
+            needed = -(-jobs // each) if each else 1
+            count = pool.launchable(index, needed)
+            if count:
+                pool.launch(index, count)
+                jobs = pack(pool.coming, wanted, jobs)
+                launched += [Launch(pool.view.environment.name, offer)] * count
+    return launched, jobs
+
+
+def _for_minimum(pool: Pool) -> Iterator[Launch]:
+    """What keeps an enabled environment at its minvCpus."""
+    environment = pool.view.environment
+    if environment.switch is not Switch.ENABLED:
+        return
+    for index, offer in enumerate(pool.view.offers):
+        missing = environment.min_vcpus - pool.lasting_vcpus
+        if missing <= 0:
+            return
+        if offer.resources.vcpus <= 0:
+            continue
+        count = pool.launchable(index, int(-(-missing // offer.resources.vcpus)))
+        if count:
+            pool.launch(index, count)
+            yield from (Launch(environment.name, offer) for _ in range(count))
+
+
+def terminations(assignment: Assignment) -> tuple[InstanceId, ...]:
+    """Instances idle for too long, or idle at all in an environment that is disabled or gone."""
+    snapshot = assignment.snapshot
+    kept = {placement.instance for placement in assignment.placements}
+    kept.update(reservation.instance for reservation in assignment.reservations)
+    idle = [
+        (instance.idle_since, position, instance)
+        for position, instance in enumerate(snapshot.instances)
+        if instance.state is InstanceState.READY
+        and instance.idle_since is not None
+        and instance.used == NOTHING
+        and instance.id not in kept
+    ]
+    # The longest idle goes first, so that what is kept for minvCpus is what was used last.
+    ordered = sorted(idle, key=lambda item: item[:2])
+    return tuple(instance.id for since, _, instance in ordered if _may_go(assignment, instance, since))
+
+
+def _may_go(assignment: Assignment, instance: InstanceView, idle_since: int) -> bool:
+    """Whether an idle instance is no longer needed; takes it out of its pool if so."""
+    snapshot = assignment.snapshot
+    pool = assignment.pools.get(instance.environment)
+    if pool is None:
+        return True
+    environment = pool.view.environment
+    if environment.provisioning is Provisioning.UNMANAGED:
+        return False
+    if environment.switch is Switch.ENABLED:
+        if snapshot.now - idle_since < snapshot.rules.idle_after_ms:
+            return False
+        if pool.lasting_vcpus - instance.total.vcpus < environment.min_vcpus:
+            return False
+        if _is_awaited(assignment, instance):
+            return False
+    pool.lasting_vcpus -= instance.total.vcpus
+    return True
+
+
+def _is_awaited(assignment: Assignment, instance: InstanceView) -> bool:
+    """Whether a job waits for room on the instance's machine, which other environments fill at the moment.
+
+    Such an instance would have to be launched again at once.
+    """
+    room = assignment.floor.room(instance.id)
+    return room is not None and any(
+        instance.environment in left.environments and room.could_ever_hold(left.shape.resources)
+        for left in assignment.blocked
+    )

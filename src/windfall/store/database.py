@@ -1,0 +1,47 @@
+"""What SQLite and PostgreSQL must be able to do so that one store can be written over both.
+
+All SQL of the store uses `?` for a parameter; a dialect turns it into its own. Must not know any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from windfall.store.tables import Row, Table
+
+T = TypeVar("T")
+
+
+class Session(Protocol):
+    """One transaction on one connection."""
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Carry out one statement and answer all its rows."""
+
+    def rows_among(
+        self, sql: str, column: str, values: Sequence[Any], parameters: Sequence[Any] = ()
+    ) -> list[Row]:
+        """Carry out `sql`, whose `{among}` (before any `?`) becomes "`column` is one of `values`".
+
+        Without values nothing is asked and no row answered.
+        """
+
+    def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Insert rows, or change those that are there; no key may occur twice."""
+
+    def remove(self, table: Table, keys: Sequence[Row]) -> None:
+        """Remove the rows with these keys; a missing one is no error."""
+
+
+class Database(Protocol):
+    """A database that can be asked and changed from any thread."""
+
+    def read(self, question: Callable[[Session], T]) -> T:
+        """Ask in one snapshot, beside the writer; may be asked again on another connection if one broke."""
+
+    def write(self, action: Callable[[Session], T]) -> T:
+        """Change in one transaction, one at a time; answers when it is durable, or raises CommitFailed."""
+
+    def close(self) -> None:
+        """Let go of all connections; waits for a commit that is under way."""

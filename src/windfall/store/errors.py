@@ -1,0 +1,82 @@
+"""What the store tells its callers when it cannot do as asked.
+
+StoreError
+├── BadStoreUrl      the URL is of neither form
+├── MissingDriver    psycopg is not installed
+├── CannotOpen       the database cannot be reached, made or used
+│   └── NewerDatabase    a newer Windfall has written it
+├── Unstorable       a text or number that SQL cannot hold; nothing was written
+├── CommitFailed     the round was not acknowledged; it is never there by half, and may be committed again
+├── ReadFailed       a question could not be answered
+├── BadPosition      `after` is none that a page has given
+└── Damaged          rows contradict each other
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class StoreError(Exception):
+    """Anything that goes wrong between Windfall and its database."""
+
+
+class BadStoreUrl(StoreError):
+    """The URL names no kind of store that exists."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"{_without_password(url)!r} is not a store. Give a file, as sqlite:///absolute/path/windfall.db "
+            "or a plain path, or a server, as postgresql://user@host/database"
+        )
+
+
+class MissingDriver(StoreError):
+    """The PostgreSQL driver is an extra, and it is not installed."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"PostgreSQL needs the driver psycopg ({cause}). Install it: pip install 'windfall[postgres]'"
+        )
+
+
+class CannotOpen(StoreError):
+    """The database cannot be reached, made or used."""
+
+
+class NewerDatabase(CannotOpen):
+    """The database has migrations that this Windfall does not know."""
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{where} was written by a newer Windfall (its schema is {found}, this one knows up to {known}). "
+            "Start the newer Windfall, or give another store"
+        )
+        self.found, self.known = found, known
+
+
+class Unstorable(StoreError):
+    """A text or number that SQL cannot hold; nothing was written."""
+
+
+class CommitFailed(StoreError):
+    """The round was not acknowledged. All of it is there or none; committing it again is safe."""
+
+
+class ReadFailed(StoreError):
+    """A question could not be answered; nothing was changed."""
+
+
+class BadPosition(StoreError, ValueError):
+    """The position of a page is none that this store has given; a ValueError to who knows no store."""
+
+    def __init__(self, after: str) -> None:
+        super().__init__(f"{after!r} is not the position of a page. Begin again without one")
+
+
+class Damaged(StoreError):
+    """Rows contradict each other: something else has written to the database."""
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//...@", url)

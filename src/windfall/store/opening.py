@@ -1,0 +1,27 @@
+"""From a URL to an open store. Decides which database it is, and imports no other one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windfall.control.ports import Store
+from windfall.store.errors import BadStoreUrl, MissingDriver
+
+_POSTGRES = ("postgresql://", "postgres://")
+_SQLITE = "sqlite://"
+
+
+def open_store(url: str) -> Store:
+    """The store at `sqlite:///absolute/path`, a plain path, or `postgresql://...`, brought up to date."""
+    if url.startswith(_POSTGRES):
+        try:
+            from windfall.store.postgres.opening import open_postgres
+        except ImportError as error:
+            raise MissingDriver(str(error)) from error
+        return open_postgres(url)
+    path = url.removeprefix(_SQLITE)
+    if not path.strip("/ ") or "\0" in path or "://" in path or (path != url and not path.startswith("/")):
+        raise BadStoreUrl(url)
+    from windfall.store.sqlite.opening import open_sqlite
+
+    return open_sqlite(Path(path))

@@ -1,0 +1,166 @@
+"""Pages of jobs: which rows, in which order, and where the next page begins.
+
+A page is found in lanes, one per queue and state (or one per queue when a name is asked for), each served
+newest first by an index and cut at the page's length; the lanes are then merged. So a page costs its own
+length, however many finished jobs there are. Positions name the last job of a page (not a count), so jobs
+that arrive meanwhile shift nothing. Children have no queue of their own, so that no lane meets them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from windfall.control.ports import JobFilter, JobPage
+from windfall.jobs.job import Job
+from windfall.jobs.states import JobState
+from windfall.store.database import Session
+from windfall.store.errors import BadPosition
+from windfall.store.ranges import beginning_with
+from windfall.store.records import JobReader
+from windfall.store.rounds import folded, searchable
+
+#: What JobReader wants to see.
+JOB_ROWS = """
+SELECT j.id, j.parent, j.child_index, j.state, j.created_at, j.stopped_at, j.ord, j.record,
+       COALESCE(j.submission, p.submission)
+FROM jobs j LEFT JOIN jobs p ON p.id = j.parent
+"""
+
+#: Walks from queue to queue in the index instead of reading every job.
+_QUEUES_WITH_JOBS = """
+WITH RECURSIVE seen (queue) AS (
+    SELECT MIN(queue) FROM jobs WHERE queue IS NOT NULL
+    UNION ALL
+    SELECT (SELECT MIN(queue) FROM jobs WHERE queue > seen.queue) FROM seen
+    WHERE seen.queue IS NOT NULL
+)
+SELECT queue FROM seen WHERE queue IS NOT NULL
+"""
+
+_JOB_POSITION = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})")
+_CHILD_POSITION = re.compile(r"([0-9a-f]{1,15})")
+
+Condition = tuple[str, Sequence[Any]]
+
+
+def queues_with_jobs(session: Session) -> list[str]:
+    """Names of all queues that have a top-level job."""
+    return [queue for (queue,) in session.rows(_QUEUES_WITH_JOBS)]
+
+
+def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+    """A page of top-level jobs, newest first; those of one millisecond by arrival, the last one first."""
+    position = _position(_JOB_POSITION, after)
+    texts = (wanted.queue, wanted.name, wanted.definition)
+    if not all(searchable(text) for text in texts if text is not None):
+        return JobPage([], None)
+    queues = queues_with_jobs(session) if wanted.queue is None else [wanted.queue]
+    states = _states(wanted)
+    lanes = [states] if wanted.name is not None else [[state] for state in states]
+    found: list[tuple[int, int]] = []
+    for queue in queues:
+        for lane in lanes:
+            found += _lane(session, queue, lane, wanted, limit + 1, position)
+    found.sort(reverse=True)
+    more, found = len(found) > limit, found[:limit]
+    rows = session.rows_among(
+        f"{JOB_ROWS} WHERE {{among}} ORDER BY j.created_at DESC, j.seq DESC",
+        "j.seq",
+        [seq for _, seq in found],
+    )
+    return JobPage(JobReader().jobs(rows), f"{found[-1][0]:x}-{found[-1][1]:x}" if more else None)
+
+
+def page_of_children(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+    """A page of an array's recorded children by index; of the filter, only states and times apply."""
+    position = _position(_CHILD_POSITION, after)
+    if wanted.parent is None or not searchable(wanted.parent):
+        return JobPage([], None)
+    conditions: list[Condition] = [("j.parent = ?", [wanted.parent]), *_ages("j.", wanted)]
+    conditions.append(_one_of("j.state", _states(wanted)))
+    if position is not None:
+        conditions.append(("j.child_index > ?", position))
+    where, parameters = _all_of(conditions)
+    rows = session.rows(f"{JOB_ROWS} WHERE {where} ORDER BY j.child_index LIMIT ?", [*parameters, limit + 1])
+    jobs: list[Job] = JobReader().jobs(rows[:limit])
+    return JobPage(jobs, f"{jobs[-1].index:x}" if len(rows) > limit else None)
+
+
+def _lane(
+    session: Session,
+    queue: str,
+    states: Sequence[str],
+    wanted: JobFilter,
+    limit: int,
+    position: Sequence[int] | None,
+) -> list[tuple[int, int]]:
+    """When created and seq of the newest matching jobs of one queue."""
+    conditions: list[Condition] = [("queue = ?", [queue]), *_ages("", wanted)]
+    conditions += _texts(wanted)
+    conditions.append(("state = ?", states) if wanted.name is None else _one_of("state", states))
+    if position is not None:
+        conditions.append(("created_at <= ? AND (created_at, seq) < (?, ?)", [position[0], *position]))
+    # A prefix fits few of all jobs: take its range and sort it. The sum keeps the database from walking all
+    # jobs in the order of their age instead.
+    age = "created_at + 0" if wanted.name_is_prefix else "created_at"
+    where, parameters = _all_of(conditions)
+    # The conditions are our own words; what callers say is among the parameters.
+    sql = f"SELECT created_at, seq FROM jobs WHERE {where} ORDER BY {age} DESC, seq DESC LIMIT ?"  # noqa: S608
+    return [(row[0], row[1]) for row in session.rows(sql, [*parameters, limit])]
+
+
+def _texts(wanted: JobFilter) -> list[Condition]:
+    conditions: list[Condition] = []
+    if wanted.name is not None:
+        name = folded(wanted.name)
+        conditions.append(
+            beginning_with("name_folded", name) if wanted.name_is_prefix else ("name_folded = ?", [name])
+        )
+    if wanted.definition is not None:
+        if wanted.definition_is_prefix:
+            conditions.append(beginning_with("definition", wanted.definition))
+        elif ":" in wanted.definition:
+            conditions.append(("definition = ?", [wanted.definition]))
+        else:  # a name alone means all its revisions
+            conditions.append(beginning_with("definition", f"{wanted.definition}:"))
+    return conditions
+
+
+def _ages(prefix: str, wanted: JobFilter) -> list[Condition]:
+    conditions: list[Condition] = []
+    if wanted.created_before is not None:
+        conditions.append((f"{prefix}created_at < ?", [_in_64_bits(wanted.created_before)]))
+    if wanted.created_after is not None:
+        conditions.append((f"{prefix}created_at > ?", [_in_64_bits(wanted.created_after)]))
+    return conditions
+
+
+def _in_64_bits(number: int) -> int:
+    """A bound that SQL can hold and that no time of a job is beyond."""
+    return max(-(2**63), min(number, 2**63 - 1))
+
+
+def _states(wanted: JobFilter) -> list[str]:
+    return [state.value for state in dict.fromkeys(JobState if wanted.states is None else wanted.states)]
+
+
+def _one_of(column: str, values: Sequence[str]) -> Condition:
+    """A condition that no index is chosen for: the other ones are the stricter."""
+    return (f"{column} || '' IN ({', '.join('?' * len(values))})" if values else "1 = 0", values)
+
+
+def _all_of(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
+    return " AND ".join(text for text, _ in conditions), [
+        value for _, values in conditions for value in values
+    ]
+
+
+def _position(pattern: re.Pattern[str], after: str | None) -> list[int] | None:
+    if after is None:
+        return None
+    match = pattern.fullmatch(after)
+    if match is None:
+        raise BadPosition(after)
+    return [int(part, 16) for part in match.groups()]

@@ -1,0 +1,47 @@
+"""Opens the shared store and applies its migrations, one transaction each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windfall.store.migrations import APPLIED, NOTE, RECORD, Migration, migrations_in, pending
+from windfall.store.postgres.database import Connection, PostgresDatabase, in_dialect
+from windfall.store.sql_store import SqlStore
+
+#: Daemons that start at the same time migrate one after the other; the number is arbitrary, but ours.
+_LOCK = 0x77696E6466616C6C
+
+
+def open_postgres(url: str, migrations: Sequence[Migration] | None = None) -> SqlStore:
+    """The store in a database, whose tables are made if they are not there."""
+    database = PostgresDatabase(url)
+    known = migrations_in("windfall.store.postgres") if migrations is None else migrations
+    try:
+        database.migrate(lambda connection: _migrate(connection, known, database.where))
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database)
+
+
+def _migrate(connection: Connection, known: Sequence[Migration], where: str) -> None:
+    """Apply what is missing; when nothing is, nothing is written and nobody is waited for."""
+    if not pending(known, _applied(connection), where):
+        return
+    # The lock is taken before the transactions and not inside one: a transaction that had begun while another
+    # daemon made the tables might still remember that there are none.
+    connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+    try:
+        for migration in pending(known, _applied(connection), where):
+            with connection.transaction():
+                connection.execute(RECORD.encode())
+                connection.execute(migration.sql.encode())
+                connection.execute(in_dialect(NOTE).encode(), (migration.number, migration.name))
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+def _applied(connection: Connection) -> list[int]:
+    if connection.execute("SELECT to_regclass('schema_migrations')").fetchone() == (None,):
+        return []
+    return [number for (number,) in connection.execute(APPLIED.encode())]

@@ -1,0 +1,123 @@
+"""What one round's Changes are as rows, checked before any lock is taken.
+
+Decides which columns a thing has. Must not know in which dialect they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windfall.control.changes import Changes, LogStream
+from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.job import Job
+from windfall.store import tables
+from windfall.store.database import Session
+from windfall.store.errors import Unstorable
+from windfall.store.records import encoded, job_record
+from windfall.store.tables import Row, Table
+
+_RAISE_HIGHEST = """
+INSERT INTO highest (name, number) VALUES ('order', ?)
+ON CONFLICT (name) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number
+"""
+
+
+@dataclass(slots=True)
+class Round:
+    """Rows to write and keys to remove, table by table, and the highest order among its jobs."""
+
+    writes: list[tuple[Table, list[Row]]] = field(default_factory=list)
+    removals: list[tuple[Table, list[Row]]] = field(default_factory=list)
+    highest_order: int = 0
+
+    def carry_out(self, session: Session, known_order: int) -> None:
+        """Write it all; the highest order only if it is above the one that is known to be stored."""
+        for table, rows in self.writes:
+            session.write(table, rows)
+        for table, keys in self.removals:
+            session.remove(table, keys)
+        if self.highest_order > known_order:
+            session.rows(_RAISE_HIGHEST, (self.highest_order,))
+
+
+def searchable(text: str) -> bool:
+    """Whether a text could be in a column at all: it is valid Unicode without NUL."""
+    return "\0" not in text and (text.isascii() or text == text.encode(errors="replace").decode())
+
+
+def folded(name: str) -> str:
+    """A name for comparison without case; unlike lower(), folding a prefix gives a prefix of the folded."""
+    return name.casefold()
+
+
+def round_of(changes: Changes) -> Round:
+    """The rows of a round, or Unstorable."""
+    found = Round()
+    _add(found, tables.ENVIRONMENTS, changes.environments)
+    _add(found, tables.QUEUES, changes.queues)
+    _add(found, tables.IMAGES, changes.images)
+    _add(found, tables.INSTANCES, changes.instances)
+    _add(found, tables.MACHINES, changes.machines)
+    if changes.definitions:
+        kept = [_definition_row(it) for it in changes.definitions.values() if it is not None]
+        gone = [_split_definition(key) for key, it in changes.definitions.items() if it is None]
+        _put(found, tables.DEFINITIONS, kept, gone)
+    if changes.jobs:
+        _put(found, tables.JOBS, [_job_row(job) for job in changes.jobs.values()])
+        found.highest_order = max(job.order for job in changes.jobs.values())
+    if changes.log_streams:
+        # By the key of the table: one statement must not meet the same row twice.
+        streams = {(it.group, it.name): _stream_row(it) for it in changes.log_streams.values()}
+        _put(found, tables.LOG_STREAMS, list(streams.values()))
+    return found
+
+
+def _add(found: Round, table: Table, things: Mapping[Any, Any]) -> None:
+    """The rows of a table that has a key and a record."""
+    if things:
+        kept = [(_text(key), encoded(it)) for key, it in things.items() if it is not None]
+        _put(found, table, kept, [(_text(key),) for key, it in things.items() if it is None])
+
+
+def _put(found: Round, table: Table, rows: list[Row], keys: Iterable[Row] = ()) -> None:
+    if rows:
+        found.writes.append((table, rows))
+    if gone := list(keys):
+        found.removals.append((table, gone))
+
+
+def _text(text: str) -> str:
+    if not searchable(text):
+        raise Unstorable(
+            f"{text!r} cannot be stored: a name must be valid Unicode text without the character NUL"
+        )
+    return text
+
+
+def _job_row(job: Job) -> Row:
+    if job.parent is not None:
+        _text(job.id)
+        own: Row = (job.id, job.parent, job.index, None, None, None, None)
+        submission = None
+    else:
+        asked = job.submission
+        # One look at all texts: this is done for every change of every job.
+        _text(f"{job.id} {asked.name} {asked.queue} {asked.definition}")
+        own = (job.id, None, None, asked.queue, asked.name, folded(asked.name), asked.definition)
+        submission = encoded(asked)
+    return (*own, job.created_at, job.state.value, job.stopped_at, job.order, job_record(job), submission)
+
+
+def _definition_row(it: JobDefinition) -> Row:
+    return (_text(it.name), it.revision, int(it.active), encoded(it))
+
+
+def _split_definition(key: str) -> Row:
+    name, _, revision = key.rpartition(":")
+    return (_text(name), int(revision))
+
+
+def _stream_row(it: LogStream) -> Row:
+    return (_text(it.group), _text(it.name), _text(it.task_id), _text(it.job_id), it.created_at)

@@ -1,0 +1,237 @@
+"""The Store port over any of the two databases: every question and every round, in SQL that both understand.
+
+Must not know which database it is; what differs is behind `Database` and in the migrations.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.control.changes import Changes, LogStream
+from windfall.control.ports import JobFilter, JobPage, Loaded
+from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.ids import DefinitionKey, JobId, QueueName
+from windfall.jobs.images import ImageMapping
+from windfall.jobs.job import Job
+from windfall.jobs.states import JobState
+from windfall.store import records
+from windfall.store.database import Database, Session
+from windfall.store.pages import JOB_ROWS, page_of_children, page_of_jobs, queues_with_jobs
+from windfall.store.purging import purge
+from windfall.store.ranges import beginning_with
+from windfall.store.records import JobReader
+from windfall.store.rounds import folded, round_of, searchable
+from windfall.store.tables import LOG_STREAMS
+
+#: How many jobs a short text may stand for.
+FOUND_MAX = 10
+
+_LIVE = f"{JOB_ROWS} WHERE j.state NOT IN ('SUCCEEDED', 'FAILED') ORDER BY j.ord, j.seq"
+#: CROSS JOIN: SQLite then keeps this order of tables, from the few live arrays to their children.
+_FINISHED_CHILDREN = """
+SELECT child.parent, child.child_index, child.state
+FROM jobs array_job CROSS JOIN jobs child
+WHERE array_job.state NOT IN ('SUCCEEDED', 'FAILED') AND array_job.parent IS NULL
+  AND child.parent = array_job.id AND child.parent IS NOT NULL AND child.state IN ('SUCCEEDED', 'FAILED')
+ORDER BY array_job.ord, array_job.seq, child.child_index
+"""
+_LIVE_COUNTS = """
+SELECT state, COUNT(*) FROM jobs
+WHERE queue = ? AND state IN ('SUBMITTED', 'PENDING', 'RUNNABLE', 'STARTING', 'RUNNING')
+GROUP BY state
+"""
+_FINISHED_COUNTS = "SELECT queue, state, number FROM finished_counts WHERE number > 0"
+_LOG_GROUPS = """
+WITH RECURSIVE seen (log_group) AS (
+    SELECT MIN(log_group) FROM log_streams
+    UNION ALL
+    SELECT (SELECT MIN(log_group) FROM log_streams WHERE log_group > seen.log_group) FROM seen
+    WHERE seen.log_group IS NOT NULL
+)
+SELECT log_group FROM seen WHERE log_group IS NOT NULL
+"""
+_STREAMS = "SELECT log_group, name, task_id, job_id, created_at FROM log_streams WHERE log_group = ?"
+assert list(LOG_STREAMS.columns) == ["log_group", "name", "task_id", "job_id", "created_at"]
+
+
+class SqlStore:
+    """The state of one Windfall in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        #: The highest order that is known to be stored. Read and set by the one committer alone.
+        self._known_order = 0
+
+    def commit(self, changes: Changes) -> Sequence[str]:
+        """Write a round, all or nothing; answer the task ids whose jobs a purge removed."""
+        if not changes:
+            return ()
+        rows = round_of(changes)
+
+        def write(session: Session) -> list[str]:
+            rows.carry_out(session, self._known_order)
+            return [] if changes.purge is None else purge(session, changes.purge)
+
+        removed = self._database.write(write)
+        self._known_order = max(self._known_order, rows.highest_order)
+        return removed
+
+    def load(self) -> Loaded:
+        """Read what a starting daemon needs, in one snapshot."""
+        with _no_collection():
+            return self._database.read(_load)
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job]:
+        """These jobs, in the order asked; unknown ones (and children without a record) are left out."""
+        asked = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
+        if not asked:
+            return []
+        rows = self._database.read(
+            lambda session: session.rows_among(f"{JOB_ROWS} WHERE {{among}}", "j.id", asked)
+        )
+        found = {job.id: job for job in JobReader().jobs(rows)}
+        return [found[job_id] for job_id in ids if job_id in found]
+
+    def list_jobs(self, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+        """A page of top-level jobs, or of an array's recorded children by index when `parent` is given."""
+        page = page_of_jobs if wanted.parent is None else page_of_children
+        return self._database.read(lambda session: page(session, wanted, max(1, limit), after))
+
+    def find_job(self, text: str) -> list[JobId]:
+        """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10.
+
+        An id in full stands for itself alone, though other ids begin with it (`...:1` and `...:10`); children
+        are looked at only when the text has a colon.
+        """
+        if not text or not searchable(text):
+            return []
+        return self._database.read(lambda session: _find(session, text))
+
+    def counts(self) -> Mapping[tuple[QueueName, JobState], int]:
+        """How many top-level jobs each queue has in each state; states without a job are left out."""
+        return self._database.read(_counts)
+
+    def environments(self) -> list[ComputeEnvironment]:
+        """All compute environments, by name."""
+        return self._database.read(
+            lambda session: _all(session, records.environments, "environments", "name")
+        )
+
+    def queues(self) -> list[JobQueue]:
+        """All job queues, by name."""
+        return self._database.read(lambda session: _all(session, records.queues, "queues", "name"))
+
+    def images(self) -> list[ImageMapping]:
+        """All image mappings, by pattern."""
+        return self._database.read(lambda session: _all(session, records.images, "images", "pattern"))
+
+    def definitions(self, name: str | None = None, active_only: bool = False) -> list[JobDefinition]:
+        """Job definitions, by name and revision."""
+        if name is not None and not searchable(name):
+            return []
+        conditions = (["name = ?"] if name is not None else []) + (["active = 1"] if active_only else [])
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql = f"SELECT record FROM definitions {where} ORDER BY name, revision"  # noqa: S608 (values are parameters)
+        rows = self._database.read(lambda session: session.rows(sql, () if name is None else (name,)))
+        return [records.definitions.decoded(record) for (record,) in rows]
+
+    def definition(self, key: DefinitionKey) -> JobDefinition | None:
+        """One revision."""
+        name, _, revision = key.rpartition(":")
+        if not (revision.isascii() and revision.isdigit() and len(revision) < 16 and searchable(name)):
+            return None
+        sql = "SELECT record FROM definitions WHERE name = ? AND revision = ?"
+        rows = self._database.read(lambda session: session.rows(sql, (name, int(revision))))
+        return records.definitions.decoded(rows[0][0]) if rows else None
+
+    def log_groups(self) -> list[str]:
+        """Names of all log groups that have a stream, in order."""
+        return [group for (group,) in self._database.read(lambda session: session.rows(_LOG_GROUPS))]
+
+    def log_streams(self, group: str, prefix: str, limit: int, after: str | None) -> list[LogStream]:
+        """Streams of a group by name, beginning after `after`."""
+        if not all(map(searchable, (group, prefix, after or ""))):
+            return []
+        begins, parameters = beginning_with("name", prefix)
+        sql = f"{_STREAMS} AND {begins}{'' if after is None else ' AND name > ?'} ORDER BY name LIMIT ?"
+        values = [group, *parameters, *([] if after is None else [after]), max(0, limit)]
+        return [LogStream(*row) for row in self._database.read(lambda session: session.rows(sql, values))]
+
+    def log_stream(self, group: str, name: str) -> LogStream | None:
+        """One stream."""
+        if not (searchable(group) and searchable(name)):
+            return None
+        rows = self._database.read(lambda session: session.rows(f"{_STREAMS} AND name = ?", (group, name)))
+        return LogStream(*rows[0]) if rows else None
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._database.close()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from what is loaded: none of it is garbage, and looking is dear."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _all(session: Session, kind: records.Records[records.T], table: str, key: str) -> list[records.T]:
+    rows = session.rows(f"SELECT record FROM {table} ORDER BY {key}")  # noqa: S608 (names of our own tables)
+    return [kind.decoded(record) for (record,) in rows]
+
+
+def _load(session: Session) -> Loaded:
+    definitions = session.rows("SELECT record FROM definitions ORDER BY name, revision")
+    highest = session.rows("SELECT number FROM highest WHERE name = 'order'")
+    return Loaded(
+        environments=_all(session, records.environments, "environments", "name"),
+        queues=_all(session, records.queues, "queues", "name"),
+        definitions=[records.definitions.decoded(record) for (record,) in definitions],
+        images=_all(session, records.images, "images", "pattern"),
+        instances=_all(session, records.instances, "instances", "id"),
+        machines=_all(session, records.machines, "machines", "id"),
+        jobs=JobReader().jobs(session.rows(_LIVE)),
+        finished_children=[
+            (JobId(parent), index, JobState(state))
+            for parent, index, state in session.rows(_FINISHED_CHILDREN)
+        ],
+        last_order=highest[0][0] if highest else 0,
+    )
+
+
+def _counts(session: Session) -> dict[tuple[QueueName, JobState], int]:
+    found = {
+        (QueueName(queue), JobState(state)): number for queue, state, number in session.rows(_FINISHED_COUNTS)
+    }
+    for queue in queues_with_jobs(session):
+        for state, number in session.rows(_LIVE_COUNTS, (queue,)):
+            found[QueueName(queue), JobState(state)] = number
+    return found
+
+
+def _find(session: Session, text: str) -> list[JobId]:
+    if session.rows("SELECT 1 FROM jobs WHERE id = ?", (text,)):
+        return [JobId(text)]
+    begins, parameters = beginning_with("id", text)
+    if ":" not in text:
+        begins += " AND parent IS NULL"
+    newest = "ORDER BY created_at + 0 DESC, seq DESC LIMIT ?"
+    by_id = f"SELECT created_at, seq, id FROM jobs WHERE {begins} {newest}"  # noqa: S608 (values are parameters)
+    found = set(session.rows(by_id, [*parameters, FOUND_MAX]))
+    by_name = (
+        "SELECT created_at, seq, id FROM jobs "
+        "WHERE queue = ? AND name_folded = ? AND name = ? "
+        "ORDER BY created_at DESC, seq DESC LIMIT ?"
+    )
+    for queue in queues_with_jobs(session):
+        found.update(session.rows(by_name, (queue, folded(text), text, FOUND_MAX)))
+    return [JobId(row[2]) for row in sorted(found, reverse=True)[:FOUND_MAX]]

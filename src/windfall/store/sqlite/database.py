@@ -1,0 +1,184 @@
+"""SQLite as a Database: one writer used by one thread at a time, and readers that never wait for it.
+
+WAL mode lets readers read beside the writer; synchronous=FULL makes a commit survive a power cut. Must not
+know any table.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from windfall.store.errors import CannotOpen, CommitFailed, ReadFailed
+from windfall.store.readers import Readers
+from windfall.store.tables import Row, Table
+
+T = TypeVar("T")
+
+#: How long to wait for another process that holds the file (a backup, a curious sqlite3 shell).
+BUSY_TIMEOUT_S = 5.0
+
+
+class SqliteSession:
+    """One transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Carry out one statement and answer all its rows."""
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def rows_among(
+        self, sql: str, column: str, values: Sequence[Any], parameters: Sequence[Any] = ()
+    ) -> list[Row]:
+        """Carry out a statement about rows whose column has one of these values."""
+        if not values:
+            return []
+        among = f"{column} IN (SELECT value FROM json_each(?))"  # noqa: S608 (a column of ours)
+        return self.rows(sql.format(among=among), (msgspec.json.encode(values).decode(), *parameters))
+
+    def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Insert rows, or change those that are there."""
+        marks = ", ".join("?" * len(table.columns))
+        # All names are the table's own.
+        sql = f"INSERT INTO {table.name} ({table.named}) VALUES ({marks}) {table.on_conflict}"  # noqa: S608
+        self._connection.executemany(sql, rows)
+
+    def remove(self, table: Table, keys: Sequence[Row]) -> None:
+        """Remove the rows with these keys."""
+        where = " AND ".join(f"{column} = ?" for column in table.key)
+        sql = f"DELETE FROM {table.name} WHERE {where}"  # noqa: S608 (names of our own columns)
+        self._connection.executemany(sql, keys)
+
+
+class SqliteDatabase:
+    """One file."""
+
+    def __init__(self, path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        self.path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._lock = threading.Lock()
+        self._closed = False
+        self._writer: sqlite3.Connection | None = self._connect_writer()
+        self._readers = Readers(self._connect_reader)
+
+    def read(self, question: Callable[[SqliteSession], T]) -> T:
+        """Ask in one snapshot."""
+        try:
+            with self._readers.borrowed() as connection:
+                connection.execute("BEGIN")
+                answer = question(SqliteSession(connection))
+                connection.execute("COMMIT")
+                return answer
+        except (sqlite3.Error, OverflowError) as error:
+            raise ReadFailed(f"{self.path} could not be read: {error}") from error
+
+    def write(self, action: Callable[[SqliteSession], T]) -> T:
+        """Change in one transaction; answers when it is on the disk."""
+        with self._lock:
+            try:
+                connection = self._open_writer()
+                connection.execute("BEGIN IMMEDIATE")
+                answer = action(SqliteSession(connection))
+                connection.execute("COMMIT")
+            except (sqlite3.Error, OverflowError, CannotOpen) as error:
+                self._undo()
+                raise CommitFailed(_advice(self.path, error)) from error
+            except BaseException:
+                self._undo()
+                raise
+            return answer
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        self._readers.close()
+
+    def migrate(self, steps: Callable[[sqlite3.Connection], None]) -> None:
+        """Let migrations use the writer's connection, with transactions of their own."""
+        with self._lock:
+            try:
+                steps(self._open_writer())
+            except sqlite3.Error as error:
+                self._undo()
+                raise CannotOpen(f"{self.path} could not be brought up to date: {error}") from error
+            except BaseException:
+                self._undo()
+                raise
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._closed:
+            raise CannotOpen("the store is closed")
+        if self._writer is None:
+            self._writer = self._connect_writer()
+        return self._writer
+
+    def _undo(self) -> None:
+        """Roll back; a connection that cannot even do that is not used again."""
+        if self._writer is None:
+            return
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except sqlite3.Error:
+            with suppress(sqlite3.Error):
+                self._writer.close()
+            self._writer = None
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        # Pages read once stay at hand: 16 MiB a connection.
+        connection.execute("PRAGMA cache_size = -16384")
+        return connection
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        connection = None
+        try:
+            # Jobs' environments may hold secrets; the files that SQLite puts beside it get the same mode.
+            self.path.touch(mode=0o600, exist_ok=True)
+            connection = self._connect()
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            connection.execute("PRAGMA synchronous = FULL")
+            # Move the log into the file every 16 MiB rather than every 4: it stalls the commit that does it.
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+            connection.execute("PRAGMA journal_size_limit = 67108864")
+        except (OSError, sqlite3.Error) as error:
+            if connection is not None:
+                connection.close()
+            raise CannotOpen(
+                f"{self.path} cannot be opened as a SQLite database: {error}. Its folder must exist and be "
+                "writable, and the file must be none of another program"
+            ) from error
+        if mode != "wal":
+            connection.close()
+            raise CannotOpen(
+                f"{self.path} is on a file system without shared memory (a network share?); use a local disk"
+            )
+        return connection
+
+
+def _advice(path: Path, error: Exception) -> str:
+    text = f"the round was not written to {path}: {error}; nothing of it was kept"
+    if "full" in str(error):
+        return f"{text}. Free some space on that disk"
+    if "locked" in str(error):
+        return f"{text}. End the other program that has the file locked"
+    return text

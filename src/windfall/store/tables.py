@@ -1,0 +1,81 @@
+"""The tables as both databases have them, and the statements that write their rows.
+
+The columns here and those of the migrations must agree; the conformance suite would notice. Knows nothing of
+what the rows mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+#: One row, its values in the order of the table's columns.
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a key, and which of its columns an existing row may have changed."""
+
+    name: str
+    #: Column -> "text" or "bigint", in the order in which rows give their values.
+    columns: dict[str, str]
+    key: tuple[str, ...]
+    #: Only these are written again, so that indexes over other columns are left alone.
+    changing: tuple[str, ...]
+
+    @cached_property
+    def named(self) -> str:
+        """The columns, for a statement."""
+        return ", ".join(self.columns)
+
+    @cached_property
+    def on_conflict(self) -> str:
+        """What becomes of a row that is already there."""
+        changes = ", ".join(f"{column} = excluded.{column}" for column in self.changing)
+        return f"ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET {changes}"
+
+
+def _by(key: str, name: str) -> Table:
+    return Table(name, {key: "text", "record": "text"}, (key,), ("record",))
+
+
+ENVIRONMENTS = _by("name", "environments")
+QUEUES = _by("name", "queues")
+IMAGES = _by("pattern", "images")
+INSTANCES = _by("id", "instances")
+MACHINES = _by("id", "machines")
+DEFINITIONS = Table(
+    "definitions",
+    {"name": "text", "revision": "bigint", "active": "bigint", "record": "text"},
+    ("name", "revision"),
+    ("active", "record"),
+)
+#: A child's queue, name, definition and submission are NULL: they are its parent's.
+JOBS = Table(
+    "jobs",
+    {
+        "id": "text",
+        "parent": "text",
+        "child_index": "bigint",
+        "queue": "text",
+        "name": "text",
+        "name_folded": "text",
+        "definition": "text",
+        "created_at": "bigint",
+        "state": "text",
+        "stopped_at": "bigint",
+        "ord": "bigint",
+        "record": "text",
+        "submission": "text",
+    },
+    ("id",),
+    ("state", "stopped_at", "ord", "record", "submission"),
+)
+LOG_STREAMS = Table(
+    "log_streams",
+    {"log_group": "text", "name": "text", "task_id": "text", "job_id": "text", "created_at": "bigint"},
+    ("log_group", "name"),
+    ("task_id", "job_id", "created_at"),
+)

@@ -1,0 +1,35 @@
+"""Daemons for acceptance tests: one that a module shares, and fresh ones for tests that kill things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.acceptance.daemon import RunningWindfall
+
+OPTIONS = ("--vcpus", "64", "--memory-mib", "262144", "--gpus", "simulated:8")
+
+
+@pytest.fixture(scope="module")
+def windfall() -> Iterator[RunningWindfall]:
+    """A daemon that the tests of one module share; they use queues of their own names."""
+    running = RunningWindfall(*OPTIONS)
+    try:
+        yield running.up()
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def fresh() -> Iterator[Callable[..., RunningWindfall]]:
+    """Starts daemons that belong to one test."""
+    started: list[RunningWindfall] = []
+
+    def start(*options: str) -> RunningWindfall:
+        started.append(RunningWindfall(*(options or OPTIONS)))
+        return started[-1].up()
+
+    yield start
+    for running in started:
+        running.close()

@@ -1,0 +1,215 @@
+"""Pages of jobs and children: filters, order, and positions that hold while jobs come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.store_builders import NOW, a_child, a_job, a_round, an_array
+from windfall.control.changes import Purge
+from windfall.control.ports import JobFilter
+from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, SUCCEEDED
+from windfall.store.errors import BadPosition
+
+
+def ids_of_all_pages(store, wanted, limit, between=lambda: None):
+    """Ids over all pages; `between` is called after each page but the last."""
+    ids, after = [], None
+    while True:
+        page = store.list_jobs(wanted, limit, after)
+        ids += [job.id for job in page.jobs]
+        after = page.next_after
+        if after is None:
+            return ids
+        assert len(page.jobs) == limit
+        between()
+
+
+def names(store, **wanted):
+    return {job.submission.name for job in store.list_jobs(JobFilter(**wanted), 100, None).jobs}
+
+
+def test_newest_first_and_within_a_millisecond_the_last_that_came(store):
+    jobs = [a_job(at=at) for at in (NOW, NOW + 5, NOW + 5, NOW + 5, NOW - 3)]
+    store.commit(a_round(*jobs))
+    expected = [jobs[n].id for n in (3, 2, 1, 0, 4)]
+    for limit in (1, 2, 3, 5, 100):
+        assert ids_of_all_pages(store, JobFilter(queue="q"), limit) == expected
+    whole = store.list_jobs(JobFilter(queue="q"), 5, None)
+    assert whole.next_after is None
+    assert whole.jobs[0] == jobs[3]
+
+
+def test_a_later_change_of_a_job_does_not_move_it(store):
+    jobs = [a_job(at=NOW) for _ in range(3)]
+    store.commit(a_round(*jobs))
+    store.commit(a_round(jobs[0]))
+    assert ids_of_all_pages(store, JobFilter(), 2) == [job.id for job in reversed(jobs)]
+
+
+def test_jobs_that_arrive_between_pages_shift_nothing(store):
+    jobs = [a_job(at=NOW + n // 3) for n in range(20)]
+    store.commit(a_round(*jobs))
+
+    # Younger ones, and one in the same millisecond as the youngest that has been shown.
+    def arrive():
+        store.commit(a_round(a_job(at=NOW + 100), a_job(at=NOW + 6)))
+
+    assert ids_of_all_pages(store, JobFilter(queue="q"), 3, arrive) == [job.id for job in reversed(jobs)]
+
+
+def test_jobs_that_are_purged_between_pages_shift_nothing(store):
+    old = [a_job(FAILED, at=NOW + n, stopped_at=5) for n in range(4)]
+    kept = [a_job(FAILED, at=NOW + 10 + n, stopped_at=50) for n in range(6)]
+    store.commit(a_round(*old, *kept))
+
+    def purge():
+        store.commit(a_round(purge=Purge(before=10, limit=100)))
+
+    assert ids_of_all_pages(store, JobFilter(queue="q"), 2, purge) == [job.id for job in reversed(kept)]
+
+
+def test_states_and_queues_are_merged_in_one_order(store):
+    states = (RUNNABLE, RUNNING, FAILED, SUCCEEDED)
+    jobs = [a_job(states[n % 4], queue=f"q{n % 3}") for n in range(24)]
+    store.commit(a_round(*jobs))
+    newest = jobs[::-1]
+    assert ids_of_all_pages(store, JobFilter(), 5) == [job.id for job in newest]
+    some = (FAILED, RUNNING, FAILED)
+    expected = [job.id for job in newest if job.state in some and job.submission.queue == "q1"]
+    assert ids_of_all_pages(store, JobFilter(queue="q1", states=some), 2) == expected
+    expected = [job.id for job in newest if job.state is RUNNABLE]
+    assert ids_of_all_pages(store, JobFilter(states=(RUNNABLE,)), 4) == expected
+    assert ids_of_all_pages(store, JobFilter(states=()), 4) == []
+    assert ids_of_all_pages(store, JobFilter(queue="unknown"), 4) == []
+    assert ids_of_all_pages(store, JobFilter(queue="Q1"), 4) == []
+
+
+def test_children_are_not_among_top_level_jobs(store):
+    array = an_array(5)
+    store.commit(a_round(array, *[a_child(array, n) for n in range(3)]))
+    assert [job.id for job in store.list_jobs(JobFilter(queue="q"), 10, None).jobs] == [array.id]
+    assert [job.id for job in store.list_jobs(JobFilter(), 10, None).jobs] == [array.id]
+
+
+@pytest.mark.parametrize(
+    "odd", ["100%", "a_b", "it's", 'say "hi"', "größe", "名前", "back\\slash", "😀", "{among}", "?%s"]
+)
+def test_odd_names_are_found_exactly_and_by_prefix(store, odd):
+    others = ["100x", "axb", "its", "say hi", "gr", "名", "back", "x", odd + "more"]
+    store.commit(a_round(*[a_job(name=name) for name in (odd, *others)]))
+    assert names(store, queue="q", name=odd) == {odd}
+    assert names(store, queue="q", name=odd.upper()) == {odd}
+    assert names(store, name=odd, name_is_prefix=True) == {odd, odd + "more"}
+    assert names(store, name="%") == set()
+    assert names(store, name="_", name_is_prefix=True) == set()
+
+
+def test_names_are_compared_without_case_and_definitions_with_it(store):
+    for name in ("Train-A", "train-b", "TRAIN-A", "eval"):
+        store.commit(a_round(a_job(name=name, definition=f"{name}:3")))
+    assert names(store, queue="q", name="train-a") == {"Train-A", "TRAIN-A"}
+    assert names(store, queue="q", name="tRAIN-", name_is_prefix=True) == {"Train-A", "train-b", "TRAIN-A"}
+    assert names(store, queue="q", name="", name_is_prefix=True) == {"Train-A", "train-b", "TRAIN-A", "eval"}
+    assert names(store, queue="q", definition="Train-A:3") == {"Train-A"}
+    assert names(store, queue="q", definition="train-", definition_is_prefix=True) == {"train-b"}
+    assert names(store, queue="q", definition="TRAIN-A:3", definition_is_prefix=True) == {"TRAIN-A"}
+
+
+def test_case_is_folded_as_unicode_folds_it(store):
+    store.commit(a_round(a_job(name="ΟΔΥΣΣΕΥΣ"), a_job(name="straße")))
+    assert names(store, name="οδυσ", name_is_prefix=True) == {"ΟΔΥΣΣΕΥΣ"}
+    assert names(store, name="οδυσσευς") == {"ΟΔΥΣΣΕΥΣ"}
+    assert names(store, name="STRASSE") == {"straße"}
+
+
+def test_a_definition_without_revision_means_all_its_revisions(store):
+    for definition in ("d:1", "d:2", "dd:1", "d", "d;1"):
+        store.commit(a_round(a_job(name=definition, definition=definition)))
+    assert names(store, definition="d") == {"d:1", "d:2"}
+    assert names(store, definition="d:1") == {"d:1"}
+    assert names(store, definition="d:", definition_is_prefix=True) == {"d:1", "d:2"}
+
+
+def test_filters_combine_and_page(store):
+    jobs = [
+        a_job((RUNNABLE, FAILED)[n % 2], name=f"n{n % 3}", at=NOW + n, queue=f"q{n % 2}") for n in range(36)
+    ]
+    store.commit(a_round(*jobs))
+    wanted = JobFilter(
+        name="N", name_is_prefix=True, states=(FAILED,), created_after=NOW + 4, created_before=NOW + 30
+    )
+    expected = [
+        job.id for job in reversed(jobs) if job.state is FAILED and NOW + 4 < job.created_at < NOW + 30
+    ]
+    assert ids_of_all_pages(store, wanted, 5) == expected
+    wanted = JobFilter(queue="q0", name="n1", definition="def:1")
+    expected = [j.id for j in reversed(jobs) if j.submission.name == "n1" and j.submission.queue == "q0"]
+    assert ids_of_all_pages(store, wanted, 2) == expected
+
+
+def test_times_are_bounds_that_are_not_met_themselves(store):
+    jobs = [a_job(at=NOW + n, name=str(n)) for n in range(5)]
+    store.commit(a_round(*jobs))
+    assert names(store, created_after=NOW + 1) == {"2", "3", "4"}
+    assert names(store, created_before=NOW + 1) == {"0"}
+    assert len(names(store, created_before=10**40, created_after=-(10**40))) == 5
+    assert names(store, created_after=10**40) == set()
+    assert names(store, queue="q", created_after=NOW, created_before=NOW + 3) == {"1", "2"}
+
+
+def test_children_come_by_index_as_numbers_and_by_state(store):
+    array, other = an_array(10_000), an_array(5)
+    states = {0: SUCCEEDED, 2: FAILED, 10: RUNNING, 100: FAILED, 9_999: RUNNING}
+    children = {index: a_child(array, index, state) for index, state in states.items()}
+    store.commit(a_round(*reversed(children.values()), array, other, a_child(other, 1)))
+    assert store.list_jobs(JobFilter(parent=array.id), 100, None).jobs == list(children.values())
+    every = [f"{array.id}:{index}" for index in states]
+    for limit in (1, 2, 5):
+        assert ids_of_all_pages(store, JobFilter(parent=array.id), limit) == every
+    failed = JobFilter(parent=array.id, states=(FAILED, PENDING))
+    assert ids_of_all_pages(store, failed, 1) == [f"{array.id}:2", f"{array.id}:100"]
+    assert ids_of_all_pages(store, JobFilter(parent="unknown"), 1) == []
+
+    def later():
+        store.commit(a_round(a_child(array, 1, FAILED)))
+
+    assert ids_of_all_pages(store, JobFilter(parent=array.id), 2, later) == every
+
+
+@pytest.mark.parametrize(
+    "after", ["", "x", "1", "1-", "1-2-3", "-1-2", "1-2; DROP TABLE jobs", "f" * 40 + "-1", "\0"]
+)
+def test_a_position_that_is_not_ours_is_refused(store, after):
+    store.commit(a_round(a_job()))
+    with pytest.raises(BadPosition, match="Begin again"):
+        store.list_jobs(JobFilter(queue="q"), 10, after)
+    with pytest.raises(BadPosition):
+        store.list_jobs(JobFilter(parent="p"), 10, f"{after}-")
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id_or_by_its_name(store):
+    jobs = [a_job(id=f"aa{n:02}-x", name="same" if n % 2 else "Same") for n in range(24)]
+    store.commit(a_round(*jobs))
+    assert store.find_job("aa03") == ["aa03-x"]
+    assert store.find_job("aa03-x") == ["aa03-x"]
+    assert store.find_job("aa") == [f"aa{n:02}-x" for n in range(23, 13, -1)]
+    assert store.find_job("same") == [f"aa{n:02}-x" for n in range(23, 3, -2)]
+    for unknown in ("", "AA03", "SAME", "sam", "%", "_", "a%", "a_03", "'"):
+        assert store.find_job(unknown) == []
+
+
+def test_a_name_that_begins_an_id_finds_both_newest_first(store):
+    named, numbered = a_job(name="abc", id="zzz"), a_job(id="abc-1")
+    other_queue = a_job(name="abc", id="yyy", queue="other")
+    store.commit(a_round(named, numbered, other_queue))
+    assert store.find_job("abc") == ["yyy", "abc-1", "zzz"]
+
+
+def test_children_are_found_by_id_when_the_text_has_a_colon(store):
+    array = an_array(100, id="dd-1", name="arr")
+    store.commit(a_round(array, *[a_child(array, n) for n in (1, 10, 11, 2)]))
+    assert store.find_job("dd") == ["dd-1"]
+    assert store.find_job("arr") == ["dd-1"]
+    assert store.find_job("dd-1:1") == ["dd-1:1"]
+    assert store.find_job("dd-1:7") == []
+    assert set(store.find_job("dd-1:")) == {"dd-1:1", "dd-1:10", "dd-1:11", "dd-1:2"}

@@ -1,0 +1,44 @@
+"""What every test may rely on: all parts in CI, reproducible properties, and no way to a real AWS account."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+
+# Without a deadline: a busy machine must not fail a property. In CI the examples are the same every time.
+hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
+
+
+def in_ci() -> bool:
+    """Whether a missing part is a fault of the machine (CI) rather than a choice of its owner."""
+    return os.environ.get("CI") == "true"
+
+
+def require_part(part_present: bool, reason: str) -> None:
+    """Skips the test on a machine that lacks a part, and fails it in CI, where all parts must be there."""
+    if part_present:
+        return
+    if in_ci():
+        pytest.fail(f"CI must have every part, but: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def require() -> Callable[[bool, str], None]:
+    """`require(shutil.which("bwrap") is not None, "bubblewrap is not installed")` at the start of a test."""
+    return require_part
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the hypothesis profile and takes the user's AWS account out of reach, of children too."""
+    hypothesis.settings.load_profile("ci" if in_ci() else "local")
+    for name in [name for name in os.environ if name.startswith(("AWS_", "BOTO_", "WINDFALL_"))]:
+        del os.environ[name]
+    os.environ["AWS_CONFIG_FILE"] = os.devnull
+    os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    os.environ["AWS_PAGER"] = ""

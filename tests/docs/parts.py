@@ -1,0 +1,29 @@
+"""Turns tables of the code into Markdown for the generated parts of the pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+
+from windfall.daemon.settings import Settings
+from windfall.jobs import states
+
+
+def job_states() -> str:
+    """The table of moves as a diagram that GitHub draws."""
+    return f"```mermaid\n{states.diagram()}\n```"
+
+
+def settings() -> str:
+    """Every setting with its default and the comment that stands above it in the code."""
+    source = inspect.getsource(Settings)
+    comments = {
+        name: " ".join(line.strip().removeprefix("#: ") for line in text.strip().splitlines())
+        for text, name in re.findall(r"((?:    #: .*\n)+)    (\w+):", source)
+    }
+    rows = ["| setting | default | what it is |", "|---|---|---|"]
+    for field in dataclasses.fields(Settings):
+        default = {dataclasses.MISSING: "see below", None: "-"}.get(field.default, field.default)
+        rows.append(f"| `{field.name}` | {default} | {comments[field.name]} |")
+    return "\n".join(rows)

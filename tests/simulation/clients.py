@@ -1,0 +1,226 @@
+"""Simulated callers: submit, cancel, terminate, declare and change things, in the proportions of a busy day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
+from windfall.control import events
+from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
+from windfall.jobs.dependencies import Dependency, DependencyType
+from windfall.jobs.errors import Rejected
+from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.jobs.images import ImageMapping
+from windfall.jobs.resources import Resources
+from windfall.jobs.retry import Action, ExitRule, RetryStrategy
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ENVIRONMENTS = {
+    "shared-a": ComputeEnvironment(EnvironmentName("shared-a"), Provisioning.EC2, 0, 4),
+    "shared-b": ComputeEnvironment(EnvironmentName("shared-b"), Provisioning.SPOT, 0, 2),
+    "cloud": ComputeEnvironment(EnvironmentName("cloud"), Provisioning.SPOT, 0, 8),
+}
+QUEUES = {
+    "high": JobQueue(QueueName("high"), 10, (EnvironmentName("shared-a"),)),
+    "low": JobQueue(QueueName("low"), 1, (EnvironmentName("shared-b"), EnvironmentName("cloud"))),
+}
+#: No machine of this world has so many.
+TOO_MANY_GPUS = 9
+RETRIES = (
+    None,
+    RetryStrategy(3),
+    RetryStrategy(
+        3, (ExitRule(Action.RETRY, on_status_reason="Host EC2*"), ExitRule(Action.EXIT, on_reason="*"))
+    ),
+    RetryStrategy(2, (ExitRule(Action.EXIT, on_exit_code="7"),)),
+)
+
+
+class Clients:
+    """Everybody who calls."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.submitted = 0
+        #: Ids of jobs that were asked for, answered or not.
+        self.ids: list[JobId] = []
+        #: Sizes of the arrays among them.
+        self.arrays: dict[JobId, int] = {}
+        self.actions: tuple[tuple[int, Callable[[], None]], ...] = (
+            (40, self.submit_single),
+            (18, self.submit_array),
+            (7, self.cancel),
+            (8, self.terminate),
+            (3, self.update_queue),
+            (3, self.update_environment),
+            (2, self.change_image),
+            (1, self.tag),
+            (1, self.delete_queue),
+            (2, self.delete_environment),
+            (1, self.register_definition),
+        )
+        self.weights = [weight for weight, _ in self.actions]
+
+    def declare(self) -> None:
+        """What must exist before a job can be submitted; asked for until it does."""
+        for environment in ENVIRONMENTS.values():
+            self.call(events.CreateComputeEnvironment(environment))
+        for queue in QUEUES.values():
+            self.call(events.CreateJobQueue(queue))
+        container = ContainerSpec("image", Resources(1, 1024), ("run", "Ref::what"))
+        self.call(events.RegisterJobDefinition(JobDefinition("work", 0, container, {"what": "it"})))
+        mapped = ContainerSpec("mapped", Resources(1, 512))
+        self.call(events.RegisterJobDefinition(JobDefinition("mapped", 0, mapped, timeout_s=60)))
+
+    def enable_everything(self) -> None:
+        """Leave nothing switched off, so that all that can run will run."""
+        self.declare()
+        for name in ENVIRONMENTS.values():
+            self.call(events.UpdateComputeEnvironment(name.name, Switch.ENABLED, 0, name.max_vcpus))
+        for queue in QUEUES.values():
+            self.call(events.UpdateJobQueue(queue.name, Switch.ENABLED, None, queue.environments))
+
+    def act(self) -> None:
+        """One caller does something."""
+        ((_, action),) = self.rng.choices(self.actions, self.weights)
+        action()
+
+    def call(self, command: Any, answer: Callable[[Any], None] = lambda _: None) -> None:
+        """Send a command; a refusal is an answer like any other."""
+        self.world.daemon.execute(command, answer)
+
+    # Jobs -----------------------------------------------------------------------------------------------------
+
+    def submit_single(self) -> None:
+        """A job, perhaps with dependencies, retries, a timeout or GPUs."""
+        self._submit(None, self._dependencies(None))
+
+    def submit_array(self) -> None:
+        """An array, perhaps gated child by child."""
+        size = self.rng.choice((2, 3, 3, 3, 5))
+        self._submit(size, self._dependencies(size))
+
+    def _submit(self, size: int | None, depends_on: tuple[Dependency, ...]) -> None:
+        self.submitted += 1
+        job_id = JobId(f"job-{self.submitted}")
+        gpus = self.rng.choice((None, None, 0, 1, 1, 2))
+        if self.rng.random() < 0.02:
+            gpus = TOO_MANY_GPUS
+        overrides = ContainerOverrides(
+            vcpus=self.rng.choice((None, 0.5, 2, 4)), memory_mib=self.rng.choice((None, 4096)), gpus=gpus
+        )
+        command = events.SubmitJob(
+            job_id,
+            f"name-{self.submitted}",
+            QueueName(self.rng.choice(("high", "low"))),
+            self.rng.choice(("work", "work", "work", "mapped")),
+            size,
+            depends_on,
+            overrides,
+            retry=self.rng.choice(RETRIES),
+            timeout_s=self.rng.choice((None, None, 5)),
+            finished=self.world.store.finished([d.job_id for d in depends_on if d.job_id is not None]),
+        )
+
+        def answered(reply: Any) -> None:
+            if not isinstance(reply, Rejected):
+                self.world.acknowledged[job_id] = size
+                self.ids.append(job_id)
+                if size is not None:
+                    self.arrays[job_id] = size
+
+        self.call(command, answered)
+
+    def _dependencies(self, size: int | None) -> tuple[Dependency, ...]:
+        found = []
+        if size is not None and self.rng.random() < 0.3:
+            found.append(Dependency(type=DependencyType.SEQUENTIAL))
+        if self.ids and self.rng.random() < (0.35 if size is None else 0.6):
+            recent = self.ids[-8:]
+            for _ in range(self.rng.randint(1, 2)):
+                alike = [one for one in recent if self.arrays.get(one) == size]
+                other = self.rng.choice(alike or recent)
+                other_size = self.arrays.get(other)
+                if other_size is not None and size == other_size and self.rng.random() < 0.7:
+                    found.append(Dependency(other, DependencyType.N_TO_N))
+                elif other_size is not None and self.rng.random() < 0.3:
+                    found.append(Dependency(JobId(f"{other}:{self.rng.randrange(other_size)}")))
+                else:
+                    found.append(Dependency(other))
+        return tuple(found)
+
+    def _some_job(self) -> JobId:
+        if not self.ids:
+            return JobId("job-unknown")
+        job_id = self.rng.choice(self.ids[-10:])
+        size = self.arrays.get(job_id)
+        if size is not None and self.rng.random() < 0.5:
+            return JobId(f"{job_id}:{self.rng.randrange(size + 1)}")
+        return job_id
+
+    def cancel(self) -> None:
+        """Somebody has second thoughts."""
+        self.call(events.CancelJob(self._some_job(), "second thoughts"))
+
+    def terminate(self) -> None:
+        """Somebody has had enough."""
+        placed = [job.id for job in self.world.daemon.state.attempts.values()]
+        job_id = self.rng.choice(placed) if placed and self.rng.random() < 0.5 else self._some_job()
+        self.call(events.TerminateJob(job_id, "had enough"))
+
+    def terminate_endless(self) -> None:
+        """What runs for ever is stopped by its owner."""
+        for job in list(self.world.daemon.state.attempts.values()):
+            self.call(events.TerminateJob(job.id, "it would never end"))
+
+    # Declarations ---------------------------------------------------------------------------------------------
+
+    def update_queue(self) -> None:
+        """A queue is switched, or gets another priority."""
+        name = QueueName(self.rng.choice(list(QUEUES)))
+        switch = self.rng.choice((None, Switch.ENABLED, Switch.DISABLED, Switch.ENABLED))
+        self.call(events.UpdateJobQueue(name, switch, self.rng.choice((None, 1, 5, 20))))
+
+    def update_environment(self) -> None:
+        """An environment is switched, or may have more or less."""
+        name = EnvironmentName(self.rng.choice(list(ENVIRONMENTS)))
+        switch = self.rng.choice((None, Switch.ENABLED, Switch.DISABLED, Switch.ENABLED))
+        self.call(events.UpdateComputeEnvironment(name, switch, None, self.rng.choice((None, 2, 4, 8))))
+
+    def change_image(self) -> None:
+        """The image of one definition becomes known, or unknown."""
+        if self.rng.random() < 0.7:
+            self.call(events.AddImage(ImageMapping("map*", "/srv/mapped", ("python3", "train.py"))))
+        else:
+            self.call(events.RemoveImage("map*"))
+
+    def tag(self) -> None:
+        """Somebody labels a job."""
+        self.call(events.TagResource("job", self._some_job(), {"team": str(self.rng.randint(0, 9))}))
+
+    def delete_queue(self) -> None:
+        """A queue goes away with its jobs, and is declared again."""
+        name = QueueName(self.rng.choice(list(QUEUES)))
+        self.call(events.UpdateJobQueue(name, Switch.DISABLED))
+        self.call(events.DeleteJobQueue(name))
+        self.call(events.CreateJobQueue(QUEUES[name]))
+
+    def delete_environment(self) -> None:
+        """An environment goes away, if nothing runs there, and is declared again."""
+        low, cloud = QUEUES["low"], ENVIRONMENTS["cloud"]
+        self.call(events.UpdateJobQueue(low.name, environments=low.environments[:1]))
+        self.call(events.UpdateComputeEnvironment(cloud.name, Switch.DISABLED))
+        self.call(events.DeleteComputeEnvironment(cloud.name))
+        self.call(events.CreateComputeEnvironment(cloud))
+        self.call(events.UpdateJobQueue(low.name, environments=low.environments))
+
+    def register_definition(self) -> None:
+        """A new revision, and perhaps the end of the old one."""
+        container = ContainerSpec("image", Resources(1, 1024), ("run", "again"))
+        self.call(events.RegisterJobDefinition(JobDefinition("work", 0, container, {"what": "it"})))
+        if self.rng.random() < 0.5:
+            self.call(events.DeregisterJobDefinition("work", 1))

@@ -1,0 +1,151 @@
+"""Worlds from seeds, the promises in them, and faulty parts that must be found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation.daemon import Answer, Daemon
+from tests.simulation.machines import Agent
+from tests.simulation.store import BrokenPromise, FakeStore
+from tests.simulation.world import Parts, run
+from windfall.control.changes import Changes
+from windfall.control.instructions import ForgetAttempt, StartAttempt
+from windfall.control.round import Round
+from windfall.jobs.ids import JobId
+from windfall.jobs.job import Job
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK, CHUNK = 300, 25
+
+
+@pytest.mark.parametrize("first", range(0, QUICK, CHUNK))
+def test_every_promise_is_kept(first):
+    outcomes = [run(seed) for seed in range(first, first + CHUNK)]
+    assert sum(outcome.jobs for outcome in outcomes) > CHUNK
+    assert sum(outcome.attempts for outcome in outcomes) > CHUNK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 5000, 250))
+def test_every_promise_is_kept_in_thousands_of_worlds(first):
+    assert sum(run(seed).attempts for seed in range(first, first + 250)) > 250
+
+
+def test_a_seed_gives_the_same_world_again():
+    first: list[str] = []
+    second: list[str] = []
+    assert run(7, tell=first.append) == run(7, tell=second.append)
+    assert first == second
+    assert len(first) > 50
+
+
+def test_the_command_replays_a_seed_and_sums_many_up():
+    def told(*arguments: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", *arguments]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    assert "daemon starts" in told("--seed", "3", "--steps", "5")
+    assert "4 of 4 worlds kept every promise" in told("--runs", "4", "--steps", "5", "--processes", "1")
+
+
+class LyingStore(FakeStore):
+    """Says that a round is durable when it is not yet: a crash takes the last one back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unwritten: dict[JobId, Job | None] = {}
+
+    def commit(self, changes: Changes) -> list[str]:
+        self.unwritten = {job_id: self.jobs.get(job_id) for job_id in changes.jobs}
+        return super().commit(changes)
+
+    def crash(self) -> None:
+        """The last round was only in a cache."""
+        for job_id, before in self.unwritten.items():
+            if before is None:
+                self.jobs.pop(job_id, None)
+            else:
+                self.jobs[job_id] = before
+        self.unwritten = {}
+
+
+class HastyDaemon(Daemon):
+    """Acts before the commit."""
+
+    def on_reacted(self, replies: list[tuple[Answer, Any]], round_: Round) -> None:
+        self.world.engine.carry_out(round_.instructions)
+        round_.instructions.clear()
+
+
+class HastyClerk(Daemon):
+    """Answers before the commit."""
+
+    def on_reacted(self, replies: list[tuple[Answer, Any]], round_: Round) -> None:
+        for answer, reply in replies:
+            answer(reply)
+        replies.clear()
+
+
+class ForgetfulAgent(Agent):
+    """Does not look into its journal before it starts a process."""
+
+    def on_start(self, start: StartAttempt) -> None:
+        known = self.journal.get(start.token)
+        if known is not None and known.result is None and known.started_at is not None:
+            self.world.process_started(self, start)
+        super().on_start(start)
+
+
+class DeafAgent(Agent):
+    """Never hears that it may forget."""
+
+    def on_instruction(self, instruction: Any) -> None:
+        if not isinstance(instruction, ForgetAttempt):
+            super().on_instruction(instruction)
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        (
+            Parts(store=LyingStore),
+            "acknowledged and is lost|does not know how it ended|runs a second time|on .* while .* runs",
+        ),
+        (
+            Parts(daemon=HastyDaemon),
+            "starts on .* while|second time|does not know how it ended|said to run and never|KeyError",
+        ),
+        (Parts(daemon=HastyClerk), "was acknowledged and is lost"),
+        (Parts(agent=ForgetfulAgent), "starts on .* while .* runs"),
+        (Parts(agent=DeafAgent), "was never told to forget"),
+    ],
+    ids=[
+        "lying store",
+        "acts before the commit",
+        "answers before the commit",
+        "starts twice",
+        "never forgets",
+    ],
+)
+def test_a_faulty_part_is_found_and_its_seed_named(parts, found):
+    broken = first_broken(parts)
+    assert broken is not None, "no world noticed"
+    seed, text = broken
+    assert f"make sim SEED={seed}" in text
+    with pytest.raises(BrokenPromise, match=found):
+        run(seed, parts=parts)
+
+
+def first_broken(parts: Parts) -> tuple[int, str] | None:
+    """The first world in which a faulty part is noticed."""
+    for seed in range(150):
+        try:
+            run(seed, parts=parts)
+        except BrokenPromise as broken:
+            return seed, str(broken)
+    return None

@@ -1,0 +1,88 @@
+"""A name says what a thing is for. Modules named by empty words collect what has no home."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.tree import PACKAGE, Violation, files_under, parsed, report, shown
+
+#: Empty wherever they stand in a name.
+EMPTY_WORDS = {
+    "util": "Name the module after what it does: ordering.py, globs.py, arns.py",
+    "common": "Put each thing into the lowest layer that needs it, under its own name",
+    "helper": "Name what it helps to do: retry_rules.py, LogReader",
+    "misc": "Give each thing in it a home of its own",
+    "manager": "Say what it does to them: a Launcher, a Reaper, a Registry, a Ledger",
+}
+#: Empty as a whole name or as its last word: `JobData` says nothing, `DataDirectory` does. In the singular,
+#: `Service` is AWS's own word at the wire.
+EMPTY_ENDINGS = {
+    "core": "Name the idea: the reactor, the plan, the state table",
+    "data": "Say which: record, row, snapshot, sample, manifest",
+    "info": "Say which: description, status, summary, inventory",
+    "models": "Use the domain's word: job, attempt, compute environment",
+    "services": "Name the loop or the port: idle_reaper, Store, Engine",
+}
+
+
+def words(name: str) -> list[str]:
+    """The words of a snake_case or CamelCase name, in lower case."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
+    return [part.lower() for part in parts]
+
+
+def emptiness(name: str, where: str) -> Iterator[Violation]:
+    """The words in a name that say nothing."""
+    parts = words(name)
+    for position, word in enumerate(parts):
+        singular = word.removesuffix("s")
+        advice = EMPTY_WORDS.get(singular)
+        if advice is None and position == len(parts) - 1:
+            advice = EMPTY_ENDINGS.get(word)
+        if advice is not None:
+            yield Violation(where, f"the name {name} says nothing by {word!r}", advice)
+
+
+def test_modules_folders_and_classes_have_telling_names():
+    found: list[Violation] = []
+    for file in files_under(PACKAGE, ".py"):
+        own_name = file.parent.name if file.stem == "__init__" else file.stem
+        found += emptiness(own_name, shown(file))
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.ClassDef):
+                found += emptiness(node.name, f"{shown(file)}:{node.lineno}")
+    assert not found, report(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    """
+    util utils job_utils common common_types core helper helpers misc manager data info models services
+    JobManager ManagerOfJobs JobInfo QueueData StoreHelper job_models JOBUtils
+    """.split(),  # noqa: SIM905 (a list of one name to a line is no easier to read)
+)
+def test_an_empty_name_is_found_with_an_alternative(name):
+    (violation,) = emptiness(name, "here.py")
+    assert name in violation.what
+    assert violation.instead
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data_directory",
+        "metadata",
+        "Service",
+        "ServiceModel",
+        "JobQueue",
+        "status",
+        "aws_api",
+        "information_flow",
+    ],
+)
+def test_a_telling_name_passes(name):
+    assert list(emptiness(name, "here.py")) == []

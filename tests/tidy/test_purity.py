@@ -1,0 +1,177 @@
+"""The functional core decides; it does not look around.
+
+jobs/, capacity/, scheduling/ and control/ import only themselves, the layers below them and standard modules
+without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a seed
+replays exactly.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.tree import PACKAGE, Violation, files_under, parsed, report, shown
+
+#: Each folder of the core with the folders that it may import, itself included.
+CORE = {
+    "jobs": {"jobs"},
+    "capacity": {"capacity", "jobs"},
+    "scheduling": {"scheduling", "capacity", "jobs"},
+    "control": {"control", "scheduling", "capacity", "jobs"},
+}
+
+#: Standard modules whose functions return the same for the same arguments. Add one only if all of it does.
+PURE_MODULES = {
+    "__future__",
+    "abc",
+    "array",
+    "bisect",
+    "collections",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "enum",
+    "fnmatch",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "re",
+    "string",
+    "textwrap",
+    "types",
+    "typing",
+}
+
+INSTEAD_OF_MODULE = {
+    "asyncio": "Return an instruction; the daemon's loops wait",
+    "datetime": "Take the time as an argument, in milliseconds since the epoch; aws_api/ writes dates",
+    "io": "Return the value; an adapter writes it",
+    "logging": "Return what happened as a value; the daemon logs it",
+    "msgspec": "Use a frozen, slotted dataclass; the store and the agent's protocol do the encoding",
+    "os": "Take the value as an argument; daemon/settings.py reads the environment once",
+    "pathlib": "Take the content as an argument; an adapter reads files",
+    "random": "Take the number as an argument; the daemon or the simulation draws it",
+    "secrets": "Take the id or token as an argument; the daemon draws it",
+    "socket": "Return an instruction; an engine or the agent carries it out",
+    "subprocess": "Return an instruction; the agent starts processes",
+    "threading": "Return a value; the daemon's loop is the only writer",
+    "time": "Take `now` as an argument; daemon/ has the clock",
+    "uuid": "Take the id as an argument; the daemon draws it",
+}
+IN_GENERAL = "Take what it gives as an argument or return an instruction, or move this module out of the core"
+
+INSTEAD_OF_CALL = {
+    "open": "Take the content as an argument; an adapter reads and writes files",
+    "print": "Return a value; cli/ prints",
+    "input": "Take the value as an argument; cli/ asks",
+    "eval": "Write a table of functions",
+    "exec": "Write a table of functions",
+    "__import__": "Import at the top of the module, where this rule can see it",
+    "breakpoint": "Remove it",
+}
+
+
+def impurities(tree: ast.Module, where: str, folder: str) -> Iterator[Violation]:
+    """Everything in one module of the core that reaches outside of its arguments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _of_import(alias.name, f"{where}:{node.lineno}", folder)
+        elif isinstance(node, ast.ImportFrom):
+            yield from _of_import_from(node, f"{where}:{node.lineno}", folder)
+        elif isinstance(node, ast.Call):
+            yield from _of_call(node.func, f"{where}:{node.lineno}")
+
+
+def _of_import_from(node: ast.ImportFrom, where: str, folder: str) -> Iterator[Violation]:
+    if node.level:
+        yield Violation(where, "imports relatively", "Write the full name, so that the layer can be seen")
+    elif node.module == "windfall":
+        for alias in node.names:
+            yield from _of_import(f"windfall.{alias.name}", where, folder)
+    else:
+        yield from _of_import(node.module or "", where, folder)
+
+
+def _of_import(module: str, where: str, folder: str) -> Iterator[Violation]:
+    root, _, rest = module.partition(".")
+    if root == "windfall":
+        layer = rest.partition(".")[0]
+        if layer not in CORE[folder]:
+            below = ", ".join(sorted(CORE[folder]))
+            yield Violation(
+                where,
+                f"imports {module}, which {folder}/ must not know",
+                f"{folder}/ may import {below}. Pass the value in, or declare a port in control/ports.py",
+            )
+    elif root not in PURE_MODULES:
+        yield Violation(where, f"imports {module}", INSTEAD_OF_MODULE.get(root, IN_GENERAL))
+
+
+def _of_call(function: ast.expr, where: str) -> Iterator[Violation]:
+    if isinstance(function, ast.Name) and function.id in INSTEAD_OF_CALL:
+        yield Violation(where, f"calls {function.id}()", INSTEAD_OF_CALL[function.id])
+    if not isinstance(function, ast.Attribute):
+        return
+    dotted = ast.unparse(function)
+    root = dotted.partition(".")[0]
+    if root in {"time", "random", "os"}:
+        yield Violation(where, f"calls {dotted}()", INSTEAD_OF_MODULE[root])
+    elif function.attr in {"now", "utcnow", "today"} and "date" in dotted.rpartition(".")[0].lower():
+        yield Violation(where, f"calls {dotted}()", INSTEAD_OF_MODULE["time"])
+
+
+@pytest.mark.parametrize("folder", CORE)
+def test_the_core_is_pure(folder):
+    files = list(files_under(PACKAGE / folder, ".py"))
+    assert files, f"src/windfall/{folder} is gone; take it out of CORE"
+    found = [v for file in files for v in impurities(parsed(file), shown(file), folder)]
+    assert not found, report(found)
+
+
+@pytest.mark.parametrize(
+    ("folder", "code", "advice"),
+    [
+        ("jobs", "import os", "Take the value as an argument"),
+        ("jobs", "import os.path as p", "Take the value as an argument"),
+        ("jobs", "from time import monotonic", "Take `now` as an argument"),
+        ("jobs", "import numpy", "move this module out of the core"),
+        ("jobs", "import windfall.capacity.queues", "jobs/ may import jobs"),
+        ("capacity", "from windfall import scheduling", "capacity/ may import capacity, jobs"),
+        ("scheduling", "from windfall.control.ports import Engine", "Pass the value in"),
+        ("control", "from windfall.store.sqlite import Store", "declare a port in control/ports.py"),
+        ("control", "from . import ports", "Write the full name"),
+        ("control", "def f():\n    import random", "as an argument"),
+        ("control", "print(1)", "cli/ prints"),
+        ("control", "open('x')", "an adapter reads and writes files"),
+        ("control", "time.time()", "Take `now` as an argument"),
+        ("control", "os.environ.get('X')", "Take the value as an argument"),
+        ("control", "random.random()", "as an argument"),
+        ("control", "datetime.datetime.now()", "Take `now` as an argument"),
+        ("control", "date.today()", "Take `now` as an argument"),
+    ],
+)
+def test_an_impurity_is_found_and_says_what_to_do(folder, code, advice):
+    (violation,) = impurities(ast.parse(textwrap.dedent(code)), "here.py", folder)
+    assert advice in str(violation)
+
+
+def test_pure_code_passes():
+    code = """
+        from __future__ import annotations
+        import collections.abc
+        from dataclasses import dataclass
+        from windfall import jobs
+        from windfall.jobs.states import JobState
+        def f(now: int, queue) -> int:
+            return max(now, queue.open(), queue.now())
+    """
+    assert list(impurities(ast.parse(textwrap.dedent(code)), "here.py", "scheduling")) == []

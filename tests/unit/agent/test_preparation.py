@@ -1,0 +1,104 @@
+"""What an attempt sees, and which attempts are not even tried."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from windfall.agent.attempt import Attempt
+from windfall.agent.credentials import JobUser
+from windfall.agent.directories import PrivateDirectories
+from windfall.agent.journal import Story
+from windfall.agent.machine import Machine
+from windfall.agent.messages import Start
+from windfall.agent.preparation import CannotStart, intend, job_environment, prepare
+from windfall.agent.sandbox import SandboxTools
+from windfall.agent.settings import AgentSettings
+
+MYSELF = JobUser("me", os.geteuid() or 1000, os.getegid(), (), drop=False)
+
+
+def a_start(**fields: object) -> Start:
+    values: dict[str, object] = {
+        "token": "t",
+        "task_id": "task",
+        "argv": ["true"],
+        "environment": {},
+        "directory": None,
+        "log_path": "/dev/null",
+        "vcpus": 1.0,
+        "memory_mib": 64,
+        "gpu_ids": [],
+    }
+    return Start(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def a_machine(root: Path, *, hide: tuple[str, ...] = (), tools: SandboxTools | None = None) -> Machine:
+    settings = AgentSettings(str(root / "agent"), str(root), hide=hide)
+    return Machine(settings, 2.0, 1024, [], MYSELF, tools, None, [])
+
+
+def try_prepare(root: Path, start: Start) -> None:
+    machine = a_machine(root)
+    attempt = Attempt(Story(intend(start, machine, 1)), start)
+    launch = prepare(attempt, start, machine, PrivateDirectories(str(root), MYSELF))
+    os.close(launch.directory_fd)
+    os.close(launch.log_fd)
+
+
+def test_the_users_path_and_home_win_but_not_their_gpus_or_token():
+    given = {"PATH": "/mine", "HOME": "/me", "CUDA_VISIBLE_DEVICES": "7", "WINDFALL_ATTEMPT": "other"}
+    environment = job_environment(a_start(environment=given, gpu_ids=["GPU-a", "GPU-b"]), "/work", "me")
+    assert environment == {
+        "PATH": "/mine",
+        "HOME": "/me",
+        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "WINDFALL_ATTEMPT": "t",
+        "WINDFALL_AGENT": "me",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"argv": []}, "no command specified"),
+        ({"token": "../x"}, "cannot name a file"),
+        ({"task_id": "a/b"}, "cannot name a file"),
+        ({"task_id": ".spare-1"}, "cannot name a file"),
+        ({"task_id": ".."}, "cannot name a file"),
+        ({"token": "job:3#2", "task_id": "."}, "the task id"),
+        ({"environment": {"A=B": "c"}}, "cannot be an environment variable"),
+        ({"environment": {"A": "b\0c"}}, "cannot be an environment variable"),
+        ({"argv": ["a", "b\0"]}, "zero byte"),
+        ({"directory": "relative"}, "not an absolute path"),
+        ({"directory": "/no/such"}, 'chdir "/no/such": no such file or directory'),
+        ({"log_path": "/no/such/log"}, 'open log "/no/such/log": no such file or directory'),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(tmp_path: Path, fields: dict[str, object], words: str):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(CannotStart, match=words.replace("(", r"\(")):
+        try_prepare(tmp_path, a_start(**fields))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_isolation_is_given_to_those_that_need_it(tmp_path: Path):
+    tools = SandboxTools("/usr/bin/bwrap", None)
+    with_tools = a_machine(tmp_path, tools=tools)
+    assert not intend(a_start(), with_tools, 1).sandboxed
+    assert intend(a_start(needs_sandbox=True), with_tools, 1).sandboxed
+    assert intend(a_start(shared_memory_mib=64), with_tools, 1).sandboxed
+    assert intend(a_start(), a_machine(tmp_path, hide=("/data",), tools=tools), 1).sandboxed
+    assert not intend(a_start(needs_sandbox=True), a_machine(tmp_path), 1).sandboxed
+
+
+def test_private_directories_are_listed_so_that_they_can_be_removed(tmp_path: Path):
+    machine = a_machine(tmp_path, tools=SandboxTools("/usr/bin/bwrap", None))
+    own = f"{tmp_path}/task"
+    assert intend(a_start(), machine, 1).private_directories == [own]
+    assert intend(a_start(needs_sandbox=True), machine, 1).private_directories == [own, own + ".tmp"]
+    assert intend(a_start(directory="/mapped"), machine, 1).private_directories == []
+    assert intend(a_start(task_id="../../etc"), machine, 1).private_directories == []

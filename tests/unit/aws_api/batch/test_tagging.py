@@ -1,0 +1,79 @@
+"""Tags by ARN, through a real client because the ARN travels in the path."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.aws_api.batch.fakes import (
+    ARN,
+    JOB_ID,
+    a_definition,
+    a_job,
+    a_queue,
+    an_attempt,
+    an_environment,
+)
+from windfall.control.events import TagResource
+from windfall.jobs.errors import NotFound
+
+RESOURCES = [
+    ("compute-environment", "env"),
+    ("job-queue", "queue"),
+    ("job-definition", "train:1"),
+    ("job", JOB_ID),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), RESOURCES)
+def test_tags_are_set_and_removed(world, kind, name):
+    client = world.client()
+    client.tag_resource(resourceArn=f"{ARN}:{kind}/{name}", tags={"a": "b", "windfall:isolation": "x"})
+    assert world.last == TagResource(kind, name, add={"a": "b"})
+    client.untag_resource(resourceArn=f"{ARN}:{kind}/{name}", tagKeys=["a", "c d"])
+    assert world.last == TagResource(kind, name, remove=("a", "c d"))
+
+
+@pytest.mark.parametrize(("kind", "name"), RESOURCES)
+def test_tags_are_listed(world, kind, name):
+    tags = {"a": "b"}
+    world.store.all_environments["env"] = an_environment(tags=tags)
+    world.store.all_queues["queue"] = a_queue(tags=tags)
+    world.store.all_definitions["train:1"] = a_definition(tags=tags)
+    world.store.all_jobs[JOB_ID] = a_job(submission={"tags": tags})
+    assert world.client().list_tags_for_resource(resourceArn=f"{ARN}:{kind}/{name}")["tags"] == tags
+
+
+def test_the_isolation_of_a_job_is_among_its_tags(world):
+    world.store.all_jobs[JOB_ID] = a_job(attempts=[an_attempt(isolation="none")])
+    tags = world.client().list_tags_for_resource(resourceArn=f"{ARN}:job/{JOB_ID}")["tags"]
+    assert tags == {"windfall:isolation": "none"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [*RESOURCES, ("job", "a b")])
+def test_tags_of_nothing_are_refused(world, kind, name):
+    client = world.client()
+    with pytest.raises(client.exceptions.ClientException, match="does not exist"):
+        client.list_tags_for_resource(resourceArn=f"{ARN}:{kind}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("arn", "text"),
+    [
+        (f"{ARN}:scheduling-policy/p", "Windfall does not support tags of a scheduling-policy"),
+        ("arn:aws:s3:::bucket", "Invalid ARN"),
+        ("queue", "Invalid ARN"),
+        (f"{ARN}:job/{JOB_ID}:3", f"share its tags; tag job {JOB_ID}"),
+    ],
+)
+def test_other_arns_are_refused(world, arn, text):
+    client = world.client()
+    with pytest.raises(client.exceptions.ClientException, match=text):
+        client.tag_resource(resourceArn=arn, tags={"a": "b"})
+    assert world.gate.commands == []
+
+
+def test_the_core_s_refusal_reaches_the_caller(world):
+    world.gate.refusal = NotFound("job x does not exist, or has finished")
+    client = world.client()
+    with pytest.raises(client.exceptions.ClientException, match="or has finished"):
+        client.tag_resource(resourceArn=f"{ARN}:job/{JOB_ID}", tags={"a": "b"})

@@ -1,0 +1,103 @@
+"""`windfall env` and `windfall keys`: what a shell evaluates, and where secrets may be seen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from windfall.aws_api.protocol.keys import Role, create_key, load_keys
+
+
+def test_a_shell_gets_all_that_a_client_needs(daemon, windfall):
+    daemon.answers["Status"] = {"region": "eu-central-1"}
+    ran = windfall("env")
+    script = f"export AWS_SESSION_TOKEN=left\n{ran.out}\nenv"
+    shell = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    seen = dict(line.partition("=")[::2] for line in shell.stdout.splitlines())
+    assert seen["AWS_ENDPOINT_URL_BATCH"] == seen["AWS_ENDPOINT_URL_CLOUDWATCH_LOGS"] == daemon.url
+    assert seen["AWS_ACCESS_KEY_ID"] == daemon.key.access_key_id
+    assert seen["AWS_SECRET_ACCESS_KEY"] == daemon.key.secret_access_key
+    assert seen["AWS_REGION"] == seen["AWS_DEFAULT_REGION"] == "eu-central-1"
+    assert seen["WINDFALL_DATA"] == str(daemon.directory)
+    assert "AWS_SESSION_TOKEN" not in seen
+    assert ran.err == ""
+
+
+def test_unset_takes_away_what_was_set(daemon, windfall):
+    daemon.answers["Status"] = {"region": "us-east-1"}
+    script = f"{windfall('env').out}\n{windfall('env', '--unset').out}\nenv"
+    shell = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert "AWS_" not in shell.stdout
+    assert "WINDFALL_" not in shell.stdout
+
+
+def test_a_directory_with_odd_characters_is_quoted(tmp_path, windfall):
+    from windfall.aws_api.protocol.keys import ensure_keys_file
+    from windfall.daemon.directory import DataDirectory
+
+    place = DataDirectory(tmp_path / "a b'$(touch x)")
+    place.prepare()
+    place.write_address("http://127.0.0.1:9")
+    ensure_keys_file(place.keys, now=1)
+    ran = windfall("env", "--data", str(place.root))
+    shell = subprocess.run(
+        ["sh", "-c", f'{ran.out}\nprintf %s "$WINDFALL_DATA"'], capture_output=True, text=True, check=True
+    )
+    assert shell.stdout == str(place.root)
+    assert "no Windfall daemon answers at http://127.0.0.1:9" in ran.err
+
+
+def test_a_key_can_be_chosen(daemon, windfall):
+    daemon.answers["Status"] = {"region": "us-east-1"}
+    other = create_key(daemon.directory / "keys.json", role=Role.READ, now=1, with_session_token=True)
+    shown = json.loads(windfall("env", "--json", "--key", other.access_key_id).out)
+    assert shown["AWS_SECRET_ACCESS_KEY"] == other.secret_access_key
+    assert shown["AWS_SESSION_TOKEN"] == other.session_token
+    ran = windfall("env", "--key", "nope")
+    assert (ran.code, ran.out) == (1, "")
+    assert "`windfall keys list`" in ran.err
+
+
+def test_no_address_yet(tmp_path, windfall):
+    ran = windfall("env", "--data", str(tmp_path))
+    assert (ran.code, ran.out) == (1, "")
+    assert "start one with `windfall up`" in ran.err
+
+
+def test_a_secret_is_shown_once(daemon, windfall):
+    made = windfall("keys", "create", "--role", "submit", "--tenant", "vision")
+    key = load_keys(daemon.directory / "keys.json")[-1]
+    assert (key.role, key.tenant) == (Role.SUBMIT, "vision")
+    assert (
+        f"AWS_ACCESS_KEY_ID={key.access_key_id}\nAWS_SECRET_ACCESS_KEY={key.secret_access_key}\n" == made.out
+    )
+    for listing in (windfall("keys", "list"), windfall("keys", "list", "--json")):
+        assert key.access_key_id in listing.out
+        assert key.secret_access_key not in listing.out
+        assert "vision" in listing.out
+
+
+def test_a_revoked_key_stays_listed(daemon, windfall):
+    key_id = json.loads(windfall("keys", "create", "--json").out)["accessKeyId"]
+    assert windfall("keys", "revoke", key_id).code == 0
+    listed = {key["accessKeyId"]: key for key in json.loads(windfall("keys", "list", "--json").out)["keys"]}
+    assert listed[key_id]["revokedAt"] is not None
+    assert listed[daemon.key.access_key_id]["revokedAt"] is None
+
+
+def test_the_last_admin_key_is_kept(daemon, windfall):
+    ran = windfall("keys", "revoke", daemon.key.access_key_id)
+    assert ran.code == 1
+    assert "the last admin key" in ran.err
+
+
+def test_keys_of_a_directory_without_any(tmp_path, windfall):
+    ran = windfall("keys", "create", "--data", str(tmp_path))
+    assert ran.code == 1
+    assert list(tmp_path.iterdir()) == []
+    bad = windfall("keys", "revoke", "nope", "--data", str(tmp_path))
+    assert bad.code == 1

@@ -1,0 +1,78 @@
+"""The real thing: `windfall up` as a process, and the commands that a first user types, against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+RUN = [sys.executable, "-m", "windfall.cli"]
+
+
+class Real:
+    """A daemon and a way to run commands for it, as another shell would."""
+
+    def __init__(self, directory):
+        self._environ = {**os.environ, "WINDFALL_DATA": str(directory)}
+        self.process = subprocess.Popen(
+            [*RUN, "up", "--port", "0", "--gpus", "simulated:1"],
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments):
+        return subprocess.run(
+            [*RUN, *arguments], env=self._environ, capture_output=True, text=True, check=False, timeout=100
+        )
+
+
+@pytest.fixture
+def real(tmp_path):
+    daemon = Real(tmp_path / "data")
+    try:
+        yield daemon
+    finally:
+        if daemon.process.poll() is None:
+            daemon("down", "--kill")
+        if daemon.process.poll() is None:
+            daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.communicate()
+
+
+def test_from_up_to_down(real):
+    line = real.process.stdout.readline()
+    assert line.startswith("windfall is listening on http://127.0.0.1:"), real.process.stderr.read()
+
+    ran = real("run", "--gpus", "1", "--env", "GREETING=grüezi", "--", "sh", "-c", 'echo "$GREETING"; exit 3')
+    assert (ran.returncode, ran.stdout) == (3, "grüezi\n"), ran.stderr
+
+    again = real("run", "--name", "second", "--", "sh", "-c", "echo $AWS_BATCH_JQ_NAME; pwd")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[0] == "windfall"
+    assert "made the compute environment" not in again.stderr
+
+    failed, succeeded = sorted(
+        json.loads(real("jobs", "--json").stdout)["jobs"], key=lambda job: job["status"]
+    )
+    assert (failed["container"]["exitCode"], succeeded["jobName"]) == (3, "second")
+    assert failed["jobDefinition"].endswith(":1")
+    assert succeeded["jobDefinition"].endswith(":1")
+    assert real("logs", failed["jobId"][:13]).stdout == "grüezi\n"
+    assert "exit code 3" in real("why", failed["jobId"]).stdout
+    assert "second" in real("describe", "second").stdout
+    assert "GPU-simulated-0" in real("status").stdout
+
+    array = real("run", "--array", "3", "--", "sh", "-c", "exit $((AWS_BATCH_JOB_ARRAY_INDEX == 1))")
+    assert array.returncode == 1, array.stderr
+    assert "3/3 done, 1 failed" in array.stderr
+
+    down = real("down")
+    assert (down.returncode, down.stdout) == (0, "windfall has stopped\n"), down.stderr
+    assert real.process.wait(timeout=60) == 0
+    assert "no Windfall daemon answers at" in real("jobs").stderr

@@ -1,0 +1,228 @@
+"""`windfall run`: what it submits, what it makes when there is nothing, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.unit.cli.fake_daemon import Error
+from tests.unit.cli.test_following import ID, FakeLogs, a_job
+from windfall.cli.progress import exit_code
+from windfall.cli.run import Wanted, command_in, name_of, request
+
+SUMMARY = {"SUCCEEDED": 2, "FAILED": 1}
+
+
+@pytest.fixture
+def ready(daemon):
+    """A daemon with the default queue and definition, whose job has succeeded when looked at."""
+    daemon.answers.update(
+        describejobqueues={"jobQueues": [{"jobQueueName": "windfall", "state": "ENABLED"}]},
+        describejobdefinitions={"jobDefinitions": [{"revision": 1}]},
+        submitjob=lambda asked: {"jobId": ID, "jobName": asked["jobName"], "jobArn": "arn"},
+        describejobs={"jobs": [a_job("SUCCEEDED", ended=["s"])]},
+        GetLogEvents=FakeLogs(s=["one", "two"]),
+    )
+    return daemon
+
+
+def test_the_log_goes_to_stdout_and_all_else_to_stderr(ready, windfall):
+    ran = windfall("run", "--", "echo", "--json")
+    assert (ran.code, ran.out) == (0, "one\ntwo\n")
+    assert ran.err == f"windfall: job {ID} (echo) is in queue windfall\n"
+
+
+def test_what_is_submitted(ready, windfall):
+    options = """
+        --gpus 2 --vcpus 4 --memory-mib 512 --queue q --array 3 --name n --env A=1 --env B=x=y
+        --timeout 60 --attempts 5 --detach
+    """
+    windfall("run", *options.split(), "--", "python3", "train.py", "--gpus", "9")
+    (sent,) = ready.params_of("submitjob")
+    assert sent == {
+        "jobName": "n",
+        "jobQueue": "q",
+        "jobDefinition": "windfall-run",
+        "arrayProperties": {"size": 3},
+        "containerOverrides": {
+            "command": ["python3", "train.py", "--gpus", "9"],
+            "environment": [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}],
+            "resourceRequirements": [
+                {"type": "VCPU", "value": "4"},
+                {"type": "MEMORY", "value": "512"},
+                {"type": "GPU", "value": "2"},
+            ],
+        },
+        "timeout": {"attemptDurationSeconds": 60},
+        "retryStrategy": {"attempts": 5},
+    }
+
+
+def test_detached_runs_print_the_id_only(ready, windfall):
+    assert windfall("run", "--detach", "--", "true").out == f"{ID}\n"
+    assert json.loads(windfall("run", "--detach", "--json", "--", "true").out)["jobId"] == ID
+
+
+def test_json_is_one_document_and_the_log_goes_aside(ready, windfall):
+    ran = windfall("run", "--json", "--", "true")
+    assert json.loads(ran.out)["status"] == "SUCCEEDED"
+    assert "one\ntwo\n" in ran.err
+
+
+def test_a_fresh_daemon_gets_what_a_run_needs_once(ready, windfall):
+    ready.answers.update(
+        describejobqueues={"jobQueues": []},
+        describejobdefinitions={"jobDefinitions": []},
+        createcomputeenvironment={},
+        createjobqueue=Error(
+            "ClientException", "Error executing request, Exception : windfall already exists"
+        ),
+        registerjobdefinition={"revision": 1},
+    )
+    assert windfall("run", "--", "true").code == 0
+    made = [one.operation for one in ready.asked]
+    assert made[:6] == [
+        "describejobqueues",
+        "createcomputeenvironment",
+        "createjobqueue",
+        "describejobdefinitions",
+        "registerjobdefinition",
+        "submitjob",
+    ]
+    (definition,) = ready.params_of("registerjobdefinition")
+    assert definition["containerProperties"]["image"] == "windfall/host"
+    assert ready.params_of("submitjob")[0]["jobQueue"] == "windfall"
+
+
+@pytest.mark.parametrize(
+    ("queues", "chosen"),
+    [({"gpu": "ENABLED"}, "gpu"), ({"gpu": "ENABLED", "windfall": "ENABLED"}, "windfall")],
+)
+def test_queues_that_there_are_come_first(ready, windfall, queues, chosen):
+    ready.answers["describejobqueues"] = {
+        "jobQueues": [{"jobQueueName": name, "state": state} for name, state in queues.items()]
+    }
+    windfall("run", "--detach", "--", "true")
+    assert ready.params_of("submitjob")[0]["jobQueue"] == chosen
+
+
+def test_of_several_queues_one_must_be_named(ready, windfall):
+    ready.answers["describejobqueues"] = {
+        "jobQueues": [{"jobQueueName": name, "state": "ENABLED"} for name in ("b", "a")]
+    }
+    ran = windfall("run", "--", "true")
+    assert (ran.code, ran.err) == (1, "windfall: which queue? name one with --queue: a, b\n")
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (a_job("SUCCEEDED"), 0),
+        (a_job("FAILED", container={"exitCode": 7}), 7),
+        (a_job("FAILED", container={"exitCode": 0}), 1),
+        (a_job("FAILED", container={"exitCode": 4711}), 1),
+        (a_job("FAILED", container={}), 1),
+        (a_job("SUCCEEDED", arrayProperties={"size": 2, "statusSummary": {"SUCCEEDED": 2}}), 0),
+        (a_job("FAILED", arrayProperties={"size": 3, "statusSummary": SUMMARY}), 1),
+        (a_job("FAILED", arrayProperties={"size": 900, "statusSummary": {"FAILED": 900}}), 100),
+    ],
+)
+def test_exit_codes(job, code):
+    assert exit_code(job) == code
+
+
+def test_a_failed_job_says_why(ready, windfall):
+    failed = a_job("FAILED", ended=["s"])
+    failed["container"] |= {
+        "exitCode": 137,
+        "reason": "OutOfMemoryError: Container killed due to memory usage",
+    }
+    ready.answers["describejobs"] = {"jobs": [failed]}
+    ran = windfall("run", "--", "true")
+    assert ran.code == 137
+    assert f"job {ID} FAILED: OutOfMemoryError" in ran.err
+
+
+def test_an_array_names_children_that_failed(ready, windfall):
+    ready.answers["describejobs"] = {
+        "jobs": [a_job("FAILED", arrayProperties={"size": 3, "statusSummary": SUMMARY})]
+    }
+    child = {"jobId": f"{ID}:2", "status": "FAILED", "container": {"exitCode": 9}}
+    ready.answers["listjobs"] = {"jobSummaryList": [child]}
+    ran = windfall("run", "--array", "3", "--", "true")
+    assert (ran.code, ran.out) == (1, "")
+    assert "3/3 done, 1 failed" in ran.err
+    assert f"{ID}:2 exit code 9; its log: windfall logs {ID}:2" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("/usr/bin/python3", "train.py"), "python3-train-py"),
+        (("sh", "-c", "x"), "sh"),
+        (("./-",), "run"),
+        (("a" * 200,), "a" * 64),
+    ],
+)
+def test_names_from_commands(command, name):
+    assert name_of(command) == name
+
+
+def test_a_directory_is_entered_before_the_command(tmp_path):
+    place = tmp_path / "it's here"
+    place.mkdir()
+    command = command_in(place, ("sh", "-c", 'pwd; echo "$1"', "sh", "a  b"))
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"{place}\na  b\n"
+    assert request(Wanted(("true",)), "q", "d")["containerOverrides"]["command"] == ["true"]
+
+
+def test_ctrl_c_stops_the_job_and_waits_for_its_end(ready):
+    running, stopped = a_job(current="s"), a_job("FAILED", ended=["s"], statusReason="stopped")
+    terminated = threading.Event()
+
+    def describe(_):
+        return {"jobs": [stopped if terminated.is_set() else running]}
+
+    def terminate(_):
+        terminated.set()
+        return {}
+
+    ready.answers.update(describejobs=describe, terminatejob=terminate)
+    with subprocess.Popen(
+        [sys.executable, "-m", "windfall.cli", "run", "--", "sleep", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        assert ran.stdout.readline() == "one\n"
+        ran.send_signal(signal.SIGINT)
+        out, err = ran.stdout.read(), ran.stderr.read()
+    assert ran.returncode == 130
+    assert out == "two\n"
+    assert "stopping the job" in err
+    assert "Traceback" not in err
+    assert ready.params_of("terminatejob") == [{"jobId": ID, "reason": "Ctrl-C in windfall run"}]
+
+
+def test_a_second_ctrl_c_leaves(ready):
+    ready.answers.update(describejobs={"jobs": [a_job(current="s")]}, terminatejob={})
+    with subprocess.Popen(
+        [sys.executable, "-m", "windfall.cli", "run", "--", "sleep", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        assert ran.stdout.readline() == "one\n"
+        ran.send_signal(signal.SIGINT)
+        assert "is in queue" in ran.stderr.readline()
+        assert "Ctrl-C again leaves" in ran.stderr.readline()
+        ran.send_signal(signal.SIGINT)
+        err = ran.stderr.read()
+    assert ran.returncode == 130
+    assert f"windfall describe {ID}" in err
