@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench import bare_loop
-from bench.machine import children_cpu_s, cpu_s
+from bench.machine import children_cpu_s, cpu_s, wait_until_quiet
 from bench.results import Bench, Result, middle
 from bench.running_daemon import DEFINITION, QUEUE, RunningDaemon
 from bench.wire import Connection, send_all
@@ -66,6 +66,7 @@ def measure(bench: Bench) -> list[Result]:
         daemon.declare(connection)
         run_array(daemon, connection, 200)
         for number in range(1, bench.count(3, 2) + 1):
+            wait_until_quiet()
             bare.append(best_bare(bench))
             bench.say(
                 f"bare loop, round {number}: {bare[-1].per_s:,.0f}/s, {bare[-1].cpu_ms:.2f} ms of CPU each"
