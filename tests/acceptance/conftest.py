@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall
+from tests.conformance.conftest import postgres_server
+
+__all__ = ["fresh", "postgres_server", "windfall"]
 
 OPTIONS = ("--vcpus", "64", "--memory-mib", "262144", "--gpus", "simulated:8")
 

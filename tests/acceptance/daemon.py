@@ -29,6 +29,9 @@ class RunningWindfall:
         self.root.chmod(0o755)
         self.data = self.root / "data"
         self.options = options
+        #: How the command is run, and with what environment beside the usual.
+        self.command = WINDFALL
+        self.extra_environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
         self.log = self.root / "daemon.log"
@@ -38,10 +41,12 @@ class RunningWindfall:
         self._close_pipe()
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [*WINDFALL, "up", "--port", "0", "--data", str(self.data), *self.options],
+                [*self.command, "up", "--port", "0", "--data", str(self.data), *self.options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                env={**os.environ, **self.extra_environment},
+                cwd="/",
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -71,10 +76,11 @@ class RunningWindfall:
     def windfall(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a `windfall` command against this daemon."""
         done = subprocess.run(
-            [*WINDFALL, *arguments],
+            [*self.command, *arguments],
             capture_output=True,
             text=True,
-            env={**os.environ, "WINDFALL_DATA": str(self.data)},
+            env={**os.environ, **self.extra_environment, "WINDFALL_DATA": str(self.data)},
+            cwd="/",
             timeout=100,
             check=False,
         )

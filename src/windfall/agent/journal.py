@@ -54,13 +54,22 @@ class Intended(Record, frozen=True, tag="I"):
 
 
 class Spawned(Record, frozen=True, tag="S"):
-    """The attempt's process exists; `start_ticks` is 0 when it had ended before it could be looked at."""
+    """The attempt's process exists.
+
+    It started within `ticks_span` ticks from `start_ticks` on: the clock is read around the start, because reading the
+    start time itself from /proc would cost a tenth of the whole start.
+    """
 
     token: str
     pid: int
     start_ticks: int
     at: int
     isolation: str
+    ticks_span: int = 0
+
+    def started_at_ticks(self, ticks: int) -> bool:
+        """Whether a process of this pid that started then is this one."""
+        return self.start_ticks <= ticks <= self.start_ticks + self.ticks_span
 
 
 class Ended(Record, frozen=True, tag="E"):

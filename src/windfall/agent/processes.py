@@ -8,6 +8,7 @@ journal.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ TOKEN_VARIABLE = "WINDFALL_ATTEMPT"  # noqa: S105 - a name, no secret
 #: The variable that says whose attempt it is: several agents of one machine must leave one another's alone.
 AGENT_VARIABLE = "WINDFALL_AGENT"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class ProcessStat(NamedTuple):
@@ -57,16 +59,9 @@ def read_stat(pid: int) -> ProcessStat | None:
     )
 
 
-def start_ticks(pid: int) -> int:
-    """Return when the process started, or 0 when there is no such process."""
-    stat = read_stat(pid)
-    return stat.start_ticks if stat is not None else 0
-
-
-def is_same_process(pid: int, ticks: int) -> bool:
-    """Tell whether the process of this pid and start time still runs (a zombie does not)."""
-    stat = read_stat(pid)
-    return stat is not None and stat.start_ticks == ticks and stat.state != "Z"
+def boot_ticks() -> int:
+    """Return the present time in the unit and on the clock of a process's start time."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _TICK_NS
 
 
 def snapshot() -> dict[int, ProcessStat]:

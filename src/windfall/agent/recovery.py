@@ -23,7 +23,6 @@ from windfall.agent.messages import Lost
 from windfall.agent.processes import (
     attempt_token,
     find_by_token,
-    is_same_process,
     members,
     read_stat,
     snapshot,
@@ -57,7 +56,7 @@ class Recovery:
         self._exits = exits
         self._agent_id = supervisor.machine.settings.agent_id
         self._on_readable = on_readable
-        self._known_exits: dict[tuple[int, int], OrphanExit] = {}
+        self._known_exits: dict[int, list[OrphanExit]] = {}
         self._running: dict[str, tuple[Attempt, int]] = {}
         self._departed: list[tuple[float, Attempt, int]] = []
 
@@ -127,7 +126,7 @@ class Recovery:
 
     def _read_exits(self) -> None:
         for line in self._exits.read_new():
-            self._known_exits[(line.pid, line.start_ticks)] = line
+            self._known_exits.setdefault(line.pid, []).append(line)
 
     def _adopt(self, attempt: Attempt, spawned: Spawned) -> bool:
         """Watch a process that still runs; close the attempt if it does not. Return whether it runs."""
@@ -135,13 +134,14 @@ class Recovery:
             pidfd = os.pidfd_open(spawned.pid)
         except OSError:
             pidfd = -1
-        if pidfd >= 0 and is_same_process(spawned.pid, spawned.start_ticks):
+        stat = read_stat(spawned.pid)
+        is_there = pidfd >= 0 and stat is not None and spawned.started_at_ticks(stat.start_ticks)
+        if is_there and stat is not None and stat.state != "Z":
             self._running[attempt.token] = (attempt, pidfd)
             self._on_readable(pidfd, lambda: self._on_departed(attempt, pidfd))
             self._find_cgroup(attempt)
             return True
-        stat = read_stat(spawned.pid)
-        if pidfd >= 0 and stat is not None and stat.start_ticks == spawned.start_ticks:
+        if is_there:
             # Ended, not yet collected: whoever is its parent now will write it down.
             self._departed.append((time.monotonic() + _CODE_WITHIN_S, attempt, pidfd))
             return False
@@ -173,7 +173,8 @@ class Recovery:
     def _close_if_known(self, attempt: Attempt, pidfd: int) -> bool:
         spawned = attempt.spawned
         assert spawned is not None
-        line = self._known_exits.pop((spawned.pid, spawned.start_ticks), None)
+        lines = self._known_exits.get(spawned.pid, [])
+        line = next((line for line in lines if spawned.started_at_ticks(line.start_ticks)), None)
         status = line.wait_status if line is not None else pidfd_wait_status(pidfd)
         if status is None:
             return False

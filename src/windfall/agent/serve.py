@@ -73,6 +73,7 @@ class Agent:
         self._recovery = Recovery(self._supervisor, exits, self._on_readable)
         for attempt in self._recovery.take_over(replay, boot_id()):
             self._limits.watch(attempt)
+        self._supervisor.tidy_directories()
         self._journal.flush(sync=True)
         self._recovery.empty_exits_when_done()
         self._listen(os.path.join(settings.directory, SOCKET_NAME))

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from windfall.agent.credentials import JobUser, drop_this_thread, unshare_working_directory
 from windfall.agent.journal import Spawned
 from windfall.agent.posix_spawn import SpawnRecipe
-from windfall.agent.processes import start_ticks
+from windfall.agent.processes import boot_ticks
 from windfall.agent.sandbox import find_program
 from windfall.agent.speech import say
 
@@ -166,6 +166,7 @@ class Spawner:
             program = self._program(argv[0], launch.path)
             if program is None:
                 return _refused(launch, missing_program(argv[0], launch.path))
+            before = boot_ticks()
             try:
                 pid = recipe.spawn(program, argv, launch.environment)
             except OSError as error:
@@ -173,11 +174,8 @@ class Spawner:
                 if self._found.pop((argv[0], launch.path), None) is None or last_try:
                     return _refused(launch, f"exec: {_quoted(argv[0])}: {_words(error)}")
                 continue
-            # Nobody collects the process before the main thread learns of it, so its start time can still
-            # be read.
-            spawned = Spawned(
-                launch.token, pid, start_ticks(pid), time.time_ns() // 1_000_000, launch.isolation
-            )
+            at = time.time_ns() // 1_000_000
+            spawned = Spawned(launch.token, pid, before, at, launch.isolation, boot_ticks() - before)
             try:
                 self._record(spawned)
             except OSError as error:  # It runs, whatever became of the line: the disk may be full.

@@ -111,6 +111,12 @@ class Supervisor:
         if done:
             self.journal.add(Forgotten(done))
 
+    def tidy_directories(self) -> None:
+        """Put away or remove what an earlier agent left, once its attempts are known."""
+        known = {path for attempt in self.attempts.values() for path in attempt.intended.private_directories}
+        for path in self._directories.leftovers(known):
+            self.janitor.remove_now("", [path])
+
     def stop_all(self, grace_s: float) -> None:
         """Stop every attempt, for a shutdown."""
         for attempt in self.live:
@@ -118,7 +124,7 @@ class Supervisor:
 
     def forget_removed(self) -> None:
         """Write down what the janitor has finished; only then is the attempt's story dropped."""
-        done = self.janitor.finished()
+        done = [token for token in self.janitor.finished() if token]
         if done:
             self.journal.add(Forgotten(done))
 

@@ -195,6 +195,14 @@ class AttemptStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class IsolationChanged:
+    """What keeps a running attempt apart is now this: limits are set up when it has lived for a moment."""
+
+    token: AttemptToken
+    isolation: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptExited:
     """The process ended, or could not be started (`started_at` and `exit_code` None, `reason` says why)."""
 
@@ -235,6 +243,7 @@ Report = (
     | InstanceLost
     | InstanceLaunchFailed
     | AttemptStarted
+    | IsolationChanged
     | AttemptExited
     | AttemptLost
     | AgentConnected

@@ -116,7 +116,11 @@ class Store(Protocol):
 
 
 class Engine(Protocol):
-    """Launches and terminates instances and starts and stops attempts on them."""
+    """Launches and terminates instances and starts and stops attempts on them.
+
+    After a restart of the daemon an engine reports InstanceReady for what exists and InstanceLost for what went
+    meanwhile. What an agent says at its connection (AgentConnected) comes before everything else that it says.
+    """
 
     name: str
 

@@ -47,6 +47,7 @@ HANDLERS: dict[type, Handler] = {
     events.InstanceLost: reporting.on_instance_lost,
     events.InstanceLaunchFailed: reporting.on_instance_launch_failed,
     events.AttemptStarted: reporting.on_attempt_started,
+    events.IsolationChanged: reporting.on_isolation_changed,
     events.AttemptExited: reporting.on_attempt_exited,
     events.AttemptLost: reporting.on_attempt_lost,
     events.AgentConnected: reporting.on_agent_connected,

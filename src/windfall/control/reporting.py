@@ -17,6 +17,7 @@ from windfall.control.events import (
     InstanceLaunchFailed,
     InstanceLost,
     InstanceReady,
+    IsolationChanged,
 )
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
 from windfall.control.lifecycle import finish, make_runnable, touch
@@ -127,6 +128,14 @@ def on_attempt_started(state: State, report: AttemptStarted, round_: Round) -> N
         round_.changes.jobs[job.id] = job
     if job.state is STARTING:
         _begin(state, job, attempt, report.at, round_)
+
+
+def on_isolation_changed(state: State, report: IsolationChanged, round_: Round) -> None:
+    """Note it for readers; nothing depends on it."""
+    job = state.attempts.get(report.token)
+    if job is not None and job.attempt is not None:
+        job.attempt.isolation = report.isolation
+        round_.changes.jobs[job.id] = job
 
 
 def _begin(state: State, job: Job, attempt: Attempt, at: int, round_: Round) -> None:

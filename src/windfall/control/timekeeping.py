@@ -68,6 +68,8 @@ def _drop_old_definitions(state: State, round_: Round) -> None:
     if not old:
         return
     needed = {job.submission.definition for job in state.jobs.values()}
+    # The latest revision stays: without it, its number would be given again.
+    needed |= {revisions[max(revisions)].key for revisions in state.definitions.values() if revisions}
     for definition in old:
         if definition.key not in needed:
             del state.definitions[definition.name][definition.revision]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from windfall.control.events import AttemptStarted, Command, Event, Report, TimePassed
+from windfall.control.events import AttemptStarted, Command, Event, IsolationChanged, Report, TimePassed
 from windfall.control.instructions import Instruction
 from windfall.control.ports import Engine, Store
 from windfall.control.reactor import close, handle, schedule
@@ -37,7 +37,7 @@ QUEUE_SNAPSHOT_MAX = 100
 #: A report that nothing waits for may wait this long for company, so that one commit serves both.
 LAZY_S = 0.01
 #: When a round was full of reports, so is the next: it is worth waiting this long for it to fill.
-GATHER_S = 0.003
+GATHER_S = 0.01
 BUSY_REPORTS = 8
 
 Question = Callable[[State, Offers, int], Any]
@@ -109,7 +109,7 @@ class ControlLoop:
     def report(self, report: Report) -> None:
         """Take an engine's report. That a process started moves nobody: most often its end is not far behind."""
         self._inbound.append((report, None))
-        if not isinstance(report, AttemptStarted):
+        if not isinstance(report, AttemptStarted | IsolationChanged):
             self._wake.set()
         elif self._lazy is None and not self._wake.is_set():
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)

@@ -18,9 +18,8 @@ def test_an_empty_directory_is_handed_on(tmp_path: Path):
     directories.make(str(tmp_path / "a"))
     inode = (tmp_path / "a").stat().st_ino
     assert directories.discard_empty(str(tmp_path / "a"))
+    directories.make(str(tmp_path / "b"))
     assert not (tmp_path / "a").exists()
-    later = PrivateDirectories(str(tmp_path), MYSELF)
-    later.make(str(tmp_path / "b"))
     assert ((tmp_path / "b").stat().st_ino, (tmp_path / "b").stat().st_mode & 0o777) == (inode, 0o700)
 
 
@@ -55,3 +54,11 @@ def test_one_that_exists_keeps_its_files_and_a_link_is_not_followed(tmp_path: Pa
 
 def test_one_that_is_gone_counts_as_discarded(tmp_path: Path):
     assert PrivateDirectories(str(tmp_path), MYSELF).discard_empty(str(tmp_path / "never"))
+
+
+def test_what_an_earlier_agent_left_is_told_apart_from_what_is_in_use(tmp_path: Path):
+    for name in ("used", "left"):
+        (tmp_path / name).mkdir()
+    directories = PrivateDirectories(str(tmp_path), MYSELF)
+    assert directories.leftovers({str(tmp_path / "used")}) == [str(tmp_path / "left")]
+    assert PrivateDirectories(str(tmp_path / "not-yet"), MYSELF).leftovers(set()) == []

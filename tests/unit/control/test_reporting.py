@@ -303,4 +303,16 @@ def test_an_inactive_definition_goes_when_nobody_needs_it(world):
     assert world.state.definition("work:1") is not None
     world.exits("a")
     world.later(10_000)
+    assert world.state.definition("work:1") is not None, "the latest revision keeps its number taken"
+    world.happens(events.RegisterJobDefinition(a_definition()))
+    world.later(10_000)
     assert world.state.definition("work:1") is None
+    assert world.state.definition("work:2") is not None
+
+
+def test_isolation_that_changes_while_it_runs_is_noted(world):
+    world.submits(a_job("a"))
+    world.starts("a")
+    world.happens(events.IsolationChanged(AttemptToken("a#1"), "process + cgroup v2 (memory, cpu)"))
+    assert world.store.jobs["a"].attempts[-1].isolation == "process + cgroup v2 (memory, cpu)"
+    world.happens(events.IsolationChanged(AttemptToken("a#7"), "of nobody"))

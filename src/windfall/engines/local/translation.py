@@ -13,6 +13,7 @@ from windfall.control.events import (
     AttemptExited,
     AttemptLost,
     AttemptStarted,
+    IsolationChanged,
     Report,
 )
 from windfall.control.instructions import ForgetAttempt, Instruction, StartAttempt, StopAttempt
@@ -57,6 +58,8 @@ def to_report(message: messages.ToDaemon) -> Report | None:
     token = AttemptToken(getattr(message, "token", ""))
     if isinstance(message, messages.Started):
         return AttemptStarted(token, message.at, message.isolation)
+    if isinstance(message, messages.Enrolled):
+        return IsolationChanged(token, message.isolation)
     if isinstance(message, messages.Exited):
         return AttemptExited(
             token, message.at, message.exit_code, message.reason, message.started_at, message.isolation

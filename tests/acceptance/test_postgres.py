@@ -1,0 +1,31 @@
+"""The same daemon on PostgreSQL: jobs run, and a kill -9 costs nothing."""
+
+from __future__ import annotations
+
+from tests.acceptance.daemon import a_definition, a_queue
+
+
+def test_a_daemon_on_postgresql_survives_its_own_death(fresh, postgres_server):
+    postgres_server.execute("CREATE SCHEMA windfall_acceptance")
+    windfall = fresh("--store", postgres_server.url("windfall_acceptance"), "--vcpus", "16", "--gpus", "none")
+    batch = a_queue(windfall)
+    a_definition(batch, "index", "sh", "-c", "sleep 1; exit $((AWS_BATCH_JOB_ARRAY_INDEX == 3))")
+    job_id = batch.submit_job(jobName="a", jobQueue="q", jobDefinition="index", arrayProperties={"size": 8})["jobId"]
+    windfall.wait_for([f"{job_id}:0"], "RUNNING")
+    windfall.kill_daemon()
+    windfall.up()
+    [parent] = windfall.wait_for([job_id])
+    summary = parent["arrayProperties"]["statusSummary"]
+    assert (summary["SUCCEEDED"], summary["FAILED"]) == (7, 1)
+    assert "postgresql" in windfall.windfall("status").stdout
+
+
+def test_a_store_that_does_not_answer_is_a_clear_error(fresh):
+    windfall = fresh("--gpus", "none")
+    refused = windfall.windfall(
+        "up", "--port", "0", "--data", f"{windfall.root}/other", "--store", "postgresql://127.0.0.1:1/none", check=False
+    )
+    assert refused.returncode != 0
+    assert refused.stderr.startswith("windfall: ")
+    assert "127.0.0.1" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -1,0 +1,65 @@
+"""A daemon that is not root: every job is in a sandbox that hides the data directory, or start-up says that it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.daemon import RunningWindfall
+from tests.tidy.tree import ROOT
+
+NOBODY = 65534
+#: A Python that another user can run; a virtual environment below root's home is not.
+PYTHON = "/usr/bin/python3"
+
+
+def as_nobody(*arguments: str) -> list[str]:
+    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [*drop, PYTHON, "-m", "windfall.cli", *arguments]
+
+
+@pytest.fixture
+def windfall(require):
+    require(os.geteuid() == 0, "only root can become another user for this test")
+    require(shutil.which("setpriv") is not None, "setpriv is not installed")
+    require(shutil.which("bwrap") is not None, "bubblewrap is not installed")
+    packages = Path(site.getsitepackages()[0])
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
+    probe = subprocess.run(as_nobody("--help"), env=environment, capture_output=True, cwd="/", check=False)
+    if probe.returncode != 0:
+        pytest.skip("another user cannot run Python with this repository's packages here")
+    running = RunningWindfall("--gpus", "none")
+    running.root.chmod(0o777)
+    running.command, running.extra_environment = as_nobody(), {**environment, "HOME": str(running.root)}
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def test_every_job_is_in_a_sandbox(windfall):
+    windfall.up()
+    assert "bubblewrap" in windfall.log.read_text()
+    peek = f"id -u; cat {windfall.data}/keys.json; ls {windfall.data}/store; ls /proc | grep -c '^[0-9]'"
+    done = windfall.windfall("run", "--", "sh", "-c", peek)
+    lines = done.stdout.splitlines()
+    assert lines[0] == str(NOBODY)
+    assert "No such file" in lines[1]
+    assert "No such file" in lines[2]
+    assert int(lines[3]) < 10, "a PID namespace of its own"
+    assert "secret" not in done.stdout
+
+
+def test_without_a_sandbox_start_up_says_so_in_one_line(windfall):
+    # In a mount namespace of its own the daemon finds no bubblewrap; nobody else notices.
+    hide = f"mount --bind /dev/null {shutil.which('bwrap')} && exec \"$@\""
+    windfall.command = ["unshare", "--mount", "sh", "-c", hide, "hidden", *windfall.command]
+    windfall.up()
+    warnings = [line for line in windfall.log.read_text().splitlines() if line.startswith("warning: ")]
+    [warning] = [line for line in warnings if "sandbox" in line]
+    assert "bubblewrap" in warning
