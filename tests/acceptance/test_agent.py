@@ -133,7 +133,7 @@ class House:
             with contextlib.suppress(PermissionError):
                 directory.chmod(directory.stat().st_mode | 0o011)  # pytest's directories let nobody pass
         defaults: dict[str, object] = {"gpus": "none"}
-        self.settings = AgentSettings(str(root / "agent"), str(root / "attempts"), **{**defaults, **settings})  # type: ignore[arg-type]
+        self.settings = AgentSettings(str(root / "agent"), str(root / "attempts"), **{**defaults, **settings})  # type: ignore[arg-type]  # keyword arguments of any type
         self.wardens: list[subprocess.Popen[bytes]] = []
         self.daemons: list[Daemon] = []
 
@@ -177,7 +177,7 @@ class House:
             "memory_mib": 1024,
             "gpu_ids": [],
         }
-        return Start(token=token, argv=list(argv), **{**values, **fields})  # type: ignore[arg-type]
+        return Start(token=token, argv=list(argv), **{**values, **fields})  # type: ignore[arg-type]  # keyword arguments of any type
 
     def shell(self, token: str, script: str, **fields: object) -> Start:
         return self.start(token, "/bin/sh", "-c", script, **fields)
@@ -693,7 +693,8 @@ def test_killing_the_agent_again_and_again_while_it_starts_attempts(house: House
     lost_though_run = [
         n for n in range(count) if isinstance(results[f"t{n}"], Lost) and (runs / str(n)).exists()
     ]
-    assert len(lost_though_run) <= 4, lost_though_run
+    # Four kills, and at most one such start in each of the two spawners at each.
+    assert len(lost_though_run) <= 8, lost_though_run
 
 
 def test_killing_warden_and_agent_leaves_the_jobs_running_to_be_adopted(house: House):

@@ -10,7 +10,9 @@ def test_a_daemon_on_postgresql_survives_its_own_death(fresh, postgres_server):
     windfall = fresh("--store", postgres_server.url("windfall_acceptance"), "--vcpus", "16", "--gpus", "none")
     batch = a_queue(windfall)
     a_definition(batch, "index", "sh", "-c", "sleep 1; exit $((AWS_BATCH_JOB_ARRAY_INDEX == 3))")
-    job_id = batch.submit_job(jobName="a", jobQueue="q", jobDefinition="index", arrayProperties={"size": 8})["jobId"]
+    job_id = batch.submit_job(jobName="a", jobQueue="q", jobDefinition="index", arrayProperties={"size": 8})[
+        "jobId"
+    ]
     windfall.wait_for([f"{job_id}:0"], "RUNNING")
     windfall.kill_daemon()
     windfall.up()
@@ -23,7 +25,14 @@ def test_a_daemon_on_postgresql_survives_its_own_death(fresh, postgres_server):
 def test_a_store_that_does_not_answer_is_a_clear_error(fresh):
     windfall = fresh("--gpus", "none")
     refused = windfall.windfall(
-        "up", "--port", "0", "--data", f"{windfall.root}/other", "--store", "postgresql://127.0.0.1:1/none", check=False
+        "up",
+        "--port",
+        "0",
+        "--data",
+        f"{windfall.root}/other",
+        "--store",
+        "postgresql://127.0.0.1:1/none",
+        check=False,
     )
     assert refused.returncode != 0
     assert refused.stderr.startswith("windfall: ")

@@ -1,4 +1,4 @@
-"""A daemon that is not root: every job is in a sandbox that hides the data directory, or start-up says that it is not."""
+"""A daemon that is not root: jobs are in a sandbox that hides its data, or start-up says that they are not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_job_is_in_a_sandbox(windfall):
 
 def test_without_a_sandbox_start_up_says_so_in_one_line(windfall):
     # In a mount namespace of its own the daemon finds no bubblewrap; nobody else notices.
-    hide = f"mount --bind /dev/null {shutil.which('bwrap')} && exec \"$@\""
+    hide = f'mount --bind /dev/null {shutil.which("bwrap")} && exec "$@"'
     windfall.command = ["unshare", "--mount", "sh", "-c", hide, "hidden", *windfall.command]
     windfall.up()
     warnings = [line for line in windfall.log.read_text().splitlines() if line.startswith("warning: ")]

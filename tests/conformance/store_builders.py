@@ -60,12 +60,20 @@ def a_child(parent: Job, index: int, state: JobState = JobState.RUNNING, **more:
 def an_attempt(job: Job, number: int = 1, **more: Any) -> Attempt:
     token = attempt_token(job.id, number)
     return Attempt(
-        number, token, task_id(token), "ce", "i-1", ("GPU-0",), f"def/default/{task_id(token)}", NOW, **more
+        number,
+        token,
+        task_id(token, NOW),
+        "ce",
+        "i-1",
+        ("GPU-0",),
+        f"def/default/{task_id(token, NOW)}",
+        NOW,
+        **more,
     )
 
 
 def a_stream(job: Job, number: int = 1, group: str = "/aws/batch/job") -> LogStream:
-    task = task_id(attempt_token(job.id, number))
+    task = task_id(attempt_token(job.id, number), NOW)
     return LogStream(group, f"def/default/{task}", task, job.id, NOW)
 
 

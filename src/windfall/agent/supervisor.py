@@ -32,6 +32,8 @@ _OUT_OF_MEMORY_CODE = 137
 #: So many starts wait in the spawner at once: enough to keep it busy, few enough for the limit on open files.
 _MOST_IN_FLIGHT = 128
 _CROWD = 16
+#: A start keeps its thread waiting until the new program is loaded, so a second one keeps a second core busy.
+_SPAWNERS = 2
 
 
 def now_ms() -> int:
@@ -56,10 +58,14 @@ class Supervisor:
         self.orphans = Orphans(machine.settings.agent_id)
         #: Set at shutdown: nothing new is started.
         self.closing = False
-        self._plain = Spawner(machine.user, journal.write_now, notify, "spawner")
-        self._privileged = self._plain
+        self._spawners = [
+            Spawner(machine.user, journal.write_now, notify, f"spawner-{number}")
+            for number in range(_SPAWNERS)
+        ]
+        self._privileged = self._spawners[0]
         if machine.user.drop:
             self._privileged = Spawner(None, journal.write_now, notify, "sandbox-spawner")
+            self._spawners.append(self._privileged)
         self._waiting: deque[Attempt] = deque()
         self._in_flight = 0
         self._cgroups_to_remove: list[AttemptCgroup] = []
@@ -155,17 +161,16 @@ class Supervisor:
                 continue
             (privileged if attempt.intended.sandboxed else plain).append(launch)
             self._in_flight += 1
-        if plain:
-            self._plain.submit(plain)
+        for number in range(_SPAWNERS):
+            if share := plain[number::_SPAWNERS]:
+                self._spawners[number].submit(share)
         if privileged:
             self._privileged.submit(privileged)
 
     def take_started(self) -> None:
         """Learn from the spawners which processes exist now."""
-        for launched in self._plain.results():
-            self._on_launched(launched)
-        if self._privileged is not self._plain:
-            for launched in self._privileged.results():
+        for spawner in self._spawners:
+            for launched in spawner.results():
                 self._on_launched(launched)
 
     def _on_launched(self, launched: Launched) -> None:

@@ -91,7 +91,7 @@ class Warden:
         except OSError as error:
             self._start_again_later(f"the agent cannot be started: {error}")
         finally:
-            os.set_inheritable(self._lock_fd, False)  # noqa: FBT003
+            os.set_inheritable(self._lock_fd, False)  # noqa: FBT003 (the standard library's own signature)
 
     def _collect(self) -> bool:
         """Collect all that ended; return whether children are left."""

@@ -55,10 +55,8 @@ def logs(
         return
     assert stream is not None
     group = log_group(detail)
-    if tail is not None:
-        pages = iter([read_tail(client, group, stream, tail)[0]])
-    else:
-        pages = read_all(client, group, stream)
+    last = [] if tail is None else [read_tail(client, group, stream, tail)[0]]
+    pages = read_all(client, group, stream) if tail is None else iter(last)
     if as_json:
         print_json({"logStreamName": stream, "events": [event for page in pages for event in page]})
         return

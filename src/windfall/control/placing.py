@@ -80,7 +80,7 @@ def _new_attempt(
 ) -> Attempt:
     number = len(job.attempts) + 1
     token = attempt_token(job.id, number)
-    task = task_id(token)
+    task = task_id(token, now)
     stream = f"{(container.log_prefix or definition)[:200]}/default/{task}"
     return Attempt(number, token, task, instance.environment, instance.id, gpu_ids, stream, now)
 

@@ -40,6 +40,6 @@ def attempt_token(job_id: JobId, number: int) -> AttemptToken:
     return AttemptToken(f"{job_id}#{number}")
 
 
-def task_id(token: AttemptToken) -> TaskId:
-    """The task id of an attempt: derived, so that a restarted daemon finds the same log again."""
-    return TaskId(hashlib.md5(token.encode(), usedforsecurity=False).hexdigest())
+def task_id(token: AttemptToken, placed_at: int) -> TaskId:
+    """The task id of an attempt: its time first, so that ids of one time are neighbours in every index, then a hash."""
+    return TaskId(f"{placed_at:012x}{hashlib.md5(token.encode(), usedforsecurity=False).hexdigest()[:20]}")

@@ -32,7 +32,7 @@ def a_start(**fields: object) -> Start:
         "memory_mib": 64,
         "gpu_ids": [],
     }
-    return Start(**{**values, **fields})  # type: ignore[arg-type]
+    return Start(**{**values, **fields})  # type: ignore[arg-type]  # keyword arguments of any type
 
 
 def a_machine(root: Path, *, hide: tuple[str, ...] = (), tools: SandboxTools | None = None) -> Machine:

@@ -28,7 +28,7 @@ def waiting(job_id, order, vcpus=1, attempts=0):
     for number in range(1, attempts + 1):
         token = attempt_token(job.id, number)
         place = (EnvironmentName("e"), InstanceId("i"))
-        job.attempts.append(Attempt(number, token, task_id(token), *place, (), "s", 0, stopped_at=1))
+        job.attempts.append(Attempt(number, token, task_id(token, 0), *place, (), "s", 0, stopped_at=1))
     return job
 
 

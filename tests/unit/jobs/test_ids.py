@@ -20,7 +20,7 @@ def test_what_is_no_childs_id_is_left_alone(text):
 
 
 def test_a_task_id_is_derived_from_the_attempt_and_differs_for_each():
-    first, second = (task_id(attempt_token(JobId("job"), n)) for n in (1, 2))
-    assert first == task_id(attempt_token(JobId("job"), 1))
+    first, second = (task_id(attempt_token(JobId("job"), n), 7) for n in (1, 2))
+    assert first == task_id(attempt_token(JobId("job"), 1), 7)
     assert first != second
     assert len(first) == 32

@@ -276,7 +276,7 @@ def a_job(job_id: str = JOB_ID, state: JobState = JobState.RUNNABLE, **fields: A
 
 def an_attempt(number: int = 1, job_id: str = JOB_ID, **changes: Any) -> Attempt:
     token = attempt_token(JobId(job_id), number)
-    task = task_id(token)
+    task = task_id(token, 0)
     attempt = Attempt(
         number,
         token,

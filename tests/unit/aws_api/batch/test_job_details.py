@@ -14,7 +14,7 @@ from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.states import JobState
 
 OTHER = JobId("bbbbbbbb-0000-4000-8000-000000000002")
-TASK = task_id(attempt_token(JOB_ID, 1))
+TASK = task_id(attempt_token(JOB_ID, 1), 0)
 
 
 @pytest.fixture
