@@ -106,6 +106,11 @@ class State:
         self.last_order += 1
         return self.last_order
 
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether a job waits for a place or for another job."""
+        return bool(self.dependents or any(self.backlog.queues.values()))
+
     def definition(self, key: str) -> JobDefinition | None:
         """A revision by `name:revision`, or the latest active one by name."""
         name, colon, revision = key.partition(":")

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from windfall.control.events import AttemptStarted, Command, Event, IsolationChanged, Report, TimePassed
+from windfall.control.events import (
+    AttemptExited,
+    AttemptStarted,
+    Command,
+    Event,
+    IsolationChanged,
+    Report,
+    TimePassed,
+)
 from windfall.control.instructions import Instruction
 from windfall.control.ports import Engine, Store
 from windfall.control.reactor import close, handle, schedule
@@ -39,6 +47,8 @@ LAZY_S = 0.01
 #: When a round was full of reports, so is the next: it is worth waiting this long for it to fill.
 GATHER_S = 0.01
 BUSY_REPORTS = 8
+
+_LAZY = AttemptStarted | IsolationChanged
 
 Question = Callable[[State, Offers, int], Any]
 
@@ -107,9 +117,15 @@ class ControlLoop:
         return await self._ask(question)
 
     def report(self, report: Report) -> None:
-        """Take an engine's report. That a process started moves nobody: most often its end is not far behind."""
+        """Take an engine's report.
+
+        That a process started moves nobody, and its end is most often not far behind. That it ended moves only those
+        who wait for its place or for its result.
+        """
         self._inbound.append((report, None))
-        if not isinstance(report, AttemptStarted | IsolationChanged):
+        if not isinstance(report, _LAZY) and (
+            not isinstance(report, AttemptExited) or self._state.anybody_waits
+        ):
             self._wake.set()
         elif self._lazy is None and not self._wake.is_set():
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
