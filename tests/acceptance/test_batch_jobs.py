@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +204,12 @@ def test_a_job_that_waits_can_say_why(windfall, batch):
     said = windfall.windfall("why", job_id).stdout
     assert "asks 9 GPUs" in said
     assert "8" in said
+    wait_until(
+        lambda: (
+            windfall.wait_for([job_id], "RUNNABLE")[0].get("statusReason", "").startswith("MISCONFIGURATION:")
+        ),
+        "AWS's own reason for a head that blocks its queue",
+    )
     batch.cancel_job(jobId=job_id, reason="never fits")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.control import declaring, events, reporting, stopping, submitting, timekeeping
+from windfall.control.blocked import note_blocked_heads
 from windfall.control.lifecycle import settle
 from windfall.control.placing import apply_plan
 from windfall.control.round import Round
@@ -71,6 +72,7 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
     made = plan(make_snapshot(state, offers, round_.now))
     for refused in apply_plan(state, made, round_):
         handle(state, refused, round_)
+    note_blocked_heads(state, offers, round_)
 
 
 def close(state: State, round_: Round) -> None:

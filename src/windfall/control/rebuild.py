@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 
 from windfall.capacity.machines import Hold
+from windfall.control.blocked import BEGINNINGS
 from windfall.control.instructions import Instruction
 from windfall.control.placing import is_launching, relaunch
 from windfall.control.ports import Loaded
@@ -36,6 +37,11 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     for job in loaded.jobs:
         if job.state is PENDING or job.is_array:
             _rebuild_waits(state, job)
+    state.blocked = {
+        job.id: job.status_reason
+        for job in loaded.jobs
+        if job.status_reason is not None and job.status_reason.startswith(BEGINNINGS)
+    }
     for job in sorted(loaded.jobs, key=lambda job: job.order):
         _rebuild_place(state, job)
     return state

@@ -95,6 +95,9 @@ class State:
     unsettled: bool = True
     #: Which job has a place reserved, where and until when, from the last plan.
     reservations: dict[JobId, tuple[InstanceId, int | None]] = field(default_factory=dict)
+    #: The heads of queues that carry AWS's reason for being blocked, and when they were last looked at.
+    blocked: dict[JobId, str] = field(default_factory=dict)
+    heads_seen_at: int = 0
     #: Why the last launch for an environment failed.
     launch_troubles: dict[EnvironmentName, str] = field(default_factory=dict)
     #: How many launches this daemon has asked for: two in one millisecond need two ids.

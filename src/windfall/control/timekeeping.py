@@ -21,7 +21,8 @@ INACTIVE_DEFINITION_MS = 180 * DAY_MS
 
 
 def on_time_passed(state: State, round_: Round) -> None:
-    """Do all that is due now."""
+    """Do all that is due now; waits, reservations and idle instances grow old too, so the scheduler looks again."""
+    state.unsettled = state.unsettled or bool(state.instances) or any(state.backlog.queues.values())
     _stop_overdue(state, round_)
     _forget_recent(state, round_.now)
     if round_.now - state.purged_at >= PURGE_EVERY_MS:

@@ -54,4 +54,5 @@ def _answer(state: str, reason: str | None, lines: list[str]) -> dict[str, Any]:
     return {
         "state": state,
         "reasons": [{"code": "ended", "text": first}] + [{"code": "attempt", "text": line} for line in lines],
+        "changes": [],
     }

@@ -1,8 +1,9 @@
 """The one loop that changes state: drain what is waiting, react, commit once, then answer and act.
 
 Durable, then visible: no caller is answered and no engine is told anything before the round's changes are on disk. A
-commit that fails ends the daemon, because memory then knows more than the store; a restart begins from the store
-again. Knows nothing of HTTP or of processes.
+commit that fails (a full disk, a database that went away) is tried again until it works, and everything waits for it;
+whatever else goes wrong ends the daemon, and a restart begins from the store again. Knows nothing of HTTP or of
+processes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from windfall.control.changes import Changes
 from windfall.control.events import (
     AttemptExited,
     AttemptStarted,
@@ -33,6 +35,7 @@ from windfall.control.why import Why, why
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.dispatch_order import dispatch_order
+from windfall.store.errors import CommitFailed
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,10 @@ GATHER_S = 0.01
 BUSY_REPORTS = 8
 
 _LAZY = AttemptStarted | IsolationChanged
+
+#: How long a store that cannot write is left alone, at first and at most.
+COMMIT_AGAIN_S = 0.1
+COMMIT_AGAIN_MAX_S = 5.0
 
 Question = Callable[[State, Offers, int], Any]
 
@@ -171,8 +178,7 @@ class ControlLoop:
         replies = self._react(batch, round_)
         self._busy = not replies and len(batch) >= BUSY_REPORTS
         if round_.changes:
-            loop = asyncio.get_running_loop()
-            purged = await loop.run_in_executor(self._writer, self._store.commit, round_.changes)
+            purged = await self._commit(round_.changes)
             if purged:
                 self._on_purged(purged)
         for future, reply in replies:
@@ -184,6 +190,18 @@ class ControlLoop:
                 future.set_result(reply)
         if round_.instructions:
             self._act(round_.instructions)
+
+    async def _commit(self, changes: Changes) -> Sequence[str]:
+        """Write the round; a store that cannot is asked again, because the same round may be committed twice."""
+        loop, wait_s = asyncio.get_running_loop(), COMMIT_AGAIN_S
+        while True:
+            try:
+                return await loop.run_in_executor(self._writer, self._store.commit, changes)
+            except CommitFailed as error:
+                # No trace: the store's own words say what is wrong.
+                log.warning("%s; nothing is answered or started until it can: again in %g s", error, wait_s)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
 
     def _react(
         self, batch: list[tuple[Event | Question, asyncio.Future[Any] | None]], round_: Round
@@ -206,9 +224,6 @@ class ControlLoop:
             (due := next_due(self._state)) and due <= round_.now
         ):
             self._ticked_at = round_.now
-            self._state.unsettled = self._state.unsettled or bool(
-                self._state.instances or self._state.backlog.count
-            )
             handle(self._state, TimePassed(), round_)
         if self.placing:
             schedule(self._state, self._offers(), round_)

@@ -1,0 +1,50 @@
+"""What AWS writes into the statusReason of a job that blocks the head of its queue: why it cannot start.
+
+Looked at once a second for the first job of each queue that has waiting jobs, with the scheduler's own explanation. A
+job that is no longer blocked, or no longer first, loses the text again.
+"""
+
+from __future__ import annotations
+
+from windfall.control.backlog import shape_of
+from windfall.control.round import Round
+from windfall.control.snapshots import Offers, make_snapshot
+from windfall.control.state import State
+from windfall.jobs.job import Job
+from windfall.scheduling.dispatch_order import dispatch_order
+from windfall.scheduling.explain import explain
+
+LOOK_EVERY_MS = 1_000
+
+
+#: How AWS's reasons for a blocked head begin.
+BEGINNINGS = ("MISCONFIGURATION:", "CAPACITY:", "ACTION_REQUIRED", "UNDETERMINED")
+
+
+def note_blocked_heads(state: State, offers: Offers, round_: Round) -> None:
+    """Give the head of each queue AWS's reason, where there is one, and take it from those that had it."""
+    nothing_to_say = not state.blocked and not any(state.backlog.queues.values())
+    if nothing_to_say or round_.now - state.heads_seen_at < LOOK_EVERY_MS:
+        return
+    state.heads_seen_at = round_.now
+    snapshot = make_snapshot(state, offers, round_.now)
+    blocked = {}
+    for view in snapshot.queues:
+        for job_id, waiting in dispatch_order(view, 1):
+            job = state.jobs[job_id]
+            reason = explain(snapshot, view.queue.name, shape_of(job), waiting, 0).aws_reason
+            if reason is not None:
+                blocked[job_id] = reason
+    for job_id in state.blocked.keys() - blocked.keys():
+        former = state.jobs.get(job_id)
+        if former is not None and former.status_reason == state.blocked[job_id]:
+            _say(former, None, round_)
+    for job_id, reason in blocked.items():
+        if state.jobs[job_id].status_reason != reason:
+            _say(state.jobs[job_id], reason, round_)
+    state.blocked = blocked
+
+
+def _say(job: Job, reason: str | None, round_: Round) -> None:
+    job.status_reason = reason
+    round_.changes.jobs[job.id] = job

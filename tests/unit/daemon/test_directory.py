@@ -1,0 +1,41 @@
+"""The data directory: closed to others, held by one daemon, and honest about where that one listens."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from windfall.daemon.directory import DataDirectory
+from windfall.daemon.errors import AlreadyRunning, DaemonError
+
+
+def test_everything_but_the_way_through_is_closed(tmp_path):
+    directory = DataDirectory(tmp_path / "data")
+    directory.prepare()
+    directory.prepare()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in directory.root.iterdir()}
+    assert modes == {"store": 0o700, "logs": 0o700, "agent": 0o700, "attempts": 0o711}
+    assert directory.root.stat().st_mode & 0o777 == 0o711
+
+
+def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path):
+    directory = DataDirectory(tmp_path)
+    lock = directory.lock()
+    with pytest.raises(AlreadyRunning, match=f"pid {os.getpid()}.*windfall down"):
+        directory.lock()
+    os.close(lock)
+    os.close(directory.lock())
+
+
+def test_a_place_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DaemonError, match="--data DIR"):
+        DataDirectory(tmp_path / "file" / "below").prepare()
+
+
+def test_the_address_is_read_as_it_was_written(tmp_path):
+    directory = DataDirectory(tmp_path)
+    assert directory.read_address() is None
+    directory.write_address("http://127.0.0.1:1")
+    assert directory.read_address() == "http://127.0.0.1:1"

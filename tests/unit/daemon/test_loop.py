@@ -1,0 +1,186 @@
+"""The loop: durable before visible, one commit a round, and a store that fails for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builders import a_definition, a_machine
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
+from windfall.capacity.machines import Offer
+from windfall.control import events
+from windfall.control.changes import Changes
+from windfall.control.instructions import LaunchInstance, StartAttempt
+from windfall.control.state import State
+from windfall.daemon import loop as loop_module
+from windfall.daemon.loop import ControlLoop
+from windfall.jobs.errors import NotFound
+from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.store.errors import CommitFailed
+
+
+class FakeStore:
+    """Notes every commit; fails as often as it is told to."""
+
+    def __init__(self, journal: list[str], failures: int = 0) -> None:
+        self.journal, self.failures = journal, failures
+        self.rounds: list[list[str]] = []
+
+    def commit(self, changes: Changes) -> Sequence[str]:
+        if self.failures:
+            self.failures -= 1
+            self.journal.append("commit failed")
+            raise CommitFailed("disk full")
+        self.journal.append("commit")
+        self.rounds.append([str(job_id) for job_id in changes.jobs])
+        return ["old-task"] if changes.purge else []
+
+
+class FakeEngine:
+    """Offers a host, and says ready as soon as it is asked."""
+
+    name = "local"
+
+    def __init__(self, journal: list[str]) -> None:
+        self.journal = journal
+        self.machine = a_machine()
+        self.loop: ControlLoop
+
+    def offers(self, _environment):
+        return (Offer("local", self.machine.total, 1, self.machine.id),)
+
+    def carry_out(self, instructions):
+        for instruction in instructions:
+            self.journal.append(type(instruction).__name__)
+            if isinstance(instruction, LaunchInstance):
+                self.loop.report(events.InstanceReady(instruction.instance, self.machine))
+            if isinstance(instruction, StartAttempt):
+                self.loop.report(events.AttemptExited(instruction.token, 5, 0, started_at=4))
+
+
+class World:
+    """A loop that turns over fakes."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.journal: list[str] = []
+        self.purged: list[str] = []
+        self.store, self.engine = FakeStore(self.journal, failures), FakeEngine(self.journal)
+        self.state = State()
+        self.loop = ControlLoop(
+            self.state,
+            self.store,
+            {"local": self.engine},
+            lambda: 1_000_000,
+            self.purged.extend,
+            lambda: False,
+        )
+        self.engine.loop = self.loop
+
+    async def __aenter__(self) -> World:
+        self.turning = asyncio.create_task(self.loop.run())
+        name = EnvironmentName("e")
+        await self.loop.execute(
+            events.CreateComputeEnvironment(ComputeEnvironment(name, Provisioning.EC2, 0, 64))
+        )
+        await self.loop.execute(events.CreateJobQueue(JobQueue(QueueName("q"), 1, (name,))))
+        await self.loop.execute(events.RegisterJobDefinition(a_definition()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.turning.cancel()
+        await asyncio.gather(self.turning, return_exceptions=True)
+        self.loop.close()
+
+    def submit(self, job_id: str):
+        return self.loop.execute(events.SubmitJob(JobId(job_id), job_id, QueueName("q"), "work"))
+
+
+def run(story) -> None:
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_a_caller_is_answered_after_the_commit_and_engines_act_after_it():
+    async def story():
+        async with World() as world:
+            world.journal.clear()
+            job = await world.submit("a")
+            world.journal.append("answered")
+            assert job.id == "a"
+            assert world.journal.index("commit") < world.journal.index("answered")
+            assert world.journal.index("commit") < world.journal.index("LaunchInstance")
+
+    run(story)
+
+
+def test_commands_that_wait_together_share_a_commit():
+    async def story():
+        async with World() as world:
+            world.store.rounds.clear()
+            await asyncio.gather(*(world.submit(f"job-{n}") for n in range(50)))
+            assert [f"job-{n}" for n in range(50)] == world.store.rounds[0]
+
+    run(story)
+
+
+def test_a_refused_command_fails_alone():
+    async def story():
+        async with World() as world:
+            wrong = world.loop.execute(events.SubmitJob(JobId("b"), "b", QueueName("none"), "work"))
+            good, refused = await asyncio.gather(world.submit("a"), wrong, return_exceptions=True)
+            assert good.id == "a"
+            assert isinstance(refused, NotFound)
+
+    run(story)
+
+
+def test_a_store_that_fails_for_a_while_delays_and_loses_nothing(monkeypatch):
+    monkeypatch.setattr(loop_module, "COMMIT_AGAIN_S", 0.001)
+
+    async def story():
+        async with World() as world:
+            world.journal.clear()
+            world.store.failures = 3
+            job = await world.submit("a")
+            assert job.id == "a"
+            assert world.journal[:4] == ["commit failed"] * 3 + ["commit"]
+            assert world.store.rounds[-1] == ["a"] or ["a"] in world.store.rounds
+
+    run(story)
+
+
+def test_anything_else_that_goes_wrong_ends_the_loop():
+    async def story():
+        async with World() as world:
+            world.store.commit = None  # a fault of ours, not of the disk
+            waiting = asyncio.create_task(world.submit("a"))
+            with pytest.raises(TypeError):
+                await world.turning
+            waiting.cancel()
+
+    run(story)
+
+
+def test_a_question_sees_what_is_durable():
+    async def story():
+        async with World() as world:
+            await world.submit("a")
+            why = await world.loop.why(JobId("a"))
+            assert why is None or why.job_id == "a"
+            assert await world.loop.why(JobId("nobody")) is None
+            assert await world.loop.queue_snapshot(QueueName("none")) == []
+
+    run(story)
+
+
+def test_nothing_is_placed_while_going_down():
+    async def story():
+        async with World() as world:
+            world.loop.placing = False
+            world.journal.clear()
+            await world.submit("a")
+            assert "LaunchInstance" not in world.journal
+            assert await world.loop.queue_snapshot(QueueName("q")) == [("a", 1_000_000)]
+
+    run(story)

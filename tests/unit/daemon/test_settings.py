@@ -1,0 +1,51 @@
+"""Settings: where they come from, what wins, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from windfall.daemon.errors import BadSetting
+from windfall.daemon.settings import read_settings
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):
+    (tmp_path / "windfall.toml").write_text('port = 1\nregion = "eu-west-1"\ngpus = "none"\n')
+    environment = {"WINDFALL_PORT": "2", "WINDFALL_REGION": "eu-west-2", "HOME": "/"}
+    settings = read_settings({"data": tmp_path, "port": 3, "gpus": None}, environment)
+    assert (settings.port, settings.region, settings.gpus) == (3, "eu-west-2", "none")
+
+
+def test_defaults(tmp_path):
+    settings = read_settings({"data": tmp_path}, {})
+    assert (settings.host, settings.retention_days, settings.vcpus) == ("127.0.0.1", 7.0, None)
+    assert settings.store_url == f"sqlite:///{tmp_path}/store/windfall.db"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("port", 70_000, "between 0 and 65,535"),
+        ("port", "ten", "number"),
+        ("gpus", "simulated:0", "simulated:N"),
+        ("gpus", "two", "auto, none or simulated:N"),
+        ("account_id", "123", "twelve digits"),
+        ("store", "mysql://x", "postgresql://"),
+        ("vcpus", 0, "between 1"),
+        ("stop_grace_s", -1, "between 0"),
+        ("job_user", "a;b", "user name"),
+    ],
+)
+def test_a_wrong_one_is_told_what_it_may_be(tmp_path, name, value, said):
+    with pytest.raises(BadSetting, match=said) as raised:
+        read_settings({"data": tmp_path, name: value}, {})
+    assert name in str(raised.value)
+
+
+def test_a_file_that_is_wrong(tmp_path):
+    file = tmp_path / "windfall.toml"
+    file.write_text("prot = 1")
+    with pytest.raises(BadSetting, match="unknown settings prot; known are"):
+        read_settings({"data": tmp_path}, {})
+    file.write_text("port =")
+    with pytest.raises(BadSetting, match="not valid TOML"):
+        read_settings({"data": tmp_path}, {})

@@ -1,0 +1,71 @@
+"""Between the core's words and the agent's messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windfall.agent import messages
+from windfall.agent.gpus import GpuDevice
+from windfall.control.events import AttemptExited, AttemptLost, AttemptStarted, IsolationChanged
+from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
+from windfall.engines.local.translation import to_connected, to_messages, to_report
+from windfall.jobs.ids import AttemptToken, InstanceId, TaskId
+from windfall.jobs.resources import Resources
+
+
+def a_status(token: str, state: str, started_at: int | None = None) -> messages.AttemptStatus:
+    return messages.AttemptStatus(token, "t", state, started_at=started_at)
+
+
+def an_inventory(*attempts: messages.AttemptStatus) -> messages.Inventory:
+    gpu = GpuDevice("GPU-simulated-0", "Simulated GPU", None, simulated=True)
+    return messages.Inventory(
+        "host", 1, 4.0, 1024, [gpu], ["bubblewrap"], "nobody", ["beware"], list(attempts)
+    )
+
+
+def test_instructions_become_messages_and_all_that_may_be_forgotten_goes_together():
+    token, place = AttemptToken("a#1"), InstanceId("i-1")
+    start = StartAttempt(
+        token, TaskId("t" * 32), place, ("true",), {"A": "1"}, None, Resources(1, 64, 1), ("GPU-0",), 8, True
+    )
+    told = to_messages(
+        [
+            start,
+            ForgetAttempt(AttemptToken("b#1"), None),
+            StopAttempt(token, place, 30),
+            TerminateInstance(place),
+            ForgetAttempt(AttemptToken("c#1"), place),
+        ],
+        Path("/logs"),
+    )
+    [begin, stop, forget] = told
+    assert isinstance(begin, messages.Start)
+    assert (begin.log_path, begin.gpu_ids, begin.needs_sandbox) == (f"/logs/{'t' * 32}.log", ["GPU-0"], True)
+    assert (begin.shared_memory_mib, begin.environment) == (8, {"A": "1"})
+    assert stop == messages.Stop("a#1", 30)
+    assert forget == messages.Forget(["b#1", "c#1"])
+
+
+def test_messages_become_reports():
+    token = AttemptToken("a#1")
+    assert to_report(messages.Started("a#1", 7, 5, "process")) == AttemptStarted(token, 5, "process")
+    assert to_report(messages.Enrolled("a#1", "more")) == IsolationChanged(token, "more")
+    ended = to_report(messages.Exited("a#1", 137, "OutOfMemoryError", 5, 9, "process"))
+    assert ended == AttemptExited(token, 9, 137, "OutOfMemoryError", 5, "process")
+    assert to_report(messages.Refused("a#1", "no", 9)) == AttemptExited(token, 9, None, "no")
+    assert to_report(messages.Lost("a#1", 9)) == AttemptLost(token, 9)
+    assert to_report(messages.Rejected("old", 3)) is None
+
+
+def test_an_inventory_with_its_results_is_one_event():
+    inventory = an_inventory(
+        a_status("r#1", "running", 5), a_status("s#1", "starting"), a_status("e#1", "exited")
+    )
+    connected = to_connected(inventory, [messages.Exited("e#1", 0, None, 1, 2, "process")])
+    assert [started.token for started in connected.running] == ["r#1"]
+    assert connected.preparing == ("s#1",)
+    assert [ended.token for ended in connected.ended] == ["e#1"]
+    assert connected.machine.total == Resources(4.0, 1024, 1)
+    assert connected.machine.gpus[0].simulated
+    assert connected.machine.facts["warnings"] == "beware"
