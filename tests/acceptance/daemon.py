@@ -148,8 +148,8 @@ class RunningWindfall:
         if self.process is not None and self.process.stdout is not None:
             self.process.stdout.close()
 
-    def close(self) -> None:
-        """Stop everything that was started, by its id, and remove the data."""
+    def stop(self) -> None:
+        """Stop everything that was started, by its id."""
         if self.process is not None and self.process.poll() is None:
             self.windfall("down", "--kill", check=False)
             try:
@@ -162,6 +162,10 @@ class RunningWindfall:
             except ProcessLookupError:
                 continue
         self._close_pipe()
+
+    def close(self) -> None:
+        """Stop everything and remove the data."""
+        self.stop()
         shutil.rmtree(self.root, ignore_errors=True)
 
 

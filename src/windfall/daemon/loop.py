@@ -199,7 +199,9 @@ class ControlLoop:
                 return await loop.run_in_executor(self._writer, self._store.commit, changes)
             except CommitFailed as error:
                 # No trace: the store's own words say what is wrong.
-                log.warning("%s; nothing is answered or started until it can: again in %g s", error, wait_s)
+                log.warning(
+                    "%s; nothing is answered or started until it can; trying again in %g s", error, wait_s
+                )
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
 

@@ -1,0 +1,64 @@
+"""A disk that is full for a while: nobody is answered before it is durable, nothing is lost, and all goes on."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+
+import pytest
+
+from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def small_disk(require):
+    """A daemon whose data directory is a file system of 12 MiB."""
+    require(os.geteuid() == 0, "only root can mount a small file system")
+    running = RunningWindfall("--gpus", "none")
+    running.data.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=711", "windfall-test", str(running.data)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    require(mounted.returncode == 0, f"a tmpfs cannot be mounted here: {mounted.stderr}")
+    try:
+        yield running.up()
+    finally:
+        (running.data / "filler").unlink(missing_ok=True)
+        running.stop()
+        subprocess.run(["umount", "--lazy", str(running.data)], check=True)
+        running.close()
+
+
+def fill(path) -> None:
+    """Write until not a byte is left."""
+    with path.open("wb", buffering=0) as file:
+        for size in (65_536, 4_096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_a_submission_waits_for_room_and_is_then_kept(small_disk):
+    batch = a_queue(small_disk)
+    a_definition(batch, "true", "true")
+    fill(small_disk.data / "filler")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        jobs = [
+            pool.submit(batch.submit_job, jobName=f"job-{n}", jobQueue="q", jobDefinition="true")
+            for n in range(30)
+        ]
+        wait_until(
+            lambda: "trying again" in small_disk.log.read_text(), "the daemon says that it cannot write"
+        )
+        assert not all(job.done() for job in jobs)
+        (small_disk.data / "filler").unlink()
+        ids = [job.result(60)["jobId"] for job in jobs]
+    ended = small_disk.wait_for(ids)
+    assert [job["status"] for job in ended] == ["SUCCEEDED"] * 30
