@@ -129,6 +129,19 @@ class Bad:
         body = self.dice.choice([b"{", b"[]", b"\xff\xfe", b'"text"', b"nul", b'{"a":' * 5_000, b"{}x", b"-"])
         return "POST", "/v1/submitjob", self.sender.signed("/v1/submitjob", body), body
 
+    def half_a_character(self):
+        value = self.dice.choice([r'"\ud800"', r'"a\udfffb"', r'"\u0000"'])
+        sent = '{"jobName": "a", "jobQueue": "q", "jobDefinition": "true", ' + self.dice.choice(
+            [
+                '"parameters": {"a": %s}}',
+                '"tags": {"k": %s}}',
+                '"containerOverrides": {"environment": [{"name": "N", "value": %s}]}}',
+                '"containerOverrides": {"command": [%s]}}',
+            ]
+        )
+        body = (sent % value).encode()
+        return "POST", "/v1/submitjob", self.sender.signed("/v1/submitjob", body), body
+
     def oversized(self):
         body = json.dumps({"jobName": "x" * self.dice.randint(1_100_000, 1_300_000)}).encode()
         return "POST", "/v1/submitjob", self.sender.signed("/v1/submitjob", body), body

@@ -29,8 +29,9 @@ from windfall.agent.speech import say
 
 OUT_OF_MEMORY = "OutOfMemoryError: Container killed due to memory usage"
 _OUT_OF_MEMORY_CODE = 137
-#: So many starts wait in the spawner at once: enough to keep it busy, few enough for the limit on open files.
-_MOST_IN_FLIGHT = 128
+#: So many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
+#: process begins with a copy of them all and closes them one by one.
+_MOST_IN_FLIGHT = 24
 _CROWD = 16
 #: A start keeps its thread waiting until the new program is loaded, so a second one keeps a second core busy.
 _SPAWNERS = 2
