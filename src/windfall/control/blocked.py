@@ -1,6 +1,6 @@
 """What AWS writes into the statusReason of a job that blocks the head of its queue: why it cannot start.
 
-Looked at once a second for the first job of each queue that has waiting jobs, with the scheduler's own explanation. A
+Looked at every few seconds for the first job of each queue that has waiting jobs, with the scheduler's own explanation. A
 job that is no longer blocked, or no longer first, loses the text again.
 """
 
@@ -14,7 +14,8 @@ from windfall.jobs.job import Job
 from windfall.scheduling.dispatch_order import dispatch_order
 from windfall.scheduling.explain import explain
 
-LOOK_EVERY_MS = 1_000
+#: A look costs a snapshot and an explanation per queue; nobody needs the answer sooner.
+LOOK_EVERY_MS = 5_000
 
 
 #: How AWS's reasons for a blocked head begin.

@@ -18,16 +18,16 @@ def world():
 
 def test_a_job_that_never_fits_says_so_in_aws_words(world):
     world.submits(a_job("large").gpus(99), a_job("behind").gpus(99))
-    world.later(2_000)
+    world.later(6_000)
     assert world.store.jobs["large"].status_reason.startswith(TOO_LARGE)
     assert world.store.jobs["behind"].status_reason is None, "only the head is told"
 
 
 def test_the_next_head_is_told_when_the_first_is_gone(world):
     world.submits(a_job("large").gpus(99), a_job("behind").gpus(99))
-    world.later(2_000)
+    world.later(6_000)
     world.happens(events.CancelJob("large", "no"))
-    world.later(2_000)
+    world.later(6_000)
     assert world.store.jobs["large"].status_reason == "no"
     assert world.store.jobs["behind"].status_reason.startswith(TOO_LARGE)
 
@@ -36,8 +36,8 @@ def test_the_reason_goes_when_it_is_no_longer_true(world):
     [environment] = world.state.environments.values()
     world.happens(events.UpdateComputeEnvironment(EnvironmentName(environment.name), max_vcpus=0))
     world.submits(a_job("small"))
-    world.later(2_000)
+    world.later(6_000)
     blocked = world.store.jobs["small"].status_reason
     world.happens(events.UpdateComputeEnvironment(EnvironmentName(environment.name), max_vcpus=64))
-    world.later(2_000)
+    world.later(6_000)
     assert world.store.jobs["small"].status_reason != blocked or blocked is None
