@@ -1,7 +1,7 @@
 """What AWS writes into the statusReason of a job that blocks the head of its queue: why it cannot start.
 
-Looked at every few seconds for the first job of each queue that has waiting jobs, with the scheduler's own explanation. A
-job that is no longer blocked, or no longer first, loses the text again.
+Looked at every few seconds for the first job of each queue that has waiting jobs, with the scheduler's own
+explanation. A job that is no longer blocked, or no longer first, loses the text again.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 
 from windfall.control import declaring, events, reporting, stopping, submitting, timekeeping
 from windfall.control.blocked import note_blocked_heads
+from windfall.control.instructions import StartAttempt
 from windfall.control.lifecycle import settle
 from windfall.control.placing import apply_plan
 from windfall.control.round import Round
@@ -76,7 +77,13 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
 
 
 def close(state: State, round_: Round) -> None:
-    """Bring what readers see of arrays up to date, once a round however many children moved."""
+    """Bring what readers see of arrays up to date, once a round, and take back starts of attempts closed since."""
+    if round_.closed:
+        round_.instructions = [
+            asked
+            for asked in round_.instructions
+            if not (isinstance(asked, StartAttempt) and asked.token in round_.closed)
+        ]
     for job_id in list(round_.changes.jobs):
         table = state.children.get(job_id)
         if table is not None:

@@ -89,14 +89,21 @@ def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> N
         if token in named:
             if attempt.stop_cause is not None:
                 round_.instructions.append(StopAttempt(token, attempt.instance, state.rules.grace_s))
-        elif job.state is STARTING:
-            again = start_again(state, job, attempt) if attempt.stop_cause is None else None
-            # A start sent since the agent spoke may still reach it. Only its answer to a stop, which an agent
-            # gives for an attempt that it does not know too, proves that nothing runs and the place is free.
-            stop = StopAttempt(token, attempt.instance, state.rules.grace_s)
-            round_.instructions.append(again if isinstance(again, StartAttempt) else stop)
         else:
-            on_attempt_lost(state, AttemptLost(token, round_.now), round_)
+            round_.instructions.append(_ask_again(state, job, attempt))
+
+
+def _ask_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | StopAttempt:
+    """What to ask of an agent that does not name an attempt: to start it, if it may not have heard of it, or to stop.
+
+    A start that was sent since the agent spoke may still reach it. Only its answer to a stop (`Lost` for an attempt
+    that it does not know) proves that nothing runs and the place is free.
+    """
+    if job.state is STARTING and attempt.stop_cause is None:
+        again = start_again(state, job, attempt)
+        if isinstance(again, StartAttempt):
+            return again
+    return StopAttempt(attempt.token, attempt.instance, 0)
 
 
 def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
@@ -178,6 +185,7 @@ def on_attempt_lost(state: State, report: AttemptLost, round_: Round) -> None:
 def _close(state: State, job: Job, attempt: Attempt, at: int, words: str, round_: Round) -> None:
     """End an attempt, give its place back, and decide what becomes of the job."""
     attempt.stopped_at = at
+    round_.closed.add(attempt.token)
     attempt.status_reason = TIMED_OUT if attempt.stop_cause is StopCause.TIMED_OUT else words
     del state.attempts[attempt.token]
     instance = state.instances.get(attempt.instance)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from windfall.control.changes import Changes
 from windfall.control.instructions import Instruction
-from windfall.jobs.ids import JobId
+from windfall.jobs.ids import AttemptToken, JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,7 @@ class Round:
     now: int
     changes: Changes = field(default_factory=Changes)
     instructions: list[Instruction] = field(default_factory=list)
+    #: Attempts that were closed in this round: a start that was asked for earlier in it must not go out any more.
+    closed: set[AttemptToken] = field(default_factory=set)
     #: A work list, so that a chain of ten thousand dependants needs no recursion.
     ended: deque[Ended] = field(default_factory=deque)

@@ -175,6 +175,9 @@ def test_what_was_never_delivered_is_asked_for_again(world):
 def test_what_ran_and_is_not_known_any_more_is_lost(world):
     world.submits(a_job("a").retried(2)).starts("a")
     world.connected()
+    assert [(type(i), i.token) for i in world.instructions] == [(StopAttempt, "a#1")], "it is asked first"
+    assert world.state_of("a") is RUNNING
+    world.happens(AttemptLost("a#1", world.now))
     assert list(world.started()) == ["a"]
     assert world.token("a") == "a#2"
 
@@ -316,3 +319,19 @@ def test_isolation_that_changes_while_it_runs_is_noted(world):
     world.happens(events.IsolationChanged(AttemptToken("a#1"), "process + cgroup v2 (memory, cpu)"))
     assert world.store.jobs["a"].attempts[-1].isolation == "process + cgroup v2 (memory, cpu)"
     world.happens(events.IsolationChanged(AttemptToken("a#7"), "of nobody"))
+
+
+def test_a_start_asked_for_again_is_taken_back_when_its_attempt_is_closed_in_the_same_round(world):
+    world.submits(a_job("a").retried(3))
+    world.happens(events.AgentConnected(world.machine), AttemptLost("a#1", world.now))
+    assert list(world.started()) == ["a"]
+    assert [i.token for i in world.instructions if isinstance(i, StartAttempt)] == ["a#2"]
+
+
+def test_a_start_that_reaches_the_agent_late_never_runs_beside_the_next_attempt(world):
+    """An old inventory, the start that it had not seen, and one of an agent that lost its journal, at once."""
+    world.submits(a_job("a").retried(3))
+    started = AttemptStarted("a#1", world.now)
+    world.happens(events.AgentConnected(world.machine), started, events.AgentConnected(world.machine))
+    assert [type(i) for i in world.instructions] == [StartAttempt, StopAttempt]
+    assert {i.token for i in world.instructions} == {"a#1"}
