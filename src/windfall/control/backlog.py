@@ -73,10 +73,6 @@ class Backlog:
         if not group.count:
             del groups[shape_of(job)]
 
-    def shrink(self, job: Job) -> None:
-        """One child of an array left the rest without being placed."""
-        self.take(job)
-
     def find(self, job: Job) -> Waiting | None:
         """Its entry, if it waits."""
         group = self.queues.get(job.submission.queue, {}).get(shape_of(job))

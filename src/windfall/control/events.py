@@ -13,7 +13,7 @@ from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
 from windfall.capacity.machines import Machine
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition
 from windfall.jobs.dependencies import Dependency
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.states import JobState
@@ -250,6 +250,3 @@ Report = (
     | TimePassed
 )
 Event = Command | Report
-
-#: The machine of the local engine.
-THIS_HOST = MachineId("this-host")

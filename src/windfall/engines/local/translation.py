@@ -8,7 +8,6 @@ from pathlib import Path
 from windfall.agent import messages
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import (
-    THIS_HOST,
     AgentConnected,
     AttemptExited,
     AttemptLost,
@@ -17,8 +16,11 @@ from windfall.control.events import (
     Report,
 )
 from windfall.control.instructions import ForgetAttempt, Instruction, StartAttempt, StopAttempt
-from windfall.jobs.ids import AttemptToken
+from windfall.jobs.ids import AttemptToken, MachineId
 from windfall.jobs.resources import Resources
+
+#: The one machine of this engine.
+THIS_HOST = MachineId("this-host")
 
 
 def to_messages(instructions: Iterable[Instruction], logs: Path) -> list[messages.Message]:
