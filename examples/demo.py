@@ -30,6 +30,7 @@ from windfall.cli.endpoint import find_endpoint
 from windfall.cli.errors import CliError
 
 HERE = Path(__file__).resolve().parent
+BAR_WIDTH = 12
 IMAGE = "registry.example.com/recommender:latest"
 COLOURS = {"PENDING": "grey62", "RUNNABLE": "yellow", "STARTING": "cyan", "RUNNING": "bright_blue"}
 COLOURS |= {"SUCCEEDED": "green", "FAILED": "red", "SUBMITTED": "grey62"}
@@ -109,15 +110,9 @@ class Story:
     def picture(self) -> Group:
         """The table of jobs above what happened lately."""
         table = Table(expand=True, border_style="grey37")
-        for title, width in (
-            ("job", 10),
-            ("state", 10),
-            ("progress", 26),
-            ("tries", 5),
-            ("GPUs", 6),
-            ("waits for", 20),
-        ):
+        for title, width in (("job", 10), ("state", 9), ("progress", BAR_WIDTH), ("tries", 5), ("GPUs", 6)):
             table.add_column(title, width=width, no_wrap=True)
+        table.add_column("waits for", no_wrap=True)
         for job in self.jobs.values():
             table.add_row(
                 job["jobName"],
@@ -133,7 +128,9 @@ class Story:
         summary = job.get("arrayProperties", {}).get("statusSummary")
         if not summary:
             return Text("")
-        return ProgressBar(total=job["arrayProperties"]["size"], completed=summary["SUCCEEDED"], width=26)
+        return ProgressBar(
+            total=job["arrayProperties"]["size"], completed=summary["SUCCEEDED"], width=BAR_WIDTH
+        )
 
     def _tries(self, job: dict[str, Any]) -> str:
         if "arrayProperties" in job:
@@ -190,7 +187,7 @@ def submit(client: Client, story: Story) -> None:
     training = job("training", "train", [shards], retryStrategy={"attempts": 2}, containerOverrides=epochs)
     checked = job("evaluation", "evaluate", [training])
     job("report", "evaluate", [checked, shards])
-    story.say("submitted an array of 24, a GPU job with two attempts, and a chain behind them", "bold")
+    story.say("submitted an array of 24, a GPU job with two tries, and a chain", "bold")
 
 
 def run(console: Console, story: Story, daemon: Daemon) -> None:

@@ -56,7 +56,7 @@ def test_an_array_is_one_entry_that_shrinks():
     backlog.add(array, 3)
     backlog.take(array)
     assert backlog.find(array).count == backlog.count == 2
-    backlog.shrink(array)
+    backlog.take(array)
     backlog.take(array)
     assert backlog.find(array) is None
     assert entries(backlog) == []
