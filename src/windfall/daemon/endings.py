@@ -8,7 +8,7 @@ from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 from windfall.jobs.states import SUCCEEDED
 
-#: (how the reason begins, what to do).
+#: (how the reason begins, what to do, with the job's id where it helps).
 REMEDIES = (
     ("OutOfMemoryError", "ask for more memory (resourceRequirements MEMORY), or make the job need less"),
     ("CannotPullContainerError", "map the image to a directory of this host with `windfall image add`"),
@@ -21,7 +21,7 @@ REMEDIES = (
     ("Dependent Job failed", "look at the job it depends on; `windfall describe` names it"),
     (
         "Array Child Job failed",
-        "see which children failed: `windfall jobs --array ID --state FAILED`",
+        "see which children failed: `windfall jobs --array {id} --state FAILED`",
     ),
 )
 
@@ -41,9 +41,8 @@ def how_it_ended(job: Job, asked: JobId) -> dict[str, Any]:
         job.status_reason or ""
     ]
     if job.state is not SUCCEEDED:
-        answer["changes"] = [
-            todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)
-        ][:1]
+        fitting = [todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)]
+        answer["changes"] = [todo.format(id=job.id) for todo in fitting[:1]]
         if not answer["changes"] and job.attempts:
             answer["changes"] = [f"read its log: windfall logs {job.id}"]
     return answer
