@@ -103,17 +103,25 @@ class RunningWindfall:
 
     def agent_pids(self) -> dict[str, int]:
         """The process ids of agent and warden that serve this data directory."""
-        found = {}
+        parents: dict[int, int] = {}
+        warden: dict[str, int] = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             try:
                 arguments = (entry / "cmdline").read_bytes().decode(errors="replace")
+                stat = (entry / "stat").read_text()
             except OSError:
                 continue
-            if f"{self.data}/agent" in arguments:
-                found["warden" if "warden.py" in arguments else "agent"] = int(entry.name)
-        return found
+            if f"{self.data}/agent" not in arguments:
+                continue
+            if "warden.py" in arguments:
+                warden["warden"] = int(entry.name)
+            else:
+                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+        # A process that the agent is just starting looks like the agent until its own program is loaded.
+        agents = [pid for pid, parent in parents.items() if parent not in parents]
+        return {**warden, "agent": agents[0]} if agents else warden
 
     def kill_daemon(self) -> None:
         """kill -9."""

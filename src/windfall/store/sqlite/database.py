@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 #: How long to wait for another process that holds the file (a backup, a curious sqlite3 shell).
 BUSY_TIMEOUT_S = 5.0
+_LOCKED_AGAIN_S = 0.02
 
 
 class SqliteSession:
@@ -149,13 +151,29 @@ class SqliteDatabase:
         connection.execute("PRAGMA query_only = ON")
         return connection
 
+    def _write_ahead(self, connection: sqlite3.Connection) -> str:
+        """Switch to a write-ahead log and answer the mode that is now in force.
+
+        SQLite does not wait for others in this one statement, so that several who open a new file at once meet here.
+        """
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_LOCKED_AGAIN_S)
+            else:
+                return str(mode)
+
     def _connect_writer(self) -> sqlite3.Connection:
         connection = None
         try:
             # Jobs' environments may hold secrets; the files that SQLite puts beside it get the same mode.
             self.path.touch(mode=0o600, exist_ok=True)
             connection = self._connect()
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            mode = self._write_ahead(connection)
             connection.execute("PRAGMA synchronous = FULL")
             # Move the log into the file every 16 MiB rather than every 4: it stalls the commit that does it.
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
