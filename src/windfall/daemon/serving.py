@@ -27,6 +27,7 @@ from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.errors import ProtocolError
 from windfall.aws_api.protocol.keys import KeyRing, ensure_keys_file
 from windfall.capacity.machines import Machine
+from windfall.control.events import Report
 from windfall.control.ports import Store
 from windfall.control.rebuild import instructions_after_restart, rebuild
 from windfall.control.snapshots import Offers
@@ -102,8 +103,9 @@ class _Daemon:
         )
         self._loop.act_after_restart(instructions_after_restart(state))
 
-    def _report(self, report: object) -> None:
-        self._loop.report(report)  # type: ignore[arg-type]  # the loop is made after its engine
+    def _report(self, report: Report) -> None:
+        """The engine's sink: a method, because the loop is made after its engines."""
+        self._loop.report(report)
 
     def _rules(self) -> Rules:
         s = self._settings
