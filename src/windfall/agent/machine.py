@@ -69,6 +69,7 @@ class Machine(msgspec.Struct, frozen=True):
             job_user=self.user.name,
             warnings=[*self.warnings, *extra_warnings],
             attempts=attempts,
+            settings=self.settings.digest,
         )
 
 

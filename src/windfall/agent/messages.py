@@ -105,6 +105,8 @@ class Inventory(Message, frozen=True, tag=True):
     #: One line each, meant for the user.
     warnings: list[str]
     attempts: list[AttemptStatus]
+    #: The digest of the settings that this agent was started with, perhaps long ago.
+    settings: str = ""
 
 
 class Rejected(Message, frozen=True, tag=True):

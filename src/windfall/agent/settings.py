@@ -8,6 +8,8 @@ import hashlib
 
 import msgspec
 
+from windfall import __version__
+
 
 class AgentSettings(msgspec.Struct, frozen=True):
     """The settings of one agent."""
@@ -33,3 +35,10 @@ class AgentSettings(msgspec.Struct, frozen=True):
     def agent_id(self) -> str:
         """What tells this agent from others on the machine, the same after every restart."""
         return hashlib.sha256(self.directory.encode()).hexdigest()[:12]
+
+    @property
+    def digest(self) -> str:
+        """What tells an agent that was started with these settings, by this version, from any other."""
+        # As the agent reads them: 4 vCPUs become 4.0 on the way.
+        read = msgspec.json.decode(msgspec.json.encode(self), type=AgentSettings)
+        return hashlib.sha256(__version__.encode() + msgspec.json.encode(read)).hexdigest()[:16]

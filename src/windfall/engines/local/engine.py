@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from windfall.agent import messages
 from windfall.agent.client import AgentConnection, connect, start_detached
 from windfall.agent.errors import AgentError, AgentRejected
@@ -27,6 +29,17 @@ log = logging.getLogger(__name__)
 
 INSTANCE_TYPE = "local"
 RECONNECT_S = 0.2
+
+
+def _live(inventory: messages.Inventory) -> int:
+    return sum(status.state in ("starting", "running") for status in inventory.attempts)
+
+
+async def _retire(connection: AgentConnection) -> None:
+    """Let an agent that has nothing to do end; the next one reads its journal."""
+    await connection.send([messages.Shutdown(kill=False)])
+    async for _ in connection:
+        continue
 
 
 class LocalEngine:
@@ -72,8 +85,12 @@ class LocalEngine:
         while not self._closing:
             try:
                 socket = await start_detached(self._agent)
-                self._connection = await connect(socket, self._epoch)
-                await self._listen(self._connection)
+                connection = await connect(socket, self._epoch)
+                if self._is_outdated(connection.inventory) and not _live(connection.inventory):
+                    await _retire(connection)
+                else:
+                    self._connection = connection
+                    await self._listen(connection)
             except AgentRejected as rejected:
                 # Only one daemon can hold this data directory, so a higher epoch is an older clock of our own.
                 self._epoch = rejected.epoch + 1
@@ -87,7 +104,7 @@ class LocalEngine:
 
     async def _listen(self, connection: AgentConnection) -> None:
         """Report what the agent says; the results that it repeats at first belong to its inventory."""
-        inventory = connection.inventory
+        inventory = self._with_warning(connection.inventory)
         owed = {status.token for status in inventory.attempts if status.state not in ("starting", "running")}
         results: list[messages.Result] = []
         if not owed:
@@ -103,6 +120,19 @@ class LocalEngine:
                 report = to_report(message)
                 if report is not None:
                     self._sink(report)
+
+    def _is_outdated(self, inventory: messages.Inventory) -> bool:
+        """Whether the agent was started with other settings, or by another version, than ours."""
+        return inventory.settings != self._agent.digest
+
+    def _with_warning(self, inventory: messages.Inventory) -> messages.Inventory:
+        if not self._is_outdated(inventory):
+            return inventory
+        warning = (
+            f"{_live(inventory)} jobs still run under the settings of an earlier start, which stay in force;"
+            " start Windfall again when they have ended to use the new ones"
+        )
+        return msgspec.structs.replace(inventory, warnings=[*inventory.warnings, warning])
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
         connected = to_connected(inventory, results)
