@@ -13,15 +13,22 @@ def test_an_idle_agent_is_replaced_and_a_busy_one_is_left_alone_with_a_warning(f
     windfall = fresh("--vcpus", "4", "--gpus", "none")
     batch = a_queue(windfall)
     a_definition(batch, "long", "sleep", "300")
+    a_definition(batch, "true", "true")
+    windfall.wait_for([batch.submit_job(jobName="first", jobQueue="q", jobDefinition="true")["jobId"]])
     windfall.kill_daemon()
     windfall.options = ("--vcpus", "8", "--gpus", "simulated:2")
     windfall.up()
     assert "0 of 8 in use" in offered(windfall)
-    job_id = windfall.client("batch").submit_job(jobName="a", jobQueue="q", jobDefinition="long")["jobId"]
+    job_id = windfall.client("batch").submit_job(
+        jobName="a",
+        jobQueue="q",
+        jobDefinition="long",
+        containerOverrides={"resourceRequirements": [{"type": "VCPU", "value": "6"}]},
+    )["jobId"]
     windfall.wait_for([job_id], "RUNNING")
     windfall.kill_daemon()
     windfall.options = ("--vcpus", "16", "--gpus", "none")
     windfall.up()
     assert "1 jobs still run under the settings of an earlier start" in windfall.log.read_text()
-    assert "1 of 8 in use" in offered(windfall)
+    assert "6 of 8 in use" in offered(windfall)
     windfall.wait_for([job_id], "RUNNING")

@@ -67,6 +67,13 @@ class Instance:
     state: InstanceState = InstanceState.LAUNCHING
     machine: MachineId | None = None
     launched_at: int = 0
+    #: Whether it is a share of a machine that others use too, rather than a machine of its own.
+    is_share: bool = False
+
+
+def share_of(total: Resources, max_vcpus: int) -> Resources:
+    """What an environment may claim of a machine that it shares: all of it, up to its own number of vCPUs."""
+    return Resources(min(total.vcpus, max_vcpus), total.memory_mib, total.gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment, Job
 from windfall.control import events
 from windfall.control.instructions import TerminateInstance
 from windfall.control.round import Round
+from windfall.control.shares import resize_shares
 from windfall.control.state import State
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -54,6 +55,7 @@ def on_update_compute_environment(
     )
     _check_range(new)
     state.environments[new.name] = round_.changes.environments[new.name] = new
+    resize_shares(state, round_)
     state.unsettled = True
     return new
 

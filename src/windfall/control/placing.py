@@ -134,7 +134,12 @@ def _launch(state: State, launch: Launch, round_: Round) -> None:
     seed = f"{launch.environment}/{round_.now}/{state.launches}"
     instance_id = InstanceId(f"i-{hashlib.md5(seed.encode(), usedforsecurity=False).hexdigest()[:17]}")
     instance = Instance(
-        instance_id, launch.environment, launch.offer.type, launch.offer.resources, launched_at=round_.now
+        instance_id,
+        launch.environment,
+        launch.offer.type,
+        launch.offer.resources,
+        launched_at=round_.now,
+        is_share=launch.offer.machine is not None,
     )
     state.instances[instance_id] = round_.changes.instances[instance_id] = instance
     round_.instructions.append(LaunchInstance(instance_id, launch.environment, launch.offer))

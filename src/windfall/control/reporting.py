@@ -23,6 +23,7 @@ from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttem
 from windfall.control.lifecycle import finish, make_runnable, touch
 from windfall.control.placing import start_again
 from windfall.control.round import Round
+from windfall.control.shares import resize_shares
 from windfall.control.state import State
 from windfall.jobs.attempts import EXITED, FAILED_TO_START, TIMED_OUT, Attempt, StopCause, host_lost
 from windfall.jobs.ids import AttemptToken
@@ -118,6 +119,7 @@ def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
 def _know_machine(state: State, machine: Machine, round_: Round) -> None:
     if state.machines.get(machine.id) != machine:
         state.machines[machine.id] = round_.changes.machines[machine.id] = machine
+        resize_shares(state, round_)
         state.unsettled = True
 
 

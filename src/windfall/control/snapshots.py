@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
-from windfall.capacity.machines import Instance, Offer
+from windfall.capacity.machines import Instance, Offer, share_of
 from windfall.capacity.occupancy import InstanceUse
 from windfall.control.state import State
 from windfall.jobs.ids import EnvironmentName
@@ -65,13 +65,12 @@ def _offers_left(
             continue  # its owner brings the machines; what is there already can be used
         available = offer.available
         if offer.machine is not None:
-            vcpus = min(offer.resources.vcpus, environment.max_vcpus)
-            offer = replace(offer, resources=replace(offer.resources, vcpus=vcpus))
+            offer = replace(offer, resources=share_of(offer.resources, environment.max_vcpus))
             taken = any(
                 instance.environment == environment.name and instance.machine in (offer.machine, None)
                 for instance in state.instances.values()
             )
-            available = 0 if taken or vcpus <= 0 else 1
+            available = 0 if taken or offer.resources.vcpus <= 0 else 1
         left.append(replace(offer, available=available))
     return tuple(left)
 
