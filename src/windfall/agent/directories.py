@@ -1,18 +1,20 @@
 """The private directories of attempts: made, handed on, removed.
 
 An empty directory that is forgotten is kept as it is and renamed for the next attempt, instead of removed and made
-anew: ext4 does not reuse an inode within five seconds of its deletion and searches past all such inodes at every
-creation, which made two thousand short jobs a second cost twice what they should. Must not know attempts or the
-journal.
+anew: on ext4 without a journal every creation searches past all that was deleted lately, which made two thousand short
+jobs a second cost twice what they should. Must not know attempts or the journal.
 """
 
 from __future__ import annotations
 
 import os
+import re
 
 from windfall.agent.credentials import JobUser
 
 _MOST_SPARES = 512
+#: A task id, and the private /tmp beside its working directory.
+_OF_AN_ATTEMPT = re.compile(r"[0-9a-f]{32}(\.tmp)?")
 
 
 class PrivateDirectories:
@@ -25,9 +27,13 @@ class PrivateDirectories:
         self._owner = (user.uid, user.gid) if user.drop else (os.geteuid(), os.getegid())
 
     def leftovers(self, known: set[str]) -> list[str]:
-        """Return what lies here and belongs to no known attempt: an earlier agent's spares, and what it left behind."""
+        """Return the directories of attempts that nobody knows any more: an earlier agent's spares, and what it left.
+
+        Only what is named as an attempt's is: whatever else lies here was put there by somebody else.
+        """
         names = os.listdir(self._parent) if os.path.isdir(self._parent) else []
-        return [path for name in names if (path := os.path.join(self._parent, name)) not in known]
+        paths = (os.path.join(self._parent, name) for name in names if _OF_AN_ATTEMPT.fullmatch(name))
+        return [path for path in paths if path not in known]
 
     def make(self, path: str) -> None:
         """Make a directory, or take one that exists as it is; raises OSError for anything else."""

@@ -18,12 +18,15 @@ class Janitor:
     def __init__(self, directories: PrivateDirectories, notify: Callable[[], None]) -> None:
         self._directories = directories
         self._notify = notify
-        self._work: SimpleQueue[tuple[str, list[str]]] = SimpleQueue()
+        self._work: SimpleQueue[tuple[str | None, list[str]]] = SimpleQueue()
         self._done: deque[str] = deque()
         self._thread: threading.Thread | None = None
 
-    def remove_now(self, token: str, paths: list[str]) -> bool:
-        """Put the directories away if they are empty; otherwise begin to remove them, and return False."""
+    def remove_now(self, token: str | None, paths: list[str]) -> bool:
+        """Put the directories away if they are empty; otherwise begin to remove them, and return False.
+
+        Without a token they belong to no attempt that anybody waits for.
+        """
         full = [path for path in paths if not self._directories.discard_empty(path)]
         if not full:
             return True
@@ -47,5 +50,6 @@ class Janitor:
             token, paths = self._work.get()
             for path in paths:
                 shutil.rmtree(path, ignore_errors=True)
-            self._done.append(token)
-            self._notify()
+            if token is not None:
+                self._done.append(token)
+                self._notify()

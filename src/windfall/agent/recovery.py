@@ -175,6 +175,8 @@ class Recovery:
         assert spawned is not None
         lines = self._known_exits.get(spawned.pid, [])
         line = next((line for line in lines if spawned.started_at_ticks(line.start_ticks)), None)
+        if line is not None:
+            lines.remove(line)
         status = line.wait_status if line is not None else pidfd_wait_status(pidfd)
         if status is None:
             return False

@@ -122,7 +122,7 @@ class Supervisor:
         """Put away or remove what an earlier agent left, once its attempts are known."""
         known = {path for attempt in self.attempts.values() for path in attempt.intended.private_directories}
         for path in self._directories.leftovers(known):
-            self.janitor.remove_now("", [path])
+            self.janitor.remove_now(None, [path])
 
     def stop_all(self, grace_s: float) -> None:
         """Stop every attempt, for a shutdown."""
@@ -131,7 +131,7 @@ class Supervisor:
 
     def forget_removed(self) -> None:
         """Write down what the janitor has finished; only then is the attempt's story dropped."""
-        done = [token for token in self.janitor.finished() if token]
+        done = self.janitor.finished()
         if done:
             self.journal.add(Forgotten(done))
 

@@ -57,8 +57,12 @@ def test_one_that_is_gone_counts_as_discarded(tmp_path: Path):
 
 
 def test_what_an_earlier_agent_left_is_told_apart_from_what_is_in_use(tmp_path: Path):
-    for name in ("used", "left"):
+    used, left, left_tmp = "a" * 32, "b" * 32, "b" * 32 + ".tmp"
+    for name in (used, left, left_tmp, "somebody-elses", "c" * 31, ".hidden"):
         (tmp_path / name).mkdir()
     directories = PrivateDirectories(str(tmp_path), MYSELF)
-    assert directories.leftovers({str(tmp_path / "used")}) == [str(tmp_path / "left")]
+    assert sorted(directories.leftovers({str(tmp_path / used)})) == [
+        str(tmp_path / left),
+        str(tmp_path / left_tmp),
+    ]
     assert PrivateDirectories(str(tmp_path / "not-yet"), MYSELF).leftovers(set()) == []

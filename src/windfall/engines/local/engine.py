@@ -29,10 +29,11 @@ log = logging.getLogger(__name__)
 
 INSTANCE_TYPE = "local"
 RECONNECT_S = 0.2
+_LIVE = ("starting", "running")
 
 
 def _live(inventory: messages.Inventory) -> int:
-    return sum(status.state in ("starting", "running") for status in inventory.attempts)
+    return sum(status.state in _LIVE for status in inventory.attempts)
 
 
 async def _retire(connection: AgentConnection) -> None:
@@ -105,7 +106,7 @@ class LocalEngine:
     async def _listen(self, connection: AgentConnection) -> None:
         """Report what the agent says; the results that it repeats at first belong to its inventory."""
         inventory = self._with_warning(connection.inventory)
-        owed = {status.token for status in inventory.attempts if status.state not in ("starting", "running")}
+        owed = {status.token for status in inventory.attempts if status.state not in _LIVE}
         results: list[messages.Result] = []
         if not owed:
             self._introduce(inventory, results)
