@@ -227,11 +227,15 @@ class ControlLoop:
         ):
             self._ticked_at = round_.now
             handle(self._state, TimePassed(), round_)
+        offers = self._offers()
         if self.placing:
-            schedule(self._state, self._offers(), round_)
+            schedule(self._state, offers, round_)
         close(self._state, round_)
         for future, question in questions:
-            replies.append((future, question(self._state, self._offers(), round_.now)))
+            try:
+                replies.append((future, question(self._state, offers, round_.now)))
+            except Exception as error:  # noqa: BLE001 (a question changes nothing: its fault is told to its caller alone)
+                replies.append((future, error))
         return replies
 
     def _offers(self) -> Offers:

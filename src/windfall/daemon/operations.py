@@ -12,7 +12,8 @@ from typing import Any
 from windfall import __version__
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
-from windfall.aws_api.protocol.service import Call, PlainService
+from windfall.aws_api.protocol.service import Call, Handler, PlainService
+from windfall.capacity.environments import ComputeEnvironment
 from windfall.control.events import AddImage, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
@@ -22,16 +23,6 @@ from windfall.daemon.settings import Settings
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.images import ImageMapping
-
-ROLES = {
-    "Status": Role.READ,
-    "Why": Role.READ,
-    "FindJobs": Role.READ,
-    "ListImages": Role.READ,
-    "AddImage": Role.ADMIN,
-    "RemoveImage": Role.ADMIN,
-    "Down": Role.ADMIN,
-}
 
 
 class Operations:
@@ -55,16 +46,17 @@ class Operations:
 
     def service(self) -> PlainService:
         """All of them, as one service."""
-        handlers = {
-            "Status": self.status,
-            "Why": self.why,
-            "FindJobs": self.find_jobs,
-            "ListImages": self.list_images,
-            "AddImage": self.add_image,
-            "RemoveImage": self.remove_image,
-            "Down": self.down,
+        table: dict[str, tuple[Role, Handler]] = {
+            "Status": (Role.READ, self.status),
+            "Why": (Role.READ, self.why),
+            "FindJobs": (Role.READ, self.find_jobs),
+            "ListImages": (Role.READ, self.list_images),
+            "AddImage": (Role.ADMIN, self.add_image),
+            "RemoveImage": (Role.ADMIN, self.remove_image),
+            "Down": (Role.ADMIN, self.down),
         }
-        return PlainService("windfall", handlers, ROLES)
+        handlers = {name: handler for name, (_, handler) in table.items()}
+        return PlainService("windfall", handlers, {name: role for name, (role, _) in table.items()})
 
     async def status(self, _: Call) -> dict[str, Any]:
         """What the daemon has, what it runs and what waits."""
@@ -167,7 +159,7 @@ def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
         }
     return {
         "machine": described,
-        "environments": [_environment(state, name) for name in state.environments],
+        "environments": [_environment(state, environment) for environment in state.environments.values()],
         "queues": [
             {"name": queue.name, "state": queue.switch, "priority": queue.priority}
             for queue in state.queues.values()
@@ -178,12 +170,13 @@ def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
     }
 
 
-def _environment(state: State, name: str) -> dict[str, Any]:
-    environment = next(e for e in state.environments.values() if e.name == name)
-    instances = [instance for instance in state.instances.values() if instance.environment == name]
+def _environment(state: State, environment: ComputeEnvironment) -> dict[str, Any]:
+    instances = [
+        instance for instance in state.instances.values() if instance.environment == environment.name
+    ]
     uses = [state.occupancy.instances.get(instance.id) for instance in instances]
     return {
-        "name": name,
+        "name": environment.name,
         "type": environment.provisioning,
         "state": environment.switch,
         "minvCpus": environment.min_vcpus,
