@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from windfall.cli.client import Client
@@ -46,6 +47,7 @@ def run_job(client: Client, name: str, gpus: int, environment: dict[str, str]) -
         [job] = client.batch("DescribeJobs", jobs=[job_id])["jobs"]
         if job["status"] in ("SUCCEEDED", "FAILED"):
             break
+        time.sleep(0.2)
     stream = job["container"].get("logStreamName", "")
     place = {"logGroupName": "/aws/batch/job", "logStreamName": stream, "startFromHead": True}
     events = client.logs("GetLogEvents", **place)["events"]

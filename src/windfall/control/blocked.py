@@ -18,10 +18,6 @@ from windfall.scheduling.explain import explain
 LOOK_EVERY_MS = 5_000
 
 
-#: How AWS's reasons for a blocked head begin.
-BEGINNINGS = ("MISCONFIGURATION:", "CAPACITY:", "ACTION_REQUIRED", "UNDETERMINED")
-
-
 def note_blocked_heads(state: State, offers: Offers, round_: Round) -> None:
     """Give the head of each queue AWS's reason, where there is one, and take it from those that had it."""
     nothing_to_say = not state.blocked and not any(state.backlog.queues.values())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 
 from windfall.capacity.machines import Hold
-from windfall.control.blocked import BEGINNINGS
 from windfall.control.instructions import Instruction
 from windfall.control.placing import is_launching, relaunch
 from windfall.control.ports import Loaded
@@ -19,6 +18,7 @@ from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
+from windfall.scheduling.explain import AwsReason
 
 
 def rebuild(loaded: Loaded, rules: Rules) -> State:
@@ -40,7 +40,7 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     state.blocked = {
         job.id: job.status_reason
         for job in loaded.jobs
-        if job.status_reason is not None and job.status_reason.startswith(BEGINNINGS)
+        if job.status_reason is not None and job.status_reason.startswith(tuple(AwsReason))
     }
     for job in sorted(loaded.jobs, key=lambda job: job.order):
         _rebuild_place(state, job)

@@ -37,7 +37,15 @@ def test_the_reason_goes_when_it_is_no_longer_true(world):
     world.happens(events.UpdateComputeEnvironment(EnvironmentName(environment.name), max_vcpus=0))
     world.submits(a_job("small"))
     world.later(6_000)
-    blocked = world.store.jobs["small"].status_reason
+    assert world.store.jobs["small"].status_reason.startswith("MISCONFIGURATION:")
     world.happens(events.UpdateComputeEnvironment(EnvironmentName(environment.name), max_vcpus=64))
     world.later(6_000)
-    assert world.store.jobs["small"].status_reason != blocked or blocked is None
+    assert world.store.jobs["small"].status_reason is None
+    assert not world.state.blocked
+
+
+def test_a_restarted_daemon_still_takes_the_reason_away(world):
+    world.submits(a_job("large").gpus(99))
+    world.later(6_000)
+    world.restarted()
+    assert world.state.blocked == {"large": world.store.jobs["large"].status_reason}
