@@ -104,7 +104,7 @@ def _ask_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | StopA
         again = start_again(state, job, attempt)
         if isinstance(again, StartAttempt):
             return again
-    return StopAttempt(attempt.token, attempt.instance, 0)
+    return StopAttempt(attempt.token, attempt.instance, state.rules.grace_s)
 
 
 def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
