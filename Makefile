@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt sim soak bench docs lock clean
+.PHONY: help demo test check fmt sim drill soak bench docs lock clean
 
 help: ## show this list
 	@echo 'Windfall: make TARGET'
@@ -23,11 +23,11 @@ help: ## show this list
 	@echo
 	@echo 'Needs python3 (3.11 or newer) with venv; PYTHON=python3.12 takes another one.'
 
-demo: $(VENV)/.runtime ## set up, start Windfall on a free port, run real jobs, show them live, clean up
-	@$(PY) examples/demo.py
+demo: $(VENV)/.demo ## set up, train a model on a spot market that takes its machine away, show it live and the bill
+	@$(PY) examples/demo.py $(ARGS)
 
 test: check ## set up, then everything that must pass: `make check` and all tests except the slow ones
-	$(PY) -m pytest -n $(JOBS) $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.develop ## format, lint, types and the dependency rule, without running a test
 	$(PY) -m ruff format --check .
@@ -41,6 +41,9 @@ fmt: $(VENV)/.develop ## format the code and repair what the linter can repair
 
 sim: $(VENV)/.develop ## simulate N=200 seeds with crashes and lost reports; SEED=n replays one step by step
 	$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED),--runs $(N))
+
+drill: $(VENV)/.develop ## N=200 real trainings, interrupted at every stage by every means; SEED=n begins elsewhere
+	$(PY) -m tests.drill --runs $(N) $(if $(SEED),--seed $(SEED))
 
 soak: $(VENV)/.develop ## the slow tests: minutes to an hour
 	$(PY) -m pytest -n $(JOBS) -m slow --timeout 3600 $(ARGS)
@@ -88,7 +91,11 @@ $(VENV)/.runtime: $(VENV)/.made pyproject.toml $(LOCK)
 	@$(PY) -m pip install --quiet --constraint $(LOCK) --editable .
 	@touch $@
 
+$(VENV)/.demo: $(VENV)/.runtime
+	@$(PY) -m pip install --quiet --constraint $(LOCK) --editable '.[demo]'
+	@touch $@
+
 $(VENV)/.develop: $(VENV)/.runtime
 	@echo 'installing what its tests and checks need (once)'
-	@$(PY) -m pip install --quiet --constraint $(LOCK) --editable '.[postgres,test,check]'
+	@$(PY) -m pip install --quiet --constraint $(LOCK) --editable '.[postgres,s3,demo,test,check]'
 	@touch $@

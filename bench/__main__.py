@@ -7,7 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import idle_memory, isolation, latency, restart, scheduling, submit_rate, throughput
+from bench import (
+    changeover,
+    idle_memory,
+    isolation,
+    latency,
+    restart,
+    scheduling,
+    step_cost,
+    submit_rate,
+    sync,
+    throughput,
+)
 from bench.machine import describe
 from bench.results import Bench, Result, line, table, write_json, write_page
 from bench.running_daemon import ROOT
@@ -21,6 +32,9 @@ MEASUREMENTS: dict[str, Callable[[Bench], list[Result]]] = {
     "restart": restart.measure,
     "memory": idle_memory.measure,
     "isolation": isolation.measure,
+    "changeover": changeover.measure,
+    "step": step_cost.measure,
+    "sync": sync.measure,
 }
 
 

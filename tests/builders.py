@@ -80,6 +80,11 @@ class Submitted:
     def of(self, definition: str) -> Submitted:
         return self._with(definition=definition)
 
+    def tagged(self, **tags: str) -> Submitted:
+        """With tags of our own, spelled `windfall:name`: `tagged(checkpoint="true", budget_usd="5")`."""
+        named = {f"windfall:{name.replace('_', '-')}": value for name, value in tags.items()}
+        return self._with(tags={**self.command.tags, **named})
+
     def in_queue(self, queue: str) -> Submitted:
         return self._with(queue=QueueName(queue))
 
@@ -112,6 +117,8 @@ class TestWorld:
     now: int = START
     machine: Machine = field(default_factory=a_machine)
     places: bool = True
+    #: What could be launched for some environments; the others get a share of the host.
+    offers: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
     #: What the last round asked for.
     instructions: list[Instruction] = field(default_factory=list)
     #: Everything that was ever asked for.
@@ -125,8 +132,9 @@ class TestWorld:
             command = event.command if isinstance(event, Submitted) else event
             reply = handle(self.state, command, round_)
         if self.places:
-            offers = (Offer("host", self.machine.total, 1, HOST),)
-            schedule(self.state, dict.fromkeys(self.state.environments, offers), round_)
+            share = (Offer("host", self.machine.total, 1, HOST),)
+            offers = {name: self.offers.get(name, share) for name in self.state.environments}
+            schedule(self.state, offers, round_)
         close(self.state, round_)
         self.store.commit(self.store.frozen(round_.changes))
         self.instructions = round_.instructions
@@ -155,13 +163,44 @@ class TestWorld:
         )
         return self
 
+    def with_environment(
+        self,
+        name: str = "spot",
+        kind: Provisioning = Provisioning.SPOT,
+        *,
+        queue: str | None = None,
+        priority: int = 1,
+        **fields: Any,
+    ) -> TestWorld:
+        """One more environment, and a queue of the same name in front of it."""
+        environment = ComputeEnvironment(
+            EnvironmentName(name), kind, 0, fields.pop("max_vcpus", 64), **fields
+        )
+        self.happens(
+            events.CreateComputeEnvironment(environment),
+            events.CreateJobQueue(JobQueue(QueueName(queue or name), priority, (environment.name,))),
+        )
+        return self
+
     def ready(self) -> TestWorld:
-        """Instances that were asked for are there."""
+        """Instances that were asked for are there: shares of the host, or machines of their own."""
         launches = [
             i for i in self.asked if isinstance(i, LaunchInstance) and i.instance in self.state.instances
         ]
-        self.happens(*(events.InstanceReady(launch.instance, self.machine) for launch in launches))
+        self.happens(*(events.InstanceReady(one.instance, self.machine_of(one)) for one in launches))
         return self
+
+    def machine_of(self, launch: LaunchInstance) -> Machine:
+        """The machine that an instance will be on."""
+        if launch.offer.machine is not None:
+            return self.machine
+        size = launch.offer.resources
+        devices = tuple(GpuDevice(f"{launch.instance}-gpu{n}", "simulated") for n in range(size.gpus))
+        return Machine(MachineId(f"m-{launch.instance}"), size, devices)
+
+    def instance_of(self, job_id: str) -> str:
+        """Where the newest attempt of a job is, or was."""
+        return self.job(job_id).attempts[-1].instance
 
     def starts(self, *job_ids: str) -> TestWorld:
         """The processes of these jobs begin."""
@@ -179,7 +218,12 @@ class TestWorld:
 
     def token(self, job_id: str) -> AttemptToken:
         """The token of a job's newest attempt."""
-        return attempt_token(JobId(job_id), len(self.store.jobs[JobId(job_id)].attempts))
+        attempts = self.store.jobs[JobId(job_id)].attempts
+        return attempts[-1].token if attempts else attempt_token(JobId(job_id), 0)
+
+    def asked_for(self, kind: type[Any]) -> list[Any]:
+        """What of this kind the last round asked for."""
+        return [one for one in self.instructions if isinstance(one, kind)]
 
     def job(self, job_id: str) -> Job:
         """A job as the store has it."""

@@ -8,8 +8,9 @@ import pytest
 
 from tests.acceptance.daemon import RunningWindfall
 from tests.conformance.conftest import postgres_server
+from tests.s3_server import s3_server
 
-__all__ = ["fresh", "postgres_server", "windfall"]
+__all__ = ["fresh", "postgres_server", "s3_server", "windfall"]
 
 OPTIONS = ("--vcpus", "64", "--memory-mib", "262144", "--gpus", "simulated:8")
 

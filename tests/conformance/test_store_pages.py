@@ -213,3 +213,32 @@ def test_children_are_found_by_id_when_the_text_has_a_colon(store):
     assert store.find_job("dd-1:1") == ["dd-1:1"]
     assert store.find_job("dd-1:7") == []
     assert set(store.find_job("dd-1:")) == {"dd-1:1", "dd-1:10", "dd-1:11", "dd-1:2"}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_oldest_first_is_the_same_order_from_its_other_end(store, limit):
+    jobs = [a_job(at=at, queue=queue) for at in (NOW, NOW + 5, NOW + 5, NOW - 3) for queue in "qr"]
+    jobs += [a_job(SUCCEEDED, at=NOW + 5), a_job(FAILED, at=NOW - 9)]
+    store.commit(a_round(*jobs))
+    forwards = ids_of_all_pages(store, JobFilter(oldest_first=True), limit)
+    assert forwards == list(reversed(ids_of_all_pages(store, JobFilter(), limit)))
+    assert forwards[0] == jobs[-1].id
+    assert len(forwards) == len(jobs)
+
+
+def test_jobs_that_arrive_between_pages_come_at_the_end_when_the_oldest_are_first(store):
+    jobs = [a_job(at=NOW + n) for n in range(5)]
+    store.commit(a_round(*jobs))
+    late = a_job(at=NOW + 100)
+    found = ids_of_all_pages(store, JobFilter(oldest_first=True), 2, lambda: store.commit(a_round(late)))
+    assert found == [job.id for job in (*jobs, late)]
+
+
+def test_several_queues_are_one_list(store):
+    jobs = [a_job(at=NOW + n, queue=queue) for n, queue in enumerate("abcab")]
+    store.commit(a_round(*jobs))
+    wanted = JobFilter(queues=("a", "c", "a", "none"))
+    assert ids_of_all_pages(store, wanted, 2) == [jobs[n].id for n in (3, 2, 0)]
+    assert ids_of_all_pages(store, JobFilter(queues=()), 2) == []
+    assert ids_of_all_pages(store, JobFilter(queue="b", queues=("a",)), 2) == [jobs[4].id, jobs[1].id]
+    assert ids_of_all_pages(store, JobFilter(queues=("a", "no\0queue")), 2) == []

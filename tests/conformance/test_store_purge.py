@@ -112,3 +112,30 @@ def test_a_round_may_both_write_and_purge(store):
     changes = a_round(new, purge=Purge(NOW, 10))
     assert list(store.commit(changes)) == [a_stream(old).task_id]
     assert store.jobs([old.id, new.id]) == [new]
+
+
+def test_a_round_removes_the_jobs_that_it_names_and_answers_whose_logs_may_go(store):
+    gone, kept = a_job(SUCCEEDED, stopped_at=NOW), a_job(FAILED, stopped_at=NOW)
+    array = an_array(2, SUCCEEDED, stopped_at=NOW)
+    children = [a_child(array, index, SUCCEEDED) for index in range(2)]
+    streams = [a_stream(job) for job in (gone, kept, *children)]
+    store.commit(a_round(gone, kept, array, *children, streams=tuple(streams)))
+    removed = store.commit(a_round(removed_jobs={gone.id, array.id, "unknown", "no\0id"}))
+    assert sorted(removed) == sorted(stream.task_id for stream in (streams[0], *streams[2:]))
+    assert store.jobs([gone.id, kept.id, array.id, children[0].id]) == [kept]
+    assert store.log_streams(GROUP, "", 9, None) == [streams[1]]
+    assert store.counts() == {("q", FAILED): 1}
+    assert list(store.commit(a_round(removed_jobs={gone.id}))) == []
+
+
+def test_a_job_may_be_removed_and_its_id_taken_again_in_one_round(store):
+    old = a_job(FAILED, stopped_at=NOW, id="training-x")
+    store.commit(a_round(old, streams=(a_stream(old, 1),)))
+    new = a_job(RUNNABLE, id="training-x", name="another")
+    again = a_round(new, streams=(a_stream(new, 2),), removed_jobs={old.id})
+    assert list(store.commit(again)) == [a_stream(old, 1).task_id]
+    # The same round once more, as after a commit whose answer was lost.
+    assert list(store.commit(again)) == []
+    assert store.jobs(["training-x"]) == [new]
+    assert store.counts() == {("q", RUNNABLE): 1}
+    assert [it.task_id for it in store.log_streams(GROUP, "", 9, None)] == [a_stream(new, 2).task_id]

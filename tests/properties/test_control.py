@@ -10,18 +10,23 @@ from hypothesis import strategies as st
 
 from tests.builders import TestWorld, a_busy_world, a_job, a_machine
 from tests.simulation.invariants import check_arrays, check_backlog, check_deadlines, check_occupancy
+from tests.unit.control.trainings import a_training
+from windfall.accounting.prices import Rates
 from windfall.capacity.environments import Switch
 from windfall.control import events
+from windfall.control.limits import next_limit
 from windfall.control.why import why
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.staging import Mark
 from windfall.jobs.states import TERMINAL
 
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(
             """single single array array after after_array each sequential starts starts exits exits fails lost
-            cancel cancel_child terminate time instance_lost connected disable enable tag limit""".split()  # noqa: SIM905 (a list of one word to a line is no easier to read)
+            cancel cancel_child terminate time instance_lost connected disable enable tag limit
+            spot spot kept budget interrupt take_away noticed rebalance progressed training""".split()  # noqa: SIM905 (a list of one word to a line is no easier to read)
         ),
         st.integers(0, 40),
         st.integers(0, 4),
@@ -34,7 +39,12 @@ class Life:
     """Turns numbers into things that happen."""
 
     def __init__(self) -> None:
-        self.world: TestWorld = a_busy_world(a_machine(vcpus=6, gpus=2))
+        self.world: TestWorld = a_busy_world(
+            a_machine(vcpus=6, gpus=2),
+            checkpoint_root="s3://bucket",
+            notice_s=5.0,
+            rates=Rates(usd_gpu_hour=3600.0, usd_vcpu_hour=360.0),
+        ).with_environment("spot")
         self.ids: list[str] = ["first"]
 
     def does(self, operation: str, number: int, choice: int) -> None:
@@ -77,6 +87,16 @@ class Life:
             "disable": events.UpdateJobQueue(QueueName("queue"), switch),
             "enable": events.UpdateJobQueue(QueueName("queue"), switch, choice),
             "tag": events.TagResource("job", job_id, {"n": str(number)}),
+            "interrupt": events.InterruptJob(JobId(job_id) if choice else child, choice),
+            "take_away": events.InterruptInstance(instance, choice),
+            "noticed": events.InterruptionNoticed(instance, now + 1_000 * choice),
+            "rebalance": events.RebalanceRecommended(instance),
+            "progressed": events.AttemptProgressed(
+                token,
+                now,
+                "saving" if choice % 2 else None,
+                checkpoint=Mark("step", now, now - choice, 1, number),
+            ),
         }[operation]
 
     def submission(self, operation: str, number: int, choice: int) -> Any:
@@ -86,12 +106,18 @@ class Life:
         made = {
             "single": job,
             "limit": job.limited_to(5),
+            "spot": job.in_queue("spot"),
+            "kept": job.in_queue("spot").tagged(checkpoint="true"),
+            "budget": job.tagged(budget_usd=str(1 + choice)),
             "array": job.array(2 + choice),
             "after": job.after(other),
             "after_array": job.array(3).after(other, f"{other}:{choice}"),
             "each": job.array(3).after_each_of(other),
             "sequential": job.array(3).one_by_one(),
         }.get(operation)
+        if operation == "training":
+            self.ids.append(f"training-{job_id}")
+            return a_training(job_id, gpus=choice % 2, run_s=2 + choice, wait_s=10 + number, attempts=2)
         if made is None:
             return None
         self.ids.append(job_id)
@@ -133,6 +159,12 @@ def derived(world: TestWorld) -> dict[str, Any]:
             for at, token in state.deadlines
             if token in state.attempts and state.attempts[token].attempts[-1].stop_cause is None
         ),
+        # One that is being stopped reaches none any more; its old entry is passed over when it is due.
+        "limits": {
+            job_id: at
+            for job_id, at in state.limit_due.items()
+            if next_limit(state, state.jobs[job_id]) is not None
+        },
         "order": state.last_order,
         "declared": (state.environments, state.queues, state.definitions, state.instances, state.machines),
     }

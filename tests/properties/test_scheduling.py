@@ -9,12 +9,13 @@ import copy
 from collections import Counter, defaultdict
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.scheduling.builders import MINUTE, Cluster, Job, a_cluster, a_snapshot, an_offer
-from windfall.capacity.environments import WITHOUT_GPUS, Provisioning, Switch
+from windfall.capacity.environments import RECLAIMABLE, WITHOUT_GPUS, Provisioning, Switch
 from windfall.capacity.machines import InstanceState
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.counterfactuals import (
@@ -50,7 +51,7 @@ def a_random_cluster(seed: int) -> Cluster:
     for name in ENVIRONMENTS:
         cluster = cluster.with_environment(
             name,
-            kind=rng.choice([Provisioning.EC2] * 3 + [Provisioning.SPOT, Provisioning.FARGATE]),
+            kind=rng.choice([Provisioning.EC2] * 3 + [Provisioning.SPOT] * 2 + [Provisioning.FARGATE]),
             min_vcpus=rng.choice([0, 0, 4]),
             max_vcpus=rng.choice([4, 16, 64]),
             enabled=rng.random() < 0.9,
@@ -116,9 +117,24 @@ def with_attempts(rng: Random, cluster: Cluster) -> Cluster:
                     wanted.vcpus,
                     wanted.memory_mib,
                     wanted.gpus,
-                    ends_in_s=rng.choice([None, 90, 600]),
+                    **{
+                        "ends_in_s": rng.choice([None, 90, 600]),
+                        **who(rng, cluster, instance.environment),
+                    },
                 )
     return cluster
+
+
+def who(rng: Random, cluster: Cluster, environment: str) -> dict[str, Any]:
+    """Whose attempt it is: on a spot environment it can be taken back, and some leave already."""
+    job = f"r{sum(len(one.releases) for one in cluster.instances)}"
+    if cluster.environments[environment].environment.provisioning not in RECLAIMABLE:
+        return {"job": job}
+    leaving = rng.random() < 0.2
+    more: dict[str, Any] = (
+        {"ends_in_s": 60, "leaving": True} if leaving else {"loss": rng.choice([1, 5, 30, 200])}
+    )
+    return {"job": job, "queue": rng.choice(QUEUES), **more}
 
 
 #: Drawn from one seed, because so many small choices are slow to draw one by one; the seed replays a failure.
@@ -219,7 +235,8 @@ def test_no_free_place_is_left_to_a_job_that_waits(cluster):
     snapshot = cluster.snapshot()
     decided = plan(snapshot)
     ledger = Ledger(cluster, decided)
-    reserved = {ledger.instances[one.instance].machine for one in decided.reservations}
+    kept = (*decided.reservations, *decided.claims)
+    reserved = {ledger.instances[one.instance].machine for one in kept}
     for job, _ in left_waiting(cluster, decided):
         for instance in snapshot.instances:
             if instance.machine not in reserved and takes(snapshot, job, instance.environment):
@@ -258,6 +275,7 @@ def test_reservations_are_for_jobs_that_waited_too_long_and_can_fit_there(cluste
     assert len(set(sets)) == len(sets)
     machines = [instances[one.instance].machine for one in decided.reservations]
     assert len(set(machines)) == len(machines)
+    assert set(machines).isdisjoint(instances[one.instance].machine for one in decided.claims)
 
 
 @many
@@ -434,6 +452,7 @@ def test_every_waiting_job_has_a_reason_and_it_agrees_with_the_plan(cluster):
     decided = plan(cluster.snapshot())
     placed = {placement.job_id for placement in decided.placements}
     reserved = {one.job_id: one for one in decided.reservations}
+    asked = {one.for_job for one in decided.reclaims}
     for job in cluster.jobs:
         explanation = explained(cluster, job)
         codes = {reason.code for reason in explanation.reasons}
@@ -448,6 +467,8 @@ def test_every_waiting_job_has_a_reason_and_it_agrees_with_the_plan(cluster):
         else:
             assert "PLACE_RESERVED" not in codes
             assert "UNDETERMINED" not in codes
+        if job.waiting.job_id in asked:  # of an array, one child may start while others wait for a place
+            assert codes & {"PLACE_LEFT", "STARTS_NEXT"}
 
 
 @some

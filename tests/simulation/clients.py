@@ -10,10 +10,12 @@ from windfall.control import events
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.errors import Rejected
-from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.jobs.ids import AttemptToken, EnvironmentName, JobId, QueueName
 from windfall.jobs.images import ImageMapping
+from windfall.jobs.job import JobKind, TimeLimits
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
+from windfall.jobs.staging import Checkpoints, Staging
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -21,14 +23,39 @@ if TYPE_CHECKING:
 ENVIRONMENTS = {
     "shared-a": ComputeEnvironment(EnvironmentName("shared-a"), Provisioning.EC2, 0, 4),
     "shared-b": ComputeEnvironment(EnvironmentName("shared-b"), Provisioning.SPOT, 0, 2),
-    "cloud": ComputeEnvironment(EnvironmentName("cloud"), Provisioning.SPOT, 0, 8),
+    "cloud": ComputeEnvironment(
+        EnvironmentName("cloud"), Provisioning.SPOT, 0, 8, allocation="SPOT_PRICE_CAPACITY_OPTIMIZED"
+    ),
+    "cloud-reserve": ComputeEnvironment(
+        EnvironmentName("cloud-reserve"), Provisioning.EC2, 0, 4, allocation="BEST_FIT_PROGRESSIVE"
+    ),
 }
+#: Made by the first training job.
+TRAINING = ComputeEnvironment(EnvironmentName("training-spot"), Provisioning.SPOT, 0, 4)
 QUEUES = {
     "high": JobQueue(QueueName("high"), 10, (EnvironmentName("shared-a"),)),
-    "low": JobQueue(QueueName("low"), 1, (EnvironmentName("shared-b"), EnvironmentName("cloud"))),
+    "low": JobQueue(
+        QueueName("low"),
+        1,
+        (EnvironmentName("shared-b"), EnvironmentName("cloud"), EnvironmentName("cloud-reserve")),
+    ),
 }
 #: No machine of this world has so many.
 TOO_MANY_GPUS = 9
+TAGS: tuple[dict[str, str], ...] = (
+    {},
+    {},
+    {"windfall:checkpoint": "true"},
+    {"windfall:checkpoint": "true", "windfall:budget-usd": "0.4"},
+    {"windfall:budget-usd": "0.2"},
+    {"windfall:checkpoint": "somewhere"},
+)
+LIMITS = (
+    TimeLimits(run_s=10),
+    TimeLimits(run_s=8, wait_s=20),
+    TimeLimits(run_s=30, wait_s=60, pending_s=10),
+    TimeLimits(run_s=60),
+)
 RETRIES = (
     None,
     RetryStrategy(3),
@@ -62,7 +89,14 @@ class Clients:
             (1, self.delete_queue),
             (2, self.delete_environment),
             (1, self.register_definition),
+            (8, self.submit_training),
+            (2, self.delete_training),
+            (5, self.interrupt_job),
+            (2, self.interrupt_instance),
         )
+        #: Tokens of training jobs whose records were removed, and the names that may be used again.
+        self.deleted: set[AttemptToken] = set()
+        self.names: list[JobId] = []
         self.weights = [weight for weight, _ in self.actions]
 
     def declare(self) -> None:
@@ -87,6 +121,14 @@ class Clients:
     def act(self) -> None:
         """One caller does something."""
         ((_, action),) = self.rng.choices(self.actions, self.weights)
+        if action in (
+            self.update_queue,
+            self.update_environment,
+            self.delete_queue,
+            self.delete_environment,
+            self.interrupt_instance,
+        ):
+            self.world.disturbances += 1
         action()
 
     def call(self, command: Any, answer: Callable[[Any], None] = lambda _: None) -> None:
@@ -123,6 +165,7 @@ class Clients:
             overrides,
             retry=self.rng.choice(RETRIES),
             timeout_s=self.rng.choice((None, None, 5)),
+            tags=self.rng.choice(TAGS),
             finished=self.world.store.finished([d.job_id for d in depends_on if d.job_id is not None]),
         )
 
@@ -135,12 +178,70 @@ class Clients:
 
         self.call(command, answered)
 
+    def submit_training(self) -> None:
+        """A training job, perhaps with limits and a budget, perhaps under a name that was used before."""
+        self.submitted += 1
+        again = self.names and self.rng.random() < 0.3
+        job_id = self.names.pop() if again else JobId(f"training-{self.submitted}")
+        resources = Resources(self.rng.choice((1, 2)), 1024, self.rng.choice((0, 0, 1)))
+        uri = f"s3://simulated/training/{self.submitted}"
+        command = events.SubmitTraining(
+            job_id,
+            job_id.removeprefix("training-"),
+            TRAINING,
+            ContainerSpec("image", resources, ("train",)),
+            Staging(Checkpoints(uri, publish=True)),
+            self.rng.choice(LIMITS),
+            self.rng.choice((1, 3)),
+            tags=self.rng.choice(({}, {}, {"windfall:budget-usd": "0.5"})),
+        )
+
+        def answered(reply: Any) -> None:
+            if not isinstance(reply, Rejected):
+                self.world.acknowledged[job_id] = None
+                self.ids.append(job_id)
+
+        self.call(command, answered)
+
+    def delete_training(self) -> None:
+        """The record of a training job that has ended is removed; its name is free again."""
+        ended = [
+            job
+            for job in self.world.store.jobs.values()
+            if job.submission.kind is JobKind.TRAINING and job.finished
+        ]
+        if not ended:
+            return
+        job = self.rng.choice(ended)
+        self.deleted.update(attempt.token for attempt in job.attempts)
+        self.world.acknowledged.pop(job.id, None)
+        self.ids = [one for one in self.ids if one != job.id]
+
+        def answered(reply: Any) -> None:
+            if not isinstance(reply, Rejected):
+                self.names.append(job.id)
+
+        self.call(events.DeleteTraining(job.id), answered)
+
+    def interrupt_job(self) -> None:
+        """A drill for one job."""
+        placed = [job.id for job in self.world.daemon.state.attempts.values()]
+        job_id = self.rng.choice(placed) if placed and self.rng.random() < 0.8 else self._some_job()
+        self.call(events.InterruptJob(job_id, self.rng.choice((0, 1, 4))))
+
+    def interrupt_instance(self) -> None:
+        """A drill for an instance, the host's own included."""
+        instances = list(self.world.daemon.state.instances)
+        if instances:
+            self.call(events.InterruptInstance(self.rng.choice(instances), self.rng.choice((0, 2, 4))))
+
     def _dependencies(self, size: int | None) -> tuple[Dependency, ...]:
         found = []
         if size is not None and self.rng.random() < 0.3:
             found.append(Dependency(type=DependencyType.SEQUENTIAL))
-        if self.ids and self.rng.random() < (0.35 if size is None else 0.6):
-            recent = self.ids[-8:]
+        # Not on training jobs: their records may go away.
+        recent = [one for one in self.ids if not one.startswith("training")][-8:]
+        if recent and self.rng.random() < (0.35 if size is None else 0.6):
             for _ in range(self.rng.randint(1, 2)):
                 alike = [one for one in recent if self.arrays.get(one) == size]
                 other = self.rng.choice(alike or recent)

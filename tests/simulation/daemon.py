@@ -146,6 +146,7 @@ class Daemon:
         if not self.alive:
             return
         self.world.note("daemon dies")
+        self.world.disturbances += 1
         if self.committing is not None and self.world.rng.random() < 0.5:
             self.world.store.commit(self.committing)
         self.world.store.crash()

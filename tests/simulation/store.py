@@ -64,6 +64,7 @@ class FakeStore:
                 (key, replace(row) if name == "instances" and row is not None else row)
                 for key, row in rows.items()
             )
+        taken.removed_jobs = set(changes.removed_jobs)
         taken.jobs = {job_id: copied(job) for job_id, job in changes.jobs.items()}
         taken.log_streams = dict(changes.log_streams)
         return taken
@@ -77,6 +78,8 @@ class FakeStore:
                     rows.pop(key, None)
                 else:
                     rows[key] = row
+        for job_id in changes.removed_jobs:
+            self.jobs.pop(job_id, None)
         for job in changes.jobs.values():
             self._check_path(job)
             self.last_order = max(self.last_order, job.order)

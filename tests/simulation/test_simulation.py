@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.simulation.agents import Agent
 from tests.simulation.daemon import Answer, Daemon
-from tests.simulation.machines import Agent
 from tests.simulation.store import BrokenPromise, FakeStore
 from tests.simulation.world import Parts, run
 from windfall.control.changes import Changes
-from windfall.control.instructions import ForgetAttempt, StartAttempt
+from windfall.control.instructions import ForgetAttempt, InterruptAttempt, StartAttempt
 from windfall.control.round import Round
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -109,6 +110,21 @@ class DeafAgent(Agent):
             super().on_instruction(instruction)
 
 
+class CarelessAgent(Agent):
+    """Gives no notice to its processes."""
+
+    def on_interrupt(self, notice: InterruptAttempt) -> None:
+        if self.journal.get(notice.token) is None:
+            super().on_interrupt(notice)
+
+
+class WastefulAgent(Agent):
+    """Begins every attempt as if it were the first."""
+
+    def on_start(self, start: StartAttempt) -> None:
+        super().on_start(replace(start, fence=1) if start.staging is not None else start)
+
+
 @pytest.mark.parametrize(
     ("parts", "found"),
     [
@@ -123,6 +139,8 @@ class DeafAgent(Agent):
         (Parts(daemon=HastyClerk), "was acknowledged and is lost"),
         (Parts(agent=ForgetfulAgent), "starts on .* while .* runs"),
         (Parts(agent=DeafAgent), "was never told to forget"),
+        (Parts(agent=CarelessAgent), "was told to stop at .* and still runs"),
+        (Parts(agent=WastefulAgent), "has fence 1, and .* was there before"),
     ],
     ids=[
         "lying store",
@@ -130,6 +148,8 @@ class DeafAgent(Agent):
         "answers before the commit",
         "starts twice",
         "never forgets",
+        "gives no notice",
+        "has no fence",
     ],
 )
 def test_a_faulty_part_is_found_and_its_seed_named(parts, found):

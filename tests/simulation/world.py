@@ -25,17 +25,35 @@ from tests.simulation.invariants import (
     check_settled,
     check_stored_jobs,
 )
-from tests.simulation.machines import Agent, Engine
+from tests.simulation.machines import HOST, Agent, Engine
+from tests.simulation.objects import Objects
 from tests.simulation.store import BrokenPromise, FakeStore
+from tests.simulation.taking_away import (
+    Claimed,
+    check_claims,
+    check_free_interruptions,
+    check_ledger,
+    check_limits,
+    check_notices,
+)
+from windfall.accounting.prices import Rates
 from windfall.control.changes import Changes
 from windfall.control.events import AttemptExited, AttemptLost
 from windfall.control.instructions import StartAttempt
 from windfall.control.state import Rules
+from windfall.jobs.attempts import StopCause
 from windfall.jobs.ids import AttemptToken, JobId, MachineId, split_child
 from windfall.jobs.states import RUNNING, SUCCEEDED
 from windfall.scheduling.snapshot import SchedulingRules
 
-RULES = Rules(SchedulingRules(reserve_after_ms=5_000, idle_after_ms=8_000), grace_s=3.0)
+RULES = Rules(
+    SchedulingRules(reserve_after_ms=5_000, idle_after_ms=8_000),
+    grace_s=3.0,
+    training_grace_s=5.0,
+    notice_s=4.0,
+    checkpoint_root="s3://simulated/checkpoints",
+    rates=Rates(usd_gpu_hour=720.0, usd_vcpu_hour=72.0),
+)
 STEPS = 80
 #: How long the world may take to come to rest once nothing goes wrong any more.
 CALM_MS = 3_600_000
@@ -82,6 +100,10 @@ class World:
         self.processes: dict[AttemptToken, tuple[MachineId, StartAttempt]] = {}
         self.ran: set[AttemptToken] = set()
         self.began: set[AttemptToken] = set()
+        self.objects = Objects()
+        #: Jobs that others were asked to leave a place to; how often somebody meddled with what they count on.
+        self.claimants: dict[JobId, Claimed] = {}
+        self.disturbances = 0
         self.store = parts.store()
         self.engine = Engine(self)
         self.daemon = parts.daemon(self)
@@ -182,11 +204,15 @@ class World:
         check_arrays(self.daemon.state)
         check_backlog(self.daemon.state)
         check_deadlines(self.daemon.state)
+        check_notices(self.daemon.state)
+        check_claims(self)
 
     def check_stored(self, changes: Changes) -> None:
         """What must hold when a round is durable: the store and the memory agree, and all that waits has a reason."""
         check_stored_jobs(self.daemon.state, self.store, changes)
         for job in changes.jobs.values():
+            check_limits(self.daemon.state, job)
+            check_free_interruptions(job)
             if job.state is RUNNING and job.attempts[-1].token not in self.began:
                 raise BrokenPromise(f"said to run and never started: {job.story()}")
         check_explained(self.daemon.state, changes, self.daemon.offers(), self.now)
@@ -203,10 +229,13 @@ class World:
     def check_forgotten(self, token: AttemptToken, result: AttemptExited | AttemptLost) -> None:
         """A result may be forgotten only when the store has the attempt's end; a success counts once."""
         job = self.store.jobs.get(JobId(token.partition("#")[0]))
+        if token in self.clients.deleted:
+            return
         attempt = next((a for a in job.attempts if a.token == token), None) if job is not None else None
         if job is None or attempt is None or attempt.stopped_at is None:
             raise BrokenPromise(f"the agent is to forget {result}, and the store does not know how it ended")
-        if attempt.exit_code == 0 and attempt.stop_cause is None and job.state is not SUCCEEDED:
+        ended_itself = attempt.stop_cause in (None, StopCause.INTERRUPTED, StopCause.BUDGET)
+        if attempt.exit_code == 0 and ended_itself and job.state is not SUCCEEDED:
             raise BrokenPromise(f"{token} exited with 0 and the job is {job.state}: {job.story()}")
 
     # Misfortune -----------------------------------------------------------------------------------------------
@@ -222,6 +251,10 @@ class World:
             self.rng.choice([*agents]).crash()
         if self.engine.places and self.fault(0.02):
             self.engine.lose(self.rng.choice(list(self.engine.places)))
+        if self.engine.places and self.fault(0.10):
+            self.engine.give_notice(self.rng.choice(list(self.engine.places)))
+        if self.fault(0.05):
+            self.engine.trouble = not self.engine.trouble
 
 
 def run(
@@ -258,6 +291,7 @@ def _live(world: World, steps: int) -> None:
 def _calm_down(world: World) -> None:
     """Nothing goes wrong any more: everything must come to an end, or say why it cannot."""
     world.faults = False
+    world.engine.trouble = False
     world.note("nothing goes wrong any more")
     world.run_for(15_000)
     _check_reconciled(world)
@@ -285,7 +319,8 @@ def _check_reconciled(world: World) -> None:
         attempt = job.attempt
         if job.state is RUNNING and token not in known:
             raise BrokenPromise(f"said to run, and no agent knows of it: {job.story()}")
-        if attempt is not None and attempt.stop_at is not None and world.now - attempt.stop_at > 14_000:
+        over_at = max(attempt.stop_at or 0, attempt.deadline_at or 0) if attempt is not None else 0
+        if over_at and world.now - over_at > 14_000:
             raise BrokenPromise(f"was told to stop at {attempt.stop_at} and still runs: {job.story()}")
 
 
@@ -303,8 +338,13 @@ def _check_rest(world: World) -> None:
     if ghosts:
         raise BrokenPromise(f"the daemon counts on {ghosts}, which do not exist")
     check_dependency_failures(world.store)
+    known = {HOST, *(instance.machine for instance in world.daemon.state.instances.values())}
+    unowned = (set(world.daemon.state.machines) | set(world.store.small["machines"])) - known
+    if unowned:
+        raise BrokenPromise(f"nobody has an instance on {sorted(unowned)} any more, and they are remembered")
     for job in world.store.jobs.values():
         parent, _ = split_child(job.id)
+        check_ledger(job, world.rules.rates)
         if job.finished and any(attempt.stopped_at is None for attempt in job.attempts):
             raise BrokenPromise(f"finished with an open attempt: {job.story()}")
         if not job.finished and parent not in world.daemon.state.jobs:

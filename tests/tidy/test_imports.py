@@ -38,10 +38,13 @@ LAYERS = (
     "store",
     "engines",
     "agent",
+    "objects",
     "control",
     "scheduling",
+    "accounting",
     "capacity",
     "jobs",
+    "checkpoint",
 )
 
 
@@ -71,6 +74,8 @@ def broken_contracts(folder: Path) -> str:
         ("store", "windfall.agent", "the API and the store do not know agents"),
         ("aws_api", "windfall.agent", "the API and the store do not know agents"),
         ("agent", "windfall.scheduling", "an agent carries out"),
+        ("agent", "windfall.checkpoint", "the library in users' jobs"),
+        ("checkpoint", "windfall.jobs", "cli > daemon > adapters"),
         ("engines", "botocore.session", "botocore's models are known at the wire only"),
     ],
 )

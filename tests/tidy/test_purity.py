@@ -1,7 +1,7 @@
 """The functional core decides; it does not look around.
 
-jobs/, capacity/, scheduling/ and control/ import only themselves, the layers below them and standard modules
-without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a seed
+jobs/, capacity/, scheduling/, accounting/ and control/ import only themselves, the layers below them and standard
+modules without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a seed
 replays exactly.
 """
 
@@ -20,7 +20,8 @@ CORE = {
     "jobs": {"jobs"},
     "capacity": {"capacity", "jobs"},
     "scheduling": {"scheduling", "capacity", "jobs"},
-    "control": {"control", "scheduling", "capacity", "jobs"},
+    "accounting": {"accounting", "capacity", "jobs"},
+    "control": {"control", "scheduling", "accounting", "capacity", "jobs"},
 }
 
 #: Standard modules whose functions return the same for the same arguments. Add one only if all of it does.

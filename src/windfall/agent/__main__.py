@@ -32,6 +32,10 @@ def parse_arguments(arguments: list[str] | None = None) -> AgentSettings:
         "--no-cgroups", action="store_true", help="do not use cgroups even where they can be written"
     )
     parser.add_argument("--no-sandbox", action="store_true", help="do not use bubblewrap even where it works")
+    parser.add_argument("--objects-file", help="JSON of variables that open object storage")
+    parser.add_argument(
+        "--link-local-metadata", action="store_true", help="serve instance metadata at 169.254.169.254 too"
+    )
     given = parser.parse_args(arguments)
     return AgentSettings(
         directory=os.path.abspath(given.directory),
@@ -44,6 +48,8 @@ def parse_arguments(arguments: list[str] | None = None) -> AgentSettings:
         hard_cpu_limit=not given.soft_cpu_limit,
         use_cgroups=not given.no_cgroups,
         use_sandbox=not given.no_sandbox,
+        objects_file=os.path.abspath(given.objects_file) if given.objects_file else None,
+        link_local_metadata=given.link_local_metadata,
     )
 
 

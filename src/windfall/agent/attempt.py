@@ -7,7 +7,7 @@ from __future__ import annotations
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.journal import Intended, Spawned, Story
 from windfall.agent.log_times import LogTimes
-from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Refused, Start
+from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Progressed, Refused, Start
 
 
 class Attempt:
@@ -17,14 +17,18 @@ class Attempt:
         "adopted",
         "cgroup",
         "enrolled",
+        "fault",
         "grace_s",
         "isolation",
         "kill_at",
+        "listeners_sought_at",
         "log_times",
+        "news",
         "over_memory",
         "start",
         "story",
         "terminated",
+        "told",
     )
 
     def __init__(self, story: Story, start: Start | None) -> None:
@@ -44,6 +48,16 @@ class Attempt:
         self.over_memory = False
         #: Whether an earlier agent started it, so that its end comes from elsewhere.
         self.adopted = False
+        #: What was last told of a staged attempt, all parts together.
+        self.news: Progressed | None = None
+        #: Why it had to be killed, when that was not its own doing.
+        self.fault: str | None = None
+        #: Processes (pid and start time) that have been told of a notice by SIGTERM.
+        self.told: frozenset[tuple[int, int]] = (
+            frozenset(story.told.processes) if story.told is not None else frozenset()
+        )
+        #: When they were last looked for, on the monotonic clock.
+        self.listeners_sought_at = 0.0
 
     @property
     def token(self) -> str:
@@ -68,7 +82,14 @@ class Attempt:
     @property
     def running(self) -> bool:
         """Whether the main process exists and has not ended."""
-        return self.story.spawned is not None and self.story.result is None
+        story = self.story
+        return story.spawned is not None and story.result is None and story.departed is None
+
+    @property
+    def preparing(self) -> bool:
+        """Whether things are being brought for it, so that no process of it can exist yet."""
+        story = self.story
+        return story.accepted is not None and story.launching is None and story.result is None
 
     @property
     def state(self) -> AttemptState:
@@ -90,4 +111,5 @@ class Attempt:
             pid=spawned.pid if spawned is not None else None,
             started_at=spawned.at if spawned is not None else None,
             isolation=self.isolation,
+            prepared_at=self.story.launching.prepared_at if self.story.launching is not None else None,
         )

@@ -13,8 +13,8 @@ import re
 from windfall.agent.credentials import JobUser
 
 _MOST_SPARES = 512
-#: A task id, and the private /tmp beside its working directory.
-_OF_AN_ATTEMPT = re.compile(r"[0-9a-f]{32}(\.tmp)?")
+#: A task id, and beside its working directory the private /tmp and what is staged for it.
+_OF_AN_ATTEMPT = re.compile(r"[0-9a-f]{32}(\.tmp|\.ml)?")
 
 
 class PrivateDirectories:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from windfall.agent.messages import Result
+from windfall.agent.messages import Exited, Lost, Result, Start
 
 _COMPACT_ABOVE_BYTES = 8 << 20
 
@@ -72,6 +72,50 @@ class Spawned(Record, frozen=True, tag="S"):
         return self.start_ticks <= ticks <= self.start_ticks + self.ticks_span
 
 
+class Accepted(Record, frozen=True, tag="A"):
+    """A staged attempt in full: bringing, watching and saving are begun anew from this by the next agent."""
+
+    start: Start
+
+
+class Launching(Record, frozen=True, tag="G"):
+    """All that a staged attempt needs is there; from here on a process of it may exist."""
+
+    token: str
+    #: Where its metadata is served.
+    port: int
+    prepared_at: int
+
+
+class Noticed(Record, frozen=True, tag="N"):
+    """The attempt has notice; a later line may only move the deadline forward."""
+
+    token: str
+    at: int
+    deadline_at: int
+    words: str
+
+
+class Told(Record, frozen=True, tag="T"):
+    """These processes have had SIGTERM for the notice; none gets it twice, whatever it does with it."""
+
+    token: str
+    #: Pid and start time of each, all so far.
+    processes: list[tuple[int, int]]
+
+
+class Losing(Record, frozen=True, tag="L"):
+    """The attempt's host counts as gone: nothing that it left may be saved."""
+
+    token: str
+
+
+class Departed(Record, frozen=True, tag="D"):
+    """The process of a staged attempt has gone; what it left must be saved before this is reported."""
+
+    result: Exited | Lost
+
+
 class Ended(Record, frozen=True, tag="E"):
     """What will be told the daemon, now and at every connection until it is forgotten."""
 
@@ -84,7 +128,20 @@ class Forgotten(Record, frozen=True, tag="F"):
     tokens: list[str]
 
 
-AnyRecord: TypeAlias = Booted | EpochSeen | Intended | Spawned | Ended | Forgotten
+AnyRecord: TypeAlias = (
+    Booted
+    | EpochSeen
+    | Intended
+    | Accepted
+    | Launching
+    | Spawned
+    | Noticed
+    | Told
+    | Losing
+    | Departed
+    | Ended
+    | Forgotten
+)
 
 
 class Story(msgspec.Struct):
@@ -93,14 +150,35 @@ class Story(msgspec.Struct):
     intended: Intended
     spawned: Spawned | None = None
     result: Result | None = None
+    #: These belong to staged attempts, except that any attempt may have notice and be told.
+    accepted: Start | None = None
+    launching: Launching | None = None
+    noticed: Noticed | None = None
+    told: Told | None = None
+    losing: bool = False
+    departed: Exited | Lost | None = None
 
     def records(self) -> list[AnyRecord]:
-        """Return the lines that tell this story again."""
+        """Return the lines that tell this story again; of an ended attempt only what is still needed."""
         lines: list[AnyRecord] = [self.intended]
+        if self.result is None:
+            lines += self._unfinished()
         if self.spawned is not None:
             lines.append(self.spawned)
         if self.result is not None:
             lines.append(Ended(self.result))
+        return lines
+
+    def _unfinished(self) -> list[AnyRecord]:
+        token = self.intended.token
+        lines: list[AnyRecord] = []
+        if self.accepted is not None:
+            lines.append(Accepted(self.accepted))
+        lines += [line for line in (self.launching, self.noticed, self.told) if line is not None]
+        if self.losing:
+            lines.append(Losing(token))
+        if self.departed is not None:
+            lines.append(Departed(self.departed))
         return lines
 
 
@@ -135,24 +213,48 @@ def read_journal(path: str) -> Replay:
 
 
 def _apply(replay: Replay, record: AnyRecord) -> None:
-    stories = replay.stories
     if isinstance(record, Intended):
-        stories.setdefault(record.token, Story(record))
-    elif isinstance(record, Spawned):
-        if record.token in stories:
-            stories[record.token].spawned = record
-    elif isinstance(record, Ended):
-        story = stories.get(record.result.token)
-        # The first result stands: an attempt is never reported twice with different ends.
-        if story is not None and story.result is None:
-            story.result = record.result
+        replay.stories.setdefault(record.token, Story(record))
     elif isinstance(record, Forgotten):
         for token in record.tokens:
-            stories.pop(token, None)
+            replay.stories.pop(token, None)
     elif isinstance(record, EpochSeen):
         replay.epoch = max(replay.epoch, record.epoch)
-    else:
+    elif isinstance(record, Booted):
         replay.boot_id = record.boot_id
+    else:
+        story = replay.stories.get(_token(record))
+        if story is not None:
+            _continue(story, record)
+
+
+_OfOneAttempt: TypeAlias = Accepted | Launching | Spawned | Noticed | Told | Losing | Departed | Ended
+
+
+def _token(record: _OfOneAttempt) -> str:
+    if isinstance(record, Accepted):
+        return record.start.token
+    return record.result.token if isinstance(record, Departed | Ended) else record.token
+
+
+def _continue(story: Story, record: _OfOneAttempt) -> None:
+    if isinstance(record, Spawned):
+        story.spawned = record
+    elif isinstance(record, Ended):
+        # The first result stands: an attempt is never reported twice with different ends.
+        story.result = story.result or record.result
+    elif isinstance(record, Accepted):
+        story.accepted = record.start
+    elif isinstance(record, Launching):
+        story.launching = record
+    elif isinstance(record, Noticed):
+        story.noticed = record
+    elif isinstance(record, Told):
+        story.told = record
+    elif isinstance(record, Losing):
+        story.losing = True
+    else:
+        story.departed = story.departed or record.result
 
 
 class Journal:

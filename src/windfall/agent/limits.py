@@ -131,4 +131,4 @@ class Limits:
                 over = resident_bytes(grouped.get(pid, ()), limit_bytes) > limit_bytes
             if over:
                 attempt.over_memory = True
-                self._supervisor.signal_all(attempt, signal.SIGKILL, processes)
+                self._supervisor.stops.signal_all(attempt, signal.SIGKILL, processes)

@@ -17,6 +17,7 @@ import msgspec
 
 from windfall.agent.errors import ProtocolError
 from windfall.agent.gpus import GpuDevice
+from windfall.jobs.staging import Mark, Progress, Staging
 
 #: The state of an attempt as the agent knows it.
 AttemptState: TypeAlias = Literal["starting", "running", "exited", "refused", "lost"]
@@ -55,6 +56,14 @@ class Start(Message, frozen=True, tag=True):
     gpu_ids: list[str]
     shared_memory_mib: int | None = None
     needs_sandbox: bool = False
+    #: What is brought before the start and saved after the end; None starts at once.
+    staging: Staging | None = None
+    #: What fences off earlier attempts of the same job: higher is newer.
+    fence: int = 0
+    #: For the instance's metadata.
+    instance: str = ""
+    instance_type: str = ""
+    market: str = "on-demand"
 
 
 class Stop(Message, frozen=True, tag=True):
@@ -62,6 +71,23 @@ class Stop(Message, frozen=True, tag=True):
 
     token: str
     grace_s: float
+    #: Whether its host is gone in earnest: nothing that it left may be saved.
+    lose: bool = False
+
+
+class Interrupt(Message, frozen=True, tag=True):
+    """Notice: the place is taken away at the deadline; until then the attempt may save and leave."""
+
+    token: str
+    deadline_at: int
+    words: str = ""
+
+
+class Rebalance(Message, frozen=True, tag=True):
+    """The place may be taken away soon."""
+
+    token: str
+    at: int
 
 
 class Forget(Message, frozen=True, tag=True):
@@ -89,6 +115,8 @@ class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int | None = None
     started_at: int | None = None
     isolation: str = ""
+    #: As in `Started`.
+    prepared_at: int | None = None
 
 
 class Inventory(Message, frozen=True, tag=True):
@@ -127,6 +155,22 @@ class Started(Message, frozen=True, tag=True):
     pid: int
     at: int
     isolation: str
+    #: When all that it needed had been brought; None when nothing had to be.
+    prepared_at: int | None = None
+
+
+class Progressed(Message, frozen=True, tag=True):
+    """News of a staged attempt; None means no news of that part, except for `doing` and `alarm`."""
+
+    token: str
+    at: int
+    doing: str | None = None
+    restored: Mark | None = None
+    checkpoint: Mark | None = None
+    alarm: str | None = None
+    progress: Progress | None = None
+    commit: str | None = None
+    exited_at: int | None = None
 
 
 class Enrolled(Message, frozen=True, tag=True):
@@ -146,6 +190,11 @@ class Exited(Message, frozen=True, tag=True):
     started_at: int
     at: int
     isolation: str
+    #: When the process ended, if what it left had to be saved afterwards (`at` is then the end of that).
+    exited_at: int | None = None
+    checkpoint: Mark | None = None
+    progress: Progress | None = None
+    failure: str | None = None
 
 
 class Refused(Message, frozen=True, tag=True):
@@ -163,8 +212,8 @@ class Lost(Message, frozen=True, tag=True):
     at: int
 
 
-ToAgent: TypeAlias = Hello | Ping | Start | Stop | Forget | Shutdown
-ToDaemon: TypeAlias = Inventory | Pong | Rejected | Started | Enrolled | Exited | Refused | Lost
+ToAgent: TypeAlias = Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown
+ToDaemon: TypeAlias = Inventory | Pong | Rejected | Started | Enrolled | Progressed | Exited | Refused | Lost
 Result: TypeAlias = Exited | Refused | Lost
 
 _encoder = msgspec.json.Encoder()

@@ -31,6 +31,11 @@ class Orphans:
         self._agent_id = agent_id
         self._watch = OrphanWatch()
         self._suspects: dict[int, frozenset[str]] = {}
+        self._spared = 0
+
+    def spare(self, pid: int) -> None:
+        """Leave the agent's own companion alone: it was started by the main thread, as orphans seem to be."""
+        self._spared = pid
 
     def surely_has(self, pid: int) -> bool:
         """Tell whether this child is an orphan and cannot be a process that the agent just started."""
@@ -47,6 +52,8 @@ class Orphans:
     def kill_those_of_ended(self, own: Mapping[int, _Owner], attempts: Mapping[str, _Owner]) -> None:
         """Kill every orphan of which no possible owner runs."""
         for pid in self._watch.pids():
+            if pid == self._spared:
+                continue
             tokens = self._suspects.get(pid)
             if tokens is None:
                 tokens = self._suspects[pid] = _possible_owners(pid, own, self._agent_id)

@@ -13,9 +13,12 @@ import re
 from windfall.agent.attempt import Attempt
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
+from windfall.agent.host_names import write_hosts
 from windfall.agent.journal import Intended
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
+from windfall.agent.object_access import shared_variables
+from windfall.agent.places import Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.spawner import Launch, errno_words, missing_program
@@ -31,11 +34,14 @@ class CannotStart(AgentError):
 
 def intend(start: Start, machine: Machine, at: int) -> Intended:
     """Return what will be done, before anything is done."""
-    sandboxed = machine.wants_sandbox(start.needs_sandbox, start.shared_memory_mib)
+    own_root = start.staging is not None and wants_own_root(start.staging)
+    sandboxed = machine.wants_sandbox(start.needs_sandbox or own_root, start.shared_memory_mib)
     base = os.path.join(machine.settings.attempts_directory, start.task_id)
     directories = [] if start.directory is not None else [base]
     if sandboxed:
         directories.append(base + ".tmp")
+    if start.staging is not None:
+        directories.append(base + ".ml")
     if not (_NAME.match(start.token) and _NAME.match(start.task_id)):
         directories = []
     return Intended(
@@ -50,24 +56,56 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
     )
 
 
-def prepare(attempt: Attempt, start: Start, machine: Machine, directories: PrivateDirectories) -> Launch:
-    """Make and open all that the process needs; raises CannotStart in a container engine's words."""
+def places_of(attempt: Attempt) -> Places:
+    """Return where the files of a staged attempt are; their directory is the last of its private ones."""
+    accepted, intended = attempt.story.accepted, attempt.intended
+    if accepted is None or accepted.staging is None or not intended.private_directories:
+        raise CannotStart("nothing can be staged for this attempt")
+    return Places(intended.private_directories[-1], accepted.staging, intended.sandboxed)
+
+
+def working_directory(attempt: Attempt, start: Start) -> str:
+    """Return the working directory on this host."""
+    if start.directory is None:
+        return attempt.intended.private_directories[0]
+    if start.staging is None or os.path.isdir(start.directory):
+        return start.directory
+    return places_of(attempt).real(start.directory)
+
+
+def make_directories(attempt: Attempt, start: Start, directories: PrivateDirectories) -> None:
+    """Check the names and make the attempt's private directories; raises CannotStart."""
     _check(start)
     for path in attempt.intended.private_directories:
         try:
             directories.make(path)
         except OSError as error:
             raise CannotStart(f'mkdir "{path}": {errno_words(error.errno or 0)}') from None
-    directory = start.directory or attempt.intended.private_directories[0]
-    environment = job_environment(start, directory, machine.settings.agent_id)
+
+
+def prepare(attempt: Attempt, start: Start, machine: Machine, directories: PrivateDirectories) -> Launch:
+    """Make and open all that the process needs; raises CannotStart in a container engine's words."""
+    places = None
+    if start.staging is None:
+        make_directories(attempt, start, directories)
+    else:
+        places = places_of(attempt)
+    directory = working_directory(attempt, start)
+    seen = start.directory if places is not None and places.sandboxed and start.directory else directory
+    environment = job_environment(start, seen, machine.settings.agent_id)
+    argv, isolation = start.argv, "process"
+    if places is not None:
+        if places.staging.shares_object_credentials:
+            environment = {**shared_variables(machine.settings.objects_file), **environment}
+        environment, argv, isolation = _staged(attempt, places, environment, argv)
     path = environment["PATH"]
     directory_fd = _open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, "chdir")
     stdin_fd = None
     try:
-        argv, isolation = start.argv, "process"
         if attempt.intended.sandboxed:
+            script = job_script(argv, environment)
             argv, isolation = _sandboxed(attempt, start, machine, directory, path)
-            stdin_fd = _memory_file(job_script(start.argv, environment))
+            stdin_fd = _memory_file(script)
             environment = {name: environment[name] for name in (TOKEN_VARIABLE, AGENT_VARIABLE)}
             environment["PATH"] = DEFAULT_PATH
         log_fd = _open(start.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, "open log")
@@ -77,6 +115,23 @@ def prepare(attempt: Attempt, start: Start, machine: Machine, directories: Priva
             os.close(stdin_fd)
         raise
     return Launch(start.token, argv, environment, path, directory, directory_fd, log_fd, stdin_fd, isolation)
+
+
+def _staged(
+    attempt: Attempt, places: Places, environment: dict[str, str], argv: list[str]
+) -> tuple[dict[str, str], list[str], str]:
+    """Add what a staged job needs to know; without a sandbox its paths become the real ones."""
+    launching = attempt.story.launching
+    added = places.environment(launching.port if launching is not None else 0)
+    environment = {name: places.translated(value) for name, value in environment.items()}
+    # A job that names another metadata service means it.
+    endpoint = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+    if endpoint in environment:
+        added.pop(endpoint, None)
+    environment.update(added)
+    argv = [places.translated(argument) for argument in argv]
+    isolation = "process" if places.sandboxed else f"process (no sandbox: /opt/ml is {places.root})"
+    return environment, argv, isolation
 
 
 def job_environment(start: Start, directory: str, agent_id: str) -> dict[str, str]:
@@ -131,13 +186,35 @@ def _sandboxed(
         isolation += f" + {machine.cgroup_words}"
     plan = SandboxPlan(
         directory=directory,
-        tmp_directory=attempt.intended.private_directories[-1],
+        tmp_directory=_tmp_directory(attempt),
         shared_memory_mib=start.shared_memory_mib,
         # bubblewrap would make a missing one, on the host.
         hide=tuple(path for path in machine.settings.hide if os.path.isdir(path)),
         cgroup_files=cgroup_files,
+        binds=_binds(attempt, start),
+        seen_directory=start.directory if start.staging is not None else None,
+        hosts_file=_hosts(start, machine),
     )
     return sandbox_command(machine.tools, machine.user, plan), isolation
+
+
+def _hosts(start: Start, machine: Machine) -> str | None:
+    wants_it = start.staging is not None and start.staging.wants_ml_root
+    return write_hosts(machine.settings.directory) if wants_it else None
+
+
+def _tmp_directory(attempt: Attempt) -> str:
+    # What is staged comes after it in the list that `intend` made.
+    return attempt.intended.private_directories[-1 if attempt.story.accepted is None else -2]
+
+
+def _binds(attempt: Attempt, start: Start) -> tuple[tuple[str, str], ...]:
+    if start.staging is None:
+        return ()
+    binds = tuple(places_of(attempt).binds())
+    for _, seen in binds:
+        check_bind(os.path.realpath(seen))
+    return binds
 
 
 def _memory_file(content: bytes) -> int:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 TOKEN_VARIABLE = "WINDFALL_ATTEMPT"  # noqa: S105 - a name, no secret
 #: The variable that says whose attempt it is: several agents of one machine must leave one another's alone.
 AGENT_VARIABLE = "WINDFALL_AGENT"
+#: The variable of a process that works for an attempt without being the attempt.
+PORTER_VARIABLE = "WINDFALL_PORTER"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -120,16 +122,37 @@ def attempt_token(pid: int, agent_id: str) -> str | None:
     return None
 
 
+def is_porter(pid: int) -> bool:
+    """Tell whether a process works for an attempt without being the attempt."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{PORTER_VARIABLE}=1".encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
 def find_by_token(tokens: Container[str], agent_id: str) -> dict[str, ProcessStat]:
     """Search all processes for attempts that are known by token only; the session's leader is preferred."""
     found: dict[str, ProcessStat] = {}
     for pid, stat in snapshot().items():
         token = attempt_token(pid, agent_id)
-        if token is None or token not in tokens or stat.state == "Z":
+        if token is None or token not in tokens or stat.state == "Z" or is_porter(pid):
             continue
         if token not in found or stat.session == pid:
             found[token] = stat
     return found
+
+
+def catches(pid: int, number: int) -> bool:
+    """Tell whether a process has a handler of its own for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
 
 
 def resident_bytes(processes: Iterable[ProcessStat], limit_bytes: int) -> int:

@@ -27,7 +27,8 @@ from windfall.agent.processes import (
     read_stat,
     snapshot,
 )
-from windfall.agent.supervisor import Supervisor, now_ms, send
+from windfall.agent.stopping import send
+from windfall.agent.supervisor import Supervisor, now_ms
 
 #: So long the exit code of an adopted attempt may take to appear after its end.
 _CODE_WITHIN_S = 5.0
@@ -66,7 +67,10 @@ class Recovery:
         return time.monotonic() + _LOOK_EVERY_S if self._departed else None
 
     def take_over(self, replay: Replay, this_boot: str) -> list[Attempt]:
-        """Make every attempt of the journal one of three: ended, adopted or lost; return the adopted ones."""
+        """Make every attempt of the journal one of these: ended, adopted, prepared anew, or lost.
+
+        Returns the adopted ones.
+        """
         self._read_exits()
         unsure = {}
         adopted = []
@@ -77,28 +81,41 @@ class Recovery:
             self._supervisor.keep(attempt)
             if story.result is not None:
                 continue
-            if not same_boot:
-                self._lose(attempt)
+            if story.departed is not None:
+                self._supervisor.staged.take(attempt)
+            elif not same_boot:
+                # What a machine's own death left behind may be torn: the last committed checkpoint is better.
+                self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
+            elif attempt.preparing:
+                attempt.start, attempt.adopted = story.accepted, False
+                self._supervisor.staged.take(attempt)
             elif story.spawned is None:
                 unsure[attempt.token] = attempt
             elif self._adopt(attempt, story.spawned):
                 adopted.append(attempt)
-        if unsure:
-            found = find_by_token(unsure, self._agent_id)
-            for token, attempt in unsure.items():
-                stat = found.get(token)
-                if stat is None:
-                    self._lose(attempt)
-                    continue
-                isolation = "bubblewrap" if attempt.intended.sandboxed else "process"
-                spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
-                attempt.story.spawned = spawned
-                attempt.isolation = spawned.isolation
-                self._supervisor.journal.add(spawned)
-                if self._adopt(attempt, spawned):
-                    adopted.append(attempt)
+        adopted += self._search(unsure)
         if same_boot:
             self._kill_left_behind()
+        return adopted
+
+    def _search(self, unsure: dict[str, Attempt]) -> list[Attempt]:
+        """Adopt attempts whose start was intended and of which no pid is known, if a process of theirs is found."""
+        if not unsure:
+            return []
+        adopted = []
+        found = find_by_token(unsure, self._agent_id)
+        for token, attempt in unsure.items():
+            stat = found.get(token)
+            if stat is None:
+                self._lose(attempt)
+                continue
+            isolation = "bubblewrap" if attempt.intended.sandboxed else "process"
+            spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
+            attempt.story.spawned = spawned
+            attempt.isolation = spawned.isolation
+            self._supervisor.journal.add(spawned)
+            if self._adopt(attempt, spawned):
+                adopted.append(attempt)
         return adopted
 
     def tick(self) -> None:
@@ -140,6 +157,10 @@ class Recovery:
             self._running[attempt.token] = (attempt, pidfd)
             self._on_readable(pidfd, lambda: self._on_departed(attempt, pidfd))
             self._find_cgroup(attempt)
+            if attempt.story.accepted is not None:
+                self._supervisor.staged.take(attempt)
+            if attempt.story.noticed is not None:
+                self._supervisor.stops.interrupt(attempt)
             return True
         if is_there:
             # Ended, not yet collected: whoever is its parent now will write it down.
@@ -187,7 +208,7 @@ class Recovery:
         return True
 
     def _lose(self, attempt: Attempt) -> None:
-        self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
+        self._supervisor.depart(attempt, Lost(attempt.token, now_ms()))
 
     def _kill_members(self, attempt: Attempt) -> None:
         """Kill what an adopted attempt left: its orphans went to the warden, so only a search finds them."""
@@ -209,7 +230,8 @@ class Recovery:
         attempts = self._supervisor.attempts
         for pid in snapshot():
             token = attempt_token(pid, self._agent_id)
-            if token is not None and token in attempts and attempts[token].story.result is not None:
+            story = attempts[token].story if token is not None and token in attempts else None
+            if story is not None and (story.result is not None or story.departed is not None):
                 send(pid, signal.SIGKILL)
 
 

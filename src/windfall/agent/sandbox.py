@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from windfall.agent.credentials import JobUser
+from windfall.agent.host_names import HOSTS
+from windfall.agent.sandbox_mounts import is_within, plan_mounts
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
@@ -52,6 +54,12 @@ class SandboxPlan(msgspec.Struct, frozen=True):
     hide: tuple[str, ...]
     #: Files to join before anything of the job runs.
     cgroup_files: tuple[str, ...]
+    #: Directories of the attempt and where it sees them, in this order.
+    binds: tuple[tuple[str, str], ...] = ()
+    #: The working directory as the job sees it, where that is one of those.
+    seen_directory: str | None = None
+    #: What it sees as /etc/hosts; None means the host's own.
+    hosts_file: str | None = None
 
 
 def find_tools(user: JobUser) -> SandboxTools | None:
@@ -84,18 +92,21 @@ def find_tools(user: JobUser) -> SandboxTools | None:
 
 def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> list[str]:
     """Return the command that reads a `job_script` from its standard input and runs it in the sandbox."""
-    command = [tools.bwrap, "--dev-bind", "/", "/", "--unshare-pid", "--unshare-ipc", "--proc", "/proc"]
+    private = ("/tmp", "/dev/shm", *plan.hide)
+    mounts = plan_mounts(plan.binds, private)
+    command = [tools.bwrap, *mounts.root, *mounts.covers]
+    command += ["--unshare-pid", "--unshare-ipc", "--proc", "/proc", "--perms", "1777"]
     if plan.shared_memory_mib is not None:
-        command += ["--perms", "1777", "--size", str(plan.shared_memory_mib << 20)]
-    else:
-        command += ["--perms", "1777"]
+        command += ["--size", str(plan.shared_memory_mib << 20)]
     command += ["--tmpfs", "/dev/shm", "--bind", plan.tmp_directory, "/tmp"]
     for hidden in plan.hide:
         command += ["--tmpfs", hidden]
     # Only what was covered is shown again: binding a parent of the covered would uncover all of it.
-    if any(_is_within(plan.directory, covered) for covered in ("/tmp", "/dev/shm", *plan.hide)):
+    if any(is_within(plan.directory, covered) for covered in private):
         command += ["--bind", plan.directory, plan.directory]
-    command += ["--chdir", plan.directory, "--"]
+    if plan.hosts_file is not None:
+        command += ["--ro-bind", plan.hosts_file, HOSTS]
+    command += [*mounts.binds, "--chdir", plan.seen_directory or plan.directory, "--"]
     if tools.setpriv is not None:
         groups = ",".join(str(group) for group in user.groups)
         command += [tools.setpriv, "--reuid", str(user.uid), "--regid", str(user.gid), "--groups", groups]
@@ -119,12 +130,6 @@ def job_script(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
     prefix = f"env -- {' '.join(odd)} " if odd else ""
     lines.append(f"exec {prefix}{command} < /dev/null")
     return ("\n".join(lines) + "\n").encode(errors="surrogateescape")
-
-
-def _is_within(path: str, ancestor: str) -> bool:
-    return os.path.commonpath([os.path.normpath(path), os.path.normpath(ancestor)]) == os.path.normpath(
-        ancestor
-    )
 
 
 def find_program(name: str, path: str) -> str | None:

@@ -25,12 +25,25 @@ import msgspec
 
 from windfall.agent.connection import Connection
 from windfall.agent.credentials import become_subreaper
+from windfall.agent.ending_requests import EndingRequests
 from windfall.agent.errors import AgentError, ProtocolError
 from windfall.agent.exits import ExitsFile
 from windfall.agent.journal import EpochSeen, Journal, read_journal
 from windfall.agent.limits import Limits
 from windfall.agent.machine import survey
-from windfall.agent.messages import Forget, Hello, Ping, Pong, Rejected, Shutdown, Start, Stop, ToAgent
+from windfall.agent.messages import (
+    Forget,
+    Hello,
+    Interrupt,
+    Ping,
+    Pong,
+    Rebalance,
+    Rejected,
+    Shutdown,
+    Start,
+    Stop,
+    ToAgent,
+)
 from windfall.agent.recovery import Recovery, boot_id
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say
@@ -67,7 +80,8 @@ class Agent:
         self._journal.rewrite(replay.epoch, replay.stories.values())
         self._take_signals()
         become_subreaper()
-        self._supervisor = Supervisor(machine, self._journal, self._notify)
+        self._supervisor = Supervisor(machine, self._journal, self._notify, self._on_readable)
+        self._requests = EndingRequests(self._supervisor)
         self._limits = Limits(self._supervisor)
         exits = ExitsFile(os.path.join(settings.directory, EXITS_NAME))
         self._recovery = Recovery(self._supervisor, exits, self._on_readable)
@@ -98,6 +112,7 @@ class Agent:
             if callback is not None:
                 callback()
         supervisor = self._supervisor
+        supervisor.courier.tick()
         supervisor.take_started()
         supervisor.collect()
         supervisor.kill_leftovers()
@@ -124,7 +139,8 @@ class Agent:
         self._last_round = now
 
     def _timeout_s(self) -> float:
-        due = [time_ for time_ in (self._limits.next_due(), self._recovery.next_due) if time_ is not None]
+        dues = (self._limits.next_due(), self._recovery.next_due, self._supervisor.courier.next_due)
+        due = [time_ for time_ in dues if time_ is not None]
         if self._supervisor.newly_started:
             due.append(0.0)
         if self._supervisor.busy:
@@ -136,12 +152,12 @@ class Agent:
         return max(0.0, min(due) - time.monotonic()) + 0.001
 
     def _press_stops(self) -> None:
-        if not self._supervisor.stopping:
+        if not self._supervisor.stops:
             self._press_at = None
             return
         now = time.monotonic()
         if self._press_at is None or now >= self._press_at:
-            self._supervisor.press_stops()
+            self._supervisor.stops.press()
             self._press_at = now + _PRESS_STOPS_EVERY_S
 
     def _report(self) -> None:
@@ -201,8 +217,13 @@ class Agent:
         elif isinstance(message, Start):
             self._supervisor.on_start(message)
         elif isinstance(message, Stop):
-            self._supervisor.on_stop(message)
+            self._requests.on_stop(message)
             self._press_at = None
+        elif isinstance(message, Interrupt):
+            self._requests.on_interrupt(message)
+            self._press_at = None
+        elif isinstance(message, Rebalance):
+            self._requests.on_rebalance(message)
         elif isinstance(message, Forget):
             self._supervisor.on_forget(message)
         else:
@@ -250,7 +271,7 @@ class Agent:
         self._shutdown = shutdown
         self._supervisor.closing = True
         if shutdown.kill:
-            self._supervisor.stop_all(shutdown.grace_s)
+            self._requests.stop_all(shutdown.grace_s)
             self._press_at = None
 
     # --- events --------------------------------------------------------------------------------------

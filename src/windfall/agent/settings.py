@@ -30,6 +30,12 @@ class AgentSettings(msgspec.Struct, frozen=True):
     hard_cpu_limit: bool = True
     use_cgroups: bool = True
     use_sandbox: bool = True
+    #: A JSON object of variables (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3, ...) that come before the agent's own when
+    #: object storage is opened. A file, because an agent outlives what it was started with, and because all users can
+    #: read command lines; it is read anew each time and may be missing.
+    objects_file: str | None = None
+    #: Whether EC2's own metadata address is given to the loopback interface and served to staged attempts.
+    link_local_metadata: bool = False
 
     @property
     def agent_id(self) -> str:

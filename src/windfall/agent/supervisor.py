@@ -15,17 +15,19 @@ from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.courier_link import CourierLink, OnReadable
 from windfall.agent.directories import PrivateDirectories
-from windfall.agent.errors import CannotIsolate
+from windfall.agent.errors import AgentError
 from windfall.agent.janitor import Janitor
-from windfall.agent.journal import Ended, Forgotten, Journal, Story
+from windfall.agent.journal import Accepted, Ended, Forgotten, Journal, Story, Told
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Forget, Lost, Message, Refused, Result, Start, Started, Stop
+from windfall.agent.messages import Exited, Forget, Lost, Message, Refused, Result, Start, Started
 from windfall.agent.orphans import Orphans
-from windfall.agent.preparation import CannotStart, intend, prepare
-from windfall.agent.processes import ProcessStat, members, snapshot
+from windfall.agent.preparation import intend, make_directories, prepare
 from windfall.agent.spawner import Launch, Launched, Spawner, refusal
 from windfall.agent.speech import say
+from windfall.agent.staged import StagedAttempts
+from windfall.agent.stopping import Stops, send
 
 OUT_OF_MEMORY = "OutOfMemoryError: Container killed due to memory usage"
 _OUT_OF_MEMORY_CODE = 137
@@ -45,7 +47,9 @@ def now_ms() -> int:
 class Supervisor:
     """Holds all attempts that the daemon has not told it to forget."""
 
-    def __init__(self, machine: Machine, journal: Journal, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, machine: Machine, journal: Journal, notify: Callable[[], None], on_readable: OnReadable
+    ) -> None:
         self.machine = machine
         self.journal = journal
         self.attempts: dict[str, Attempt] = {}
@@ -55,8 +59,8 @@ class Supervisor:
         self.outbox: list[Message] = []
         #: Attempts in the order of their start; limits.py takes them from here.
         self.newly_started: deque[Attempt] = deque()
-        self.stopping: dict[str, Attempt] = {}
         self.orphans = Orphans(machine.settings.agent_id)
+        self.stops = Stops(self.orphans, self._note_now)
         #: Set at shutdown: nothing new is started.
         self.closing = False
         self._spawners = [
@@ -73,6 +77,26 @@ class Supervisor:
         self._directory_users: dict[str, int] = {}
         self._directories = PrivateDirectories(machine.settings.attempts_directory, machine.user)
         self.janitor = Janitor(self._directories, notify)
+        self.courier = CourierLink(machine.settings, on_readable, self.orphans.spare)
+        self.staged = StagedAttempts(
+            self.courier,
+            machine.user,
+            journal,
+            self._tell,
+            self._waiting.append,
+            self.end,
+            lambda token: self.on_forget(Forget([token])) if token in self._forget_later else None,
+            lambda attempt: self.stops.stop(attempt, 0.0),
+        )
+        #: Forgotten by the daemon while the courier still had its hands on their files.
+        self._forget_later: set[str] = set()
+
+    def _note_now(self, told: Told) -> None:
+        self.journal.add(told)
+        self.journal.flush()
+
+    def _tell(self, message: Message) -> None:
+        self.outbox.append(message)
 
     # --- what the daemon asks ------------------------------------------------------------------------
 
@@ -89,20 +113,30 @@ class Supervisor:
         attempt = Attempt(Story(intended), start)
         self.keep(attempt)
         self.journal.add(intended)
-        self._waiting.append(attempt)
-
-    def on_stop(self, stop: Stop) -> None:
-        """Begin to stop an attempt; one that has ended or is unknown is only answered."""
-        attempt = self.attempts.get(stop.token)
-        if attempt is None:
-            self.outbox.append(Lost(stop.token, now_ms()))
-        elif attempt.story.result is not None:
-            self.outbox.append(attempt.story.result)
-        elif attempt in self._waiting:
-            self._waiting.remove(attempt)
-            self.end(attempt, Refused(stop.token, refusal("stopped before it was started"), now_ms()))
+        if start.staging is None:
+            self._waiting.append(attempt)
         else:
-            self.stop(attempt, stop.grace_s)
+            self._accept_staged(attempt, start)
+
+    def _accept_staged(self, attempt: Attempt, start: Start) -> None:
+        attempt.story.accepted = start
+        try:
+            make_directories(attempt, start, self._directories)
+        except AgentError as error:
+            self.end(attempt, Refused(start.token, refusal(str(error)), now_ms()))
+            return
+        self.journal.add(Accepted(start))
+        self.staged.take(attempt)
+
+    def is_unstarted(self, attempt: Attempt) -> bool:
+        """Tell whether no process of the attempt exists or is being started."""
+        return attempt.preparing or (attempt.start is not None and attempt in self._waiting)
+
+    def end_unstarted(self, attempt: Attempt, why: str) -> None:
+        """Refuse an attempt after all."""
+        if attempt in self._waiting:
+            self._waiting.remove(attempt)
+        self.end(attempt, Refused(attempt.token, refusal(why), now_ms()))
 
     def on_forget(self, forget: Forget) -> None:
         """Drop results that the daemon has recorded, and remove their directories."""
@@ -111,6 +145,10 @@ class Supervisor:
             attempt = self.attempts.get(token)
             if attempt is None or attempt.story.result is None:
                 continue
+            if self.staged.holds(token):
+                self._forget_later.add(token)
+                continue
+            self._forget_later.discard(token)
             del self.attempts[token]
             unused = [path for path in attempt.intended.private_directories if self._release(path)]
             if self.janitor.remove_now(token, unused):
@@ -123,11 +161,6 @@ class Supervisor:
         known = {path for attempt in self.attempts.values() for path in attempt.intended.private_directories}
         for path in self._directories.leftovers(known):
             self.janitor.remove_now(None, [path])
-
-    def stop_all(self, grace_s: float) -> None:
-        """Stop every attempt, for a shutdown."""
-        for attempt in self.live:
-            self.on_stop(Stop(attempt.token, grace_s))
 
     def forget_removed(self) -> None:
         """Write down what the janitor has finished; only then is the attempt's story dropped."""
@@ -157,7 +190,7 @@ class Supervisor:
             assert attempt.start is not None
             try:
                 launch = prepare(attempt, attempt.start, self.machine, self._directories)
-            except (CannotStart, CannotIsolate, OSError, ValueError) as error:
+            except (AgentError, OSError, ValueError) as error:
                 self.end(attempt, Refused(attempt.token, refusal(str(error)), now_ms()))
                 continue
             (privileged if attempt.intended.sandboxed else plain).append(launch)
@@ -185,50 +218,8 @@ class Supervisor:
         attempt.story.spawned = spawned
         attempt.isolation = spawned.isolation
         self.own[spawned.pid] = attempt
-        self.outbox.append(Started(launched.token, spawned.pid, spawned.at, spawned.isolation))
+        self.outbox.append(_started(attempt))
         self.newly_started.append(attempt)
-        if attempt.grace_s is not None:
-            self.stop(attempt, attempt.grace_s)
-
-    # --- stopping ------------------------------------------------------------------------------------
-
-    def stop(self, attempt: Attempt, grace_s: float) -> None:
-        """SIGTERM now (as soon as there is a process), SIGKILL when the grace is over."""
-        deadline = time.monotonic() + max(0.0, grace_s)
-        attempt.kill_at = deadline if attempt.kill_at is None else min(attempt.kill_at, deadline)
-        attempt.grace_s = grace_s
-        self.stopping[attempt.token] = attempt
-
-    def press_stops(self) -> None:
-        """Signal the attempts that are being stopped; called until they have ended."""
-        due = [attempt for attempt in self.stopping.values() if attempt.running]
-        if not due:
-            return
-        now = time.monotonic()
-        late = [attempt for attempt in due if attempt.kill_at is not None and now >= attempt.kill_at]
-        fresh = [attempt for attempt in due if not attempt.terminated and attempt not in late]
-        if not late and not fresh:
-            return
-        processes = snapshot()
-        for attempt in fresh:
-            attempt.terminated = self.signal_all(attempt, signal.SIGTERM, processes) > 0
-        for attempt in late:
-            self.signal_all(attempt, signal.SIGKILL, processes)
-
-    def signal_all(self, attempt: Attempt, number: signal.Signals, processes: dict[int, ProcessStat]) -> int:
-        """Signal every process of an attempt and return how many there were."""
-        pid = attempt.pid
-        targets = {stat.pid for stat in members(processes, {pid}).get(pid, [])}
-        targets.update(self.orphans.of(attempt.token))
-        if attempt.cgroup is not None:
-            targets.update(attempt.cgroup.pids())
-        if attempt.intended.sandboxed and number != signal.SIGKILL:
-            # The monitor would die and leave the job without its exit code; the init of the namespace
-            # ignores it anyway.
-            targets -= {stat.pid for stat in processes.values() if stat.ppid == pid} | {pid}
-        for target in sorted(targets, key=lambda target: target == pid):
-            send(target, number)
-        return len(targets)
 
     # --- ending --------------------------------------------------------------------------------------
 
@@ -273,23 +264,38 @@ class Supervisor:
                 send(pid, signal.SIGKILL)
         if attempt.over_memory:
             code, reason = _OUT_OF_MEMORY_CODE, OUT_OF_MEMORY
-        self.end(attempt, Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation))
+        self.depart(attempt, Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation))
+
+    def depart(self, attempt: Attempt, result: Exited | Lost) -> None:
+        """No process of the attempt runs any more: report it, once what a staged one left is saved."""
+        if attempt.story.accepted is None:
+            self.end(attempt, result)
+            return
+        self._put_away(attempt, result.at)
+        self.staged.departed(attempt, result)
 
     def end(self, attempt: Attempt, result: Result) -> None:
         """Write down and report a result."""
         attempt.story.result = result
         attempt.start = None
+        if attempt.story.departed is None:
+            self._put_away(attempt, result.at)
+        if attempt.story.accepted is not None:
+            self.staged.ended(attempt)
+        self.journal.add(Ended(result))
+        self.outbox.append(result)
+
+    def _put_away(self, attempt: Attempt, at: int) -> None:
+        """Let go of what only a running process needs."""
         if attempt.story.spawned is not None:
             try:
-                attempt.log_times.note(result.at)
+                attempt.log_times.note(at)
             except OSError as error:
                 say(f"{attempt.token}: no log times: {error}")
         if attempt.cgroup is not None:
             self._cgroups_to_remove.append(attempt.cgroup)
             attempt.cgroup = None
-        self.stopping.pop(attempt.token, None)
-        self.journal.add(Ended(result))
-        self.outbox.append(result)
+        self.stops.over(attempt)
 
     def kill_leftovers(self) -> None:
         """Kill what ended attempts left behind, and remove their cgroups when they are empty."""
@@ -312,10 +318,11 @@ class Supervisor:
             self.journal.rewrite(epoch, [attempt.story for attempt in self.attempts.values()])
 
     def results(self) -> list[Message]:
-        """Return all results that the daemon has not acknowledged."""
-        return [
+        """Return all results that the daemon has not acknowledged, and the news of what has none yet."""
+        ended: list[Message] = [
             attempt.story.result for attempt in self.attempts.values() if attempt.story.result is not None
         ]
+        return ended + self.staged.news()
 
     @property
     def live(self) -> list[Attempt]:
@@ -335,15 +342,13 @@ class Supervisor:
     @property
     def busy(self) -> bool:
         """Whether something must be looked at again soon even if no event comes."""
-        return bool(self.stopping or self._cgroups_to_remove)
+        return bool(self.stops or self._cgroups_to_remove)
 
     def _repeat(self, attempt: Attempt) -> None:
         if attempt.story.result is not None:
             self.outbox.append(attempt.story.result)
         elif attempt.spawned is not None:
-            self.outbox.append(
-                Started(attempt.token, attempt.spawned.pid, attempt.spawned.at, attempt.isolation)
-            )
+            self.outbox.append(_started(attempt))
 
     def _release(self, path: str) -> bool:
         left = self._directory_users.get(path, 1) - 1
@@ -354,9 +359,8 @@ class Supervisor:
         return True
 
 
-def send(pid: int, number: signal.Signals) -> None:
-    """Signal a process that may have ended meanwhile."""
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
+def _started(attempt: Attempt) -> Started:
+    spawned, launching = attempt.story.spawned, attempt.story.launching
+    assert spawned is not None
+    prepared_at = launching.prepared_at if launching is not None else None
+    return Started(attempt.token, spawned.pid, spawned.at, attempt.isolation, prepared_at)

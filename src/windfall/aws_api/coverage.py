@@ -1,8 +1,7 @@
 """Writes docs/aws-coverage.md: which operations and members of AWS's APIs have behaviour here.
 
 Taken from botocore's models and from the tables that the handlers themselves go by, so that the page cannot
-promise what the code refuses. `python -m windfall.aws_api.coverage` prints it. Must not know how anything is
-done.
+promise what the code refuses. `make docs` writes it down. Must not know how anything is done.
 """
 
 from __future__ import annotations
@@ -17,6 +16,9 @@ from windfall.aws_api.batch.service import DEFAULT_ACCOUNT_ID, batch_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.service import Role
+from windfall.aws_api.sagemaker import members as training
+from windfall.aws_api.sagemaker.service import TrainingSettings, training_service
+from windfall.aws_api.sts.service import sts_service
 from windfall.control.ports import Gate
 
 _OPENING = """\
@@ -31,7 +33,7 @@ do what they do on AWS. A member that is not listed has its meaning.
 - The tag `windfall:engine` of a compute environment names the engine that serves it. The tag
   `windfall:isolation` of a job, which only Windfall writes, says what kept its latest attempt apart from the
   host.
-- Operations under *Not supported yet* are answered with an error that names them.
+- Operations that are *not supported yet* are answered with an error that names them.
 
 This page is written by `make docs`; a test compares it with the code.
 """
@@ -46,6 +48,8 @@ class Coverage:
     roles: Mapping[str, Role]
     kept: Mapping[str, Sequence[str]] = field(default_factory=dict)
     refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: What of a large service is meant at all; None means all of it, and what is missing is named.
+    scope: str | None = None
 
 
 def coverages() -> tuple[Coverage, ...]:
@@ -57,9 +61,20 @@ def coverages() -> tuple[Coverage, ...]:
     gate = cast(Gate, None)
     batch = batch_service(gate, DEFAULT_ACCOUNT_ID, str, int)
     logs = logs_service(gate, Path(), DEFAULT_ACCOUNT_ID, int)
+    sagemaker = training_service(gate, DEFAULT_ACCOUNT_ID, int, Path(), TrainingSettings())
+    refused_training = {"CreateTrainingJob": (*training.REFUSED, *training.REFUSED_PARTS)}
     return (
         Coverage("AWS Batch", "batch", batch.operations, KEPT, refused),
+        Coverage(
+            "Amazon SageMaker",
+            "sagemaker",
+            sagemaker.operations,
+            training.KEPT,
+            refused_training,
+            scope="training jobs",
+        ),
         Coverage("Amazon CloudWatch Logs", "logs", logs.operations),
+        Coverage("AWS STS", "sts", sts_service(DEFAULT_ACCOUNT_ID).operations),
     )
 
 
@@ -80,7 +95,10 @@ def _section(coverage: Coverage) -> Iterator[str]:
         kept, refused = coverage.kept.get(name, ()), coverage.refused.get(name, ())
         yield f"| {name} | {coverage.roles[name].name.lower()} | {_members(kept)} | {_members(refused)} |"
     yield ""
-    yield f"Not supported yet: {', '.join(missing)}."
+    if coverage.scope is None:
+        yield f"Not supported yet: {', '.join(missing)}."
+    else:
+        yield f"Served are {coverage.scope}; the other {len(missing)} operations are not supported yet."
     yield ""
 
 

@@ -29,6 +29,8 @@ class Provisioning(StrEnum):
     UNMANAGED = "UNMANAGED"
 
 
+#: Environments of these kinds run on capacity that others may take back.
+RECLAIMABLE = frozenset({Provisioning.SPOT, Provisioning.FARGATE_SPOT})
 #: Environments of these kinds take no GPU jobs, as on AWS.
 WITHOUT_GPUS = frozenset({Provisioning.FARGATE, Provisioning.FARGATE_SPOT})
 
@@ -49,6 +51,12 @@ class ComputeEnvironment:
     tags: Mapping[str, str] = field(default_factory=dict)
     #: The request as it was sent (and updated), for the wire alone.
     document: str = "{}"
+    #: The instance types and families that it may launch, as they were named; empty means any.
+    instance_types: tuple[str, ...] = ()
+    #: How a type is chosen among those that fit; None means the first.
+    allocation: str | None = None
+    #: The most that a spot instance may cost, in percent of its price on demand.
+    bid_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class Offer:
     available: int | None = None
     #: Set when the instance would share a machine that is already known.
     machine: MachineId | None = None
+    #: What an hour of it costs, and would cost on demand; None when nobody said.
+    usd_hour: float | None = None
+    on_demand_usd_hour: float | None = None
+    #: How likely it is to be taken away soon, against the others: higher is safer. None when nobody knows.
+    safety: float | None = None
 
 
 class InstanceState(StrEnum):
@@ -42,6 +47,7 @@ class InstanceState(StrEnum):
 
     LAUNCHING = "LAUNCHING"
     READY = "READY"
+    #: It has notice or is being let go: nothing new is placed on it.
     TERMINATING = "TERMINATING"
 
 
@@ -69,6 +75,10 @@ class Instance:
     launched_at: int = 0
     #: Whether it is a share of a machine that others use too, rather than a machine of its own.
     is_share: bool = False
+    usd_hour: float | None = None
+    on_demand_usd_hour: float | None = None
+    #: When it is taken away at the latest, once it has notice.
+    reclaim_at: int | None = None
 
 
 def share_of(total: Resources, max_vcpus: int) -> Resources:

@@ -11,39 +11,49 @@ from windfall.cli.errors import CliError, Refused
 from windfall.cli.notes import note
 
 NAME = "windfall"
+SPOT_NAME = "windfall-spot"
 IMAGE = "windfall/host"
 DEFINITION = "windfall-run"
 #: More than any machine has: the default environment offers all of it, whatever it grows to.
 MAX_VCPUS = 1_000_000
 
 
-def find_or_make_queue(client: Client) -> str:
-    """The queue called `windfall`, else the only one there is, else a new one."""
+def find_or_make_queue(client: Client, *, spot: bool = False) -> str:
+    """The queue called `windfall`, else the only one there is, else a new one; for spot always its own."""
     found = {queue["jobQueueName"]: queue for queue in client.pages("DescribeJobQueues", "jobQueues")}
-    if NAME in found:
-        return NAME
+    wanted = SPOT_NAME if spot else NAME
+    if wanted in found:
+        return wanted
+    if spot:
+        return _make_queue(client, SPOT_NAME, "SPOT")
+    # Queues that were made for another way in are nobody's choice.
+    found = {name: queue for name, queue in found.items() if not name.startswith(f"{NAME}-")}
     enabled = [str(name) for name, queue in found.items() if queue.get("state") == "ENABLED"]
     if len(enabled) == 1:
         return enabled[0]
     if found:
         raise CliError(f"which queue? name one with --queue: {', '.join(sorted(found))}")
+    return _make_queue(client, NAME, "EC2")
+
+
+def _make_queue(client: Client, name: str, kind: str) -> str:
     _make(
         client,
         "CreateComputeEnvironment",
-        computeEnvironmentName=NAME,
+        computeEnvironmentName=name,
         type="MANAGED",
         computeResources={
-            "type": "EC2",
+            "type": kind,
             "minvCpus": 0,
             "maxvCpus": MAX_VCPUS,
             "instanceTypes": ["optimal"],
             "subnets": [],
         },
     )
-    order = [{"order": 1, "computeEnvironment": NAME}]
-    _make(client, "CreateJobQueue", jobQueueName=NAME, priority=1, computeEnvironmentOrder=order)
-    note(f"made the compute environment and the job queue {NAME!r}")
-    return NAME
+    order = [{"order": 1, "computeEnvironment": name}]
+    _make(client, "CreateJobQueue", jobQueueName=name, priority=1, computeEnvironmentOrder=order)
+    note(f"made the compute environment and the job queue {name!r}")
+    return name
 
 
 def find_or_make_definition(client: Client) -> str:

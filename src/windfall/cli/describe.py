@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from windfall.cli.attempts import print_capacity
 from windfall.cli.client import Client, connect
 from windfall.cli.errors import Refused
 from windfall.cli.listing import FINISHED, describe_job
@@ -37,6 +38,7 @@ def describe(job: str, data: Path | None, as_json: bool) -> None:
     print_fields([*_what(detail), *_when(detail, now), *_asks(client, detail), *_links(detail)])
     _print_array(detail)
     _print_attempts(detail)
+    print_capacity(client, detail["jobId"], now)
 
 
 def _what(job: Job) -> list[tuple[str, Any]]:

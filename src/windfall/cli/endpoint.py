@@ -18,7 +18,14 @@ from windfall.daemon.directory import DataDirectory
 from windfall.daemon.settings import default_data
 
 #: The variable that tells AWS clients where a service is, for each service that is served.
-ENDPOINT_VARIABLES = {"batch": "AWS_ENDPOINT_URL_BATCH", "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS"}
+ENDPOINT_VARIABLES = {
+    "batch": "AWS_ENDPOINT_URL_BATCH",
+    "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
+    "sagemaker": "AWS_ENDPOINT_URL_SAGEMAKER",
+    "sts": "AWS_ENDPOINT_URL_STS",
+}
+#: Where the S3 server that `windfall up --s3` starts is; S3 stays at AWS without one.
+S3_VARIABLE = "AWS_ENDPOINT_URL_S3"
 #: Requests of any region are served; this one is signed for when the user has none.
 DEFAULT_REGION = "us-east-1"
 

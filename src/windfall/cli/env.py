@@ -14,6 +14,7 @@ from windfall.aws_api.protocol.keys import Key
 from windfall.cli.client import Client
 from windfall.cli.endpoint import (
     ENDPOINT_VARIABLES,
+    S3_VARIABLE,
     Endpoint,
     data_directory,
     no_address,
@@ -48,7 +49,7 @@ def env(data: Path | None, key_id: str | None, unset: bool, as_json: bool) -> No
     Use it as `eval "$(windfall env)"`. After that the aws command line, boto3, Terraform and the others
     talk to Windfall for the services that it serves, and to AWS for all others.
     """
-    names = [*ENDPOINT_VARIABLES.values(), *_OTHERS]
+    names = [*ENDPOINT_VARIABLES.values(), S3_VARIABLE, *_OTHERS]
     if unset:
         print_json({"unset": names}) if as_json else click.echo("\n".join(f"unset {name}" for name in names))
         return
@@ -57,14 +58,17 @@ def env(data: Path | None, key_id: str | None, unset: bool, as_json: bool) -> No
     if url is None:
         raise no_address(directory)
     key = _key(directory, key_id)
+    region, s3_url = _told_by_daemon(directory, url, key)
     values = {
         **dict.fromkeys(ENDPOINT_VARIABLES.values(), url),
         "AWS_ACCESS_KEY_ID": key.access_key_id,
         "AWS_SECRET_ACCESS_KEY": key.secret_access_key,
-        "AWS_DEFAULT_REGION": (region := _region(directory, url, key)),
+        "AWS_DEFAULT_REGION": region,
         "AWS_REGION": region,
         "WINDFALL_DATA": str(directory.root),
     }
+    if s3_url is not None:
+        values[S3_VARIABLE] = s3_url
     if key.session_token is not None:
         values["AWS_SESSION_TOKEN"] = key.session_token
     if as_json:
@@ -88,19 +92,19 @@ def _key(directory: DataDirectory, key_id: str | None) -> Key:
     return key
 
 
-def _region(directory: DataDirectory, url: str, key: Key) -> str:
-    """The region that the daemon was started with; from its settings when it does not answer."""
+def _told_by_daemon(directory: DataDirectory, url: str, key: Key) -> tuple[str, str | None]:
+    """The region that the daemon was started with (from its settings when it does not answer), and its S3 server."""
     endpoint = Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token)
     client = Client(endpoint, timeout_s=2)
     try:
-        region = client.own("Status").get("region")
-        if isinstance(region, str):
-            return region
+        status = client.own("Status")
+        if isinstance(region := status.get("region"), str):
+            return region, status.get("s3Url")
     except CliError as error:
         note(str(error))
     finally:
         client.close()
     try:
-        return read_settings({"data": directory.root}).region
+        return read_settings({"data": directory.root}).region, None
     except DaemonError as error:
         raise CliError(str(error)) from None

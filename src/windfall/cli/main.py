@@ -40,6 +40,11 @@ COMMANDS: dict[str, Entry] = {
     "describe": Entry("describe:describe", "Show everything about a job."),
     "cancel": Entry("stopping:cancel", "Cancel jobs that have not started."),
     "terminate": Entry("stopping:terminate", "Stop jobs, running or not."),
+    "interrupt": Entry(
+        "interrupt:interrupt", "Take a job's place away, with notice, as a spot interruption does."
+    ),
+    "cost": Entry("cost:cost", "Show what jobs cost, and what their time went into."),
+    "catalog": Entry("catalog:catalog", "List EC2 instance types with what they have and what they cost."),
     "queues": Entry("queues:queues", "List job queues with their jobs by state."),
     "status": Entry("status:status", "Show what the daemon has, what it runs and what waits."),
     "down": Entry("down:down", "Stop the daemon."),
@@ -117,7 +122,7 @@ def load(entry: Entry) -> click.Command:
 )
 @click.version_option(__version__, prog_name="windfall", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run batch jobs on your own machine through AWS Batch's API.
+    """Run batch and training jobs on your own machine through AWS's APIs.
 
     Start the daemon with `windfall up`. In another shell, `windfall run -- CMD` runs a job, and
     `eval "$(windfall env)"` points the AWS command line and boto3 here.

@@ -48,6 +48,21 @@ class Wanted:
     variables: dict[str, str] = field(default_factory=dict)
     timeout_s: int | None = None
     attempts: int | None = None
+    spot: bool = False
+    git: str | None = None
+    #: `true`, or the prefix in the object store.
+    checkpoint: str | None = None
+    budget_usd: float | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What AWS has no field for."""
+        asked = {
+            "windfall:git": self.git,
+            "windfall:checkpoint": self.checkpoint,
+            "windfall:budget-usd": None if self.budget_usd is None else f"{self.budget_usd:g}",
+        }
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -72,6 +87,16 @@ class Wanted:
 @env_option
 @click.option("--timeout", type=click.IntRange(min=60), metavar="S", help="Seconds that an attempt may take.")
 @click.option("--attempts", type=click.IntRange(1, 10), metavar="N", help="Tries in all, if it fails (1).")
+@click.option("--spot", is_flag=True, help="Run on capacity that may be taken back, with notice.")
+@click.option(
+    "--checkpoint",
+    metavar="URI",
+    is_flag=False,
+    flag_value="true",
+    help="Keep $WINDFALL_CHECKPOINT_DIR safe and restore it for the next attempt; --checkpoint=URI names where.",
+)
+@click.option("--git", metavar="URL@REV", help="Run in a fresh checkout of this repository at this revision.")
+@click.option("--budget-usd", type=click.FloatRange(min=0, min_open=True), help="Save and stop when spent.")
 @click.option("--detach", is_flag=True, help="Print the job's id and leave it running.")
 @data_option
 @json_option
@@ -92,7 +117,7 @@ def run(**options: Any) -> int:
 def submit_and_follow(wanted: Wanted, data: Path | None, *, detach: bool, as_json: bool) -> int:
     """Submit, watch to the end, and answer the exit code."""
     client = connect(data)
-    queue = wanted.queue or find_or_make_queue(client)
+    queue = wanted.queue or find_or_make_queue(client, spot=wanted.spot)
     submitted = client.batch("SubmitJob", **request(wanted, queue, find_or_make_definition(client)))
     job_id = str(submitted["jobId"])
     if detach:
@@ -146,6 +171,7 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
         },
         "timeout": {"attemptDurationSeconds": wanted.timeout_s} if wanted.timeout_s else None,
         "retryStrategy": {"attempts": wanted.attempts} if wanted.attempts else None,
+        "tags": wanted.tags or None,
     }
 
 

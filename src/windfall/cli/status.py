@@ -10,7 +10,7 @@ import click
 
 from windfall.cli.client import connect
 from windfall.cli.options import data_option, json_option, print_json
-from windfall.cli.wording import ago, amount, counted, gpu_name, memory
+from windfall.cli.wording import ago, amount, counted, duration, gpu_name, memory
 
 #: A maxvCpus that no machine has was given to mean all of it.
 NO_LIMIT_VCPUS = 1_000_000
@@ -48,6 +48,14 @@ def status(data: Path | None, as_json: bool) -> None:
     if answer["environments"]:
         heading("Compute environments")
         print_table(*_environment_table(answer["environments"]))
+    instances = [
+        {**instance, "environment": one["name"]}
+        for one in answer["environments"]
+        for instance in one["instanceList"]
+    ]
+    if instances:
+        heading("Instances")
+        print_table(*_instance_table(instances, now))
     if answer["queues"]:
         from windfall.cli.queues import queue_table
 
@@ -117,3 +125,36 @@ def _environment_table(environments: list[Answer]) -> tuple[Any, Any]:
         for one in environments
     ]
     return columns, rows
+
+
+def _instance_table(instances: list[Answer], now: int) -> tuple[Any, Any]:
+    from windfall.cli.tables import Column, state
+
+    columns = [
+        Column("INSTANCE"),
+        Column("TYPE"),
+        Column("STATE"),
+        Column("ENVIRONMENT", shrinks=True),
+        Column("VCPUS", right=True),
+        Column("GPUS", right=True),
+        Column("$/H", right=True, optional=True),
+        Column("RUNNING", right=True),
+    ]
+    rows = [
+        [
+            one["id"],
+            one["type"],
+            state(one["state"] if one["reclaimAt"] is None else f"gone in {_left(one['reclaimAt'], now)}"),
+            one["environment"],
+            amount(one["vcpus"]),
+            f"{one['gpus']:,}",
+            "" if one["usdHour"] is None else f"{one['usdHour']:.3f}",
+            f"{one['runningJobs']:,}",
+        ]
+        for one in instances
+    ]
+    return columns, rows
+
+
+def _left(at: int, now: int) -> str:
+    return duration(max(0, at - now))

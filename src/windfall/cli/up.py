@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 )
 @click.option("--idle-after-s", type=float, help="Seconds until an idle instance goes away (300).")
 @click.option("--stop-grace-s", type=float, help="Seconds between SIGTERM and SIGKILL (30).")
+@click.option("--objects", metavar="URI", help="Where checkpoints go: file:///PATH or s3://BUCKET/PREFIX.")
+@click.option("--s3", is_flag=True, default=None, help="Start a real S3 server beside the daemon.")
+@click.option("--s3-port", type=int, help="Port of that S3 server (8471); 0 takes a free one.")
+@click.option("--notice-s", type=float, help="Seconds of notice before a job's place is taken back (120).")
+@click.option("--engine", metavar="local|simulated", help="What compute environments run on (local).")
+@click.option("--usd-gpu-hour", type=float, help="What an hour of one of your GPUs costs.")
 def up(**options: Any) -> int:
     """Start the daemon in the foreground.
 

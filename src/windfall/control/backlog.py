@@ -35,7 +35,8 @@ class Group:
 
 def shape_of(job: Job) -> Shape:
     """What the scheduler needs to know of a job."""
-    return Shape(job.submission.resources, job.submission.timeout_s)
+    submission = job.submission
+    return Shape(submission.resources, submission.timeout_s, submission.instance_type)
 
 
 @dataclass(slots=True)

@@ -46,12 +46,15 @@ class Changes:
     instances: dict[InstanceId, Instance | None] = field(default_factory=dict)
     machines: dict[MachineId, Machine | None] = field(default_factory=dict)
     jobs: dict[JobId, Job] = field(default_factory=dict)
+    #: Finished jobs whose records go away.
+    removed_jobs: set[JobId] = field(default_factory=set)
     log_streams: dict[str, LogStream] = field(default_factory=dict)
     purge: Purge | None = None
 
     def __bool__(self) -> bool:
         return bool(
             self.jobs
+            or self.removed_jobs
             or self.log_streams
             or self.instances
             or self.definitions

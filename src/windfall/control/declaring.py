@@ -11,10 +11,12 @@ from dataclasses import replace
 
 from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment, JobQueue, Switch
 from windfall.control import events
-from windfall.control.instructions import TerminateInstance
+from windfall.control.instances import let_go
+from windfall.control.limits import watch
 from windfall.control.round import Round
 from windfall.control.shares import resize_shares
 from windfall.control.state import State
+from windfall.control.wishes import BUDGET, budget_of
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import EnvironmentName, JobId
@@ -52,6 +54,9 @@ def on_update_compute_environment(
         min_vcpus=old.min_vcpus if command.min_vcpus is None else command.min_vcpus,
         max_vcpus=old.max_vcpus if command.max_vcpus is None else command.max_vcpus,
         document=old.document if command.document is None else command.document,
+        instance_types=old.instance_types if command.instance_types is None else command.instance_types,
+        allocation=old.allocation if command.allocation is None else command.allocation,
+        bid_percent=old.bid_percent if command.bid_percent is None else command.bid_percent,
     )
     _check_range(new)
     state.environments[new.name] = round_.changes.environments[new.name] = new
@@ -76,10 +81,7 @@ def on_delete_compute_environment(
     ):
         raise Conflict("Cannot delete, resource is being modified: jobs still run in it")
     for instance in [i for i in state.instances.values() if i.environment == command.name]:
-        del state.instances[instance.id]
-        state.occupancy.instances.pop(instance.id, None)
-        round_.changes.instances[instance.id] = None
-        round_.instructions.append(TerminateInstance(instance.id))
+        let_go(state, instance.id, round_)
     del state.environments[command.name]
     round_.changes.environments[command.name] = None
 
@@ -211,9 +213,13 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
         revised = replace(definition, tags=_retagged(definition.tags, command))
         state.definitions[revised.name][revised.revision] = round_.changes.definitions[revised.key] = revised
     elif command.kind == "job" and (job := state.jobs.get(JobId(name))):
-        submission = replace(job.submission, tags=_retagged(job.submission.tags, command))
+        tags = _retagged(job.submission.tags, command)
+        submission = replace(job.submission, tags=tags)
+        if BUDGET in command.add or BUDGET in command.remove:
+            submission = replace(submission, budget_usd=budget_of(tags))
         for kin in [job, *(k for k in state.jobs.values() if k.parent == job.id)]:
             kin.submission = submission
+            watch(state, kin)
         round_.changes.jobs[job.id] = job
     else:
         raise NotFound(f"{command.kind} {name} does not exist, or has finished")

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
 from windfall.capacity.machines import Machine
-from windfall.jobs.definitions import ContainerOverrides, JobDefinition
+from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, QueueName
 from windfall.jobs.images import ImageMapping
+from windfall.jobs.job import TimeLimits
 from windfall.jobs.retry import RetryStrategy
+from windfall.jobs.staging import Mark, Progress, Staging
 from windfall.jobs.states import JobState
 
 # Commands ------------------------------------------------------------------------------------------------
@@ -35,6 +37,9 @@ class UpdateComputeEnvironment:
     min_vcpus: int | None = None
     max_vcpus: int | None = None
     document: str | None = None
+    instance_types: tuple[str, ...] | None = None
+    allocation: str | None = None
+    bid_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,58 @@ class SubmitJob:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmitTraining:
+    """A training job. The reply is the Job; a live job of this id is AlreadyExists.
+
+    The environment `environment` and the queue of the same name are made if they are missing.
+    """
+
+    job_id: JobId
+    name: str
+    environment: ComputeEnvironment
+    container: ContainerSpec
+    staging: Staging
+    limits: TimeLimits
+    #: How often it may be tried when the fault was not its own.
+    attempts: int = 1
+    instance_type: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    tenant: str = "default"
+    document: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTraining:
+    """Remove the record of a finished training job, so that its name can be used again."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTraining:
+    """Replace the kept request of a live training job; others are NotFound. The reply is the Job."""
+
+    job_id: JobId
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptJob:
+    """The drill: take a running job's place away, with notice. The reply is how many attempts have notice."""
+
+    job_id: JobId
+    notice_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptInstance:
+    """The drill for a whole instance: no new placements, notice to all that runs there. Reply as InterruptJob's."""
+
+    instance: InstanceId
+    notice_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CancelJob:
     """SUBMITTED, PENDING and RUNNABLE jobs fail with `reason`; others go on. Unknown or finished: no effect."""
 
@@ -154,6 +211,11 @@ Command = (
     | RegisterJobDefinition
     | DeregisterJobDefinition
     | SubmitJob
+    | SubmitTraining
+    | UpdateTraining
+    | DeleteTraining
+    | InterruptJob
+    | InterruptInstance
     | CancelJob
     | TerminateJob
     | TagResource
@@ -188,10 +250,45 @@ class InstanceLaunchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class InterruptionNoticed:
+    """An instance will be taken away at `deadline_at`."""
+
+    instance: InstanceId
+    deadline_at: int
+    words: str = "spot interruption"
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceRecommended:
+    """An instance is likelier than before to be taken away."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     token: AttemptToken
     at: int
     isolation: str | None = None
+    #: When all that it needed had been brought; None when nothing had to be.
+    prepared_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptProgressed:
+    """What the agent knows of an attempt has changed; None leaves a part as it is, except `doing` and `alarm`."""
+
+    token: AttemptToken
+    at: int
+    #: What the agent does for it now, for people; None when it just runs.
+    doing: str | None = None
+    restored: Mark | None = None
+    checkpoint: Mark | None = None
+    alarm: str | None = None
+    progress: Progress | None = None
+    commit: str | None = None
+    #: When its process ended, while what it left is still being saved.
+    exited_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +309,12 @@ class AttemptExited:
     reason: str | None = None
     started_at: int | None = None
     isolation: str | None = None
+    #: When the process ended, if what it left had to be saved afterwards.
+    exited_at: int | None = None
+    checkpoint: Mark | None = None
+    progress: Progress | None = None
+    #: What its failure file said.
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +345,10 @@ Report = (
     InstanceReady
     | InstanceLost
     | InstanceLaunchFailed
+    | InterruptionNoticed
+    | RebalanceRecommended
     | AttemptStarted
+    | AttemptProgressed
     | IsolationChanged
     | AttemptExited
     | AttemptLost

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from windfall.capacity.machines import Offer
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
 from windfall.jobs.resources import Resources
+from windfall.jobs.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,12 @@ class StartAttempt:
     shared_memory_mib: int | None
     #: Whether more than one tenant uses this daemon, so that jobs must not see one another.
     shared_with_strangers: bool = False
+    staging: Staging | None = None
+    #: What fences off earlier attempts of the same job: higher is newer.
+    fence: int = 0
+    #: For the instance's metadata, as programs on EC2 ask for it.
+    instance_type: str = ""
+    market: str = "on-demand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,28 @@ class StopAttempt:
     #: None when the core no longer knows the attempt: the engine knows who spoke of it.
     instance: InstanceId | None
     grace_s: float
+    #: Whether its host is gone in earnest: nothing that it left may be saved.
+    lose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptAttempt:
+    """Give notice: its place is taken away at the deadline; until then it may save and leave."""
+
+    token: AttemptToken
+    instance: InstanceId
+    deadline_at: int
+    #: For whom or what, for people.
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendRebalance:
+    """Tell an attempt that its place may be taken away soon."""
+
+    token: AttemptToken
+    instance: InstanceId
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +90,12 @@ class ForgetAttempt:
     instance: InstanceId | None
 
 
-Instruction = LaunchInstance | TerminateInstance | StartAttempt | StopAttempt | ForgetAttempt
+Instruction = (
+    LaunchInstance
+    | TerminateInstance
+    | StartAttempt
+    | StopAttempt
+    | InterruptAttempt
+    | RecommendRebalance
+    | ForgetAttempt
+)

@@ -52,6 +52,7 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
     del state.jobs[job.id]
     state.waits.pop(job.id, None)
     state.reservations.pop(job.id, None)
+    state.limit_due.pop(job.id, None)
     table = state.children.pop(job.id, None)
     if table is not None:
         job.summary, job.summary_at = table.summary(), round_.now

@@ -7,19 +7,26 @@ refuses if that were ever wrong.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
+from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import Hold, Instance, InstanceState, Offer
 from windfall.control.changes import LogStream
 from windfall.control.events import AttemptExited
-from windfall.control.instructions import LaunchInstance, StartAttempt, TerminateInstance
+from windfall.control.instances import let_go
+from windfall.control.instructions import LaunchInstance, StartAttempt
+from windfall.control.interrupting import take_back
 from windfall.control.lifecycle import recorded_child, touch
+from windfall.control.limits import watch
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.jobs.attempts import Attempt
+from windfall.jobs.attempts import Attempt, Market
 from windfall.jobs.definitions import ContainerSpec, effective_container
 from windfall.jobs.ids import InstanceId, attempt_token, task_id
 from windfall.jobs.images import host_command, not_runnable_reason
-from windfall.jobs.job import Job
+from windfall.jobs.job import Job, JobKind
+from windfall.jobs.resources import Resources
+from windfall.jobs.staging import Staging
 from windfall.jobs.states import STARTING
 from windfall.scheduling.snapshot import Launch, Placement, Plan
 
@@ -34,23 +41,27 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
     for launch in plan.launches:
         _launch(state, launch, round_)
     for instance_id in plan.terminations:
-        _terminate(state, instance_id, round_)
-    state.reservations = {r.job_id: (r.instance, r.expected_at) for r in plan.reservations}
+        let_go(state, instance_id, round_)
+    for reclaim in plan.reclaims:
+        take_back(state, reclaim, round_)
+    kept = (*plan.reservations, *plan.claims)
+    state.reservations = {r.job_id: (r.instance, r.expected_at) for r in kept}
     return refused
 
 
 def _place(state: State, placement: Placement, round_: Round) -> AttemptExited | None:
     job = state.jobs[placement.job_id]
     state.backlog.take(job)
+    if state.left_places:
+        machine = state.instances[placement.instance].machine
+        state.left_places.served(job.id, machine, is_array=job.is_array)
     if job.is_array:
         index = state.children[job.id].next_at_rest()
         assert index is not None, f"{job.story()} has no child left to place"
         job = recorded_child(state, job, index, round_)
     instance = state.instances[placement.instance]
-    definition = state.definition(job.submission.definition)
-    assert definition is not None, f"{job.story()} has lost its definition"
-    container = effective_container(definition, job.submission.overrides, job.submission.parameters)
-    attempt = _new_attempt(job, instance, container, placement.gpu_ids, definition.name, round_.now)
+    container = _container(state, job)
+    attempt = _new_attempt(state, job, instance, container, placement.gpu_ids, round_.now)
     job.attempts.append(attempt)
     job.move(STARTING)
     if job.parent is not None and job.index is not None:
@@ -59,6 +70,7 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     state.attempts[attempt.token] = job
     hold = Hold(instance.id, job.submission.resources, placement.gpu_ids)
     state.occupancy.take(attempt.token, hold, instance)
+    watch(state, job)
     round_.changes.jobs[job.id] = job
     round_.changes.log_streams[attempt.task_id] = LogStream(
         container.log_group, attempt.log_stream, attempt.task_id, job.id, round_.now
@@ -70,27 +82,77 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     return None
 
 
+def _container(state: State, job: Job) -> ContainerSpec:
+    """What a job runs: its own, or what its definition and its overrides make."""
+    submission = job.submission
+    if submission.container is not None:
+        return submission.container
+    definition = state.definition(submission.definition)
+    assert definition is not None, f"{job.story()} has lost its definition"
+    return effective_container(definition, submission.overrides, submission.parameters)
+
+
 def _new_attempt(
+    state: State,
     job: Job,
     instance: Instance,
     container: ContainerSpec,
     gpu_ids: tuple[str, ...],
-    definition: str,
     now: int,
 ) -> Attempt:
     number = len(job.attempts) + 1
-    token = attempt_token(job.id, number)
-    task = task_id(token, now)
-    stream = f"{(container.log_prefix or definition)[:200]}/default/{task}"
-    return Attempt(number, token, task, instance.environment, instance.id, gpu_ids, stream, now)
+    # Later than the one before, whatever the clock does: its time is what fences that one off.
+    placed_at = max([now, *(attempt.placed_at + 1 for attempt in job.attempts[-1:])])
+    training = job.submission.kind is JobKind.TRAINING
+    token = attempt_token(job.id, number, job.created_at if training else None)
+    task = task_id(token, placed_at)
+    if training:
+        stream = f"{job.submission.name}/algo-1-{placed_at}"
+    else:
+        prefix = container.log_prefix or job.submission.definition.partition(":")[0]
+        stream = f"{prefix[:200]}/default/{task}"
+    attempt = Attempt(number, token, task, instance.environment, instance.id, gpu_ids, stream, placed_at)
+    environment = state.environments.get(instance.environment)
+    if environment is not None and environment.provisioning in RECLAIMABLE:
+        attempt.market = Market.SPOT
+    attempt.instance_type = instance.type
+    share = share_of_instance(job.submission.resources, instance.total)
+    if instance.usd_hour is not None:
+        attempt.usd_hour = instance.usd_hour * share
+    if instance.on_demand_usd_hour is not None:
+        attempt.on_demand_usd_hour = instance.on_demand_usd_hour * share
+    return attempt
+
+
+def share_of_instance(wanted: Resources, total: Resources) -> float:
+    """The part of an instance that a job pays for: of the GPUs if it asks for some, else the larger of the others."""
+    if wanted.gpus and total.gpus:
+        return min(1.0, wanted.gpus / total.gpus)
+    parts = [
+        have / of
+        for have, of in ((wanted.vcpus, total.vcpus), (wanted.memory_mib, total.memory_mib))
+        if of > 0
+    ]
+    return min(1.0, max(parts, default=1.0))
 
 
 def start_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | AttemptExited:
     """The instruction for an attempt that has a place but may never have reached its agent."""
-    definition = state.definition(job.submission.definition)
-    assert definition is not None, f"{job.story()} has lost its definition"
-    container = effective_container(definition, job.submission.overrides, job.submission.parameters)
-    return _start(state, job, attempt, container)
+    return _start(state, job, attempt, _container(state, job))
+
+
+def _staging(job: Job) -> Staging | None:
+    """What has to be brought for this try: an array's child has a prefix of its own, and code stays at one commit."""
+    staging = job.submission.staging
+    if staging is None:
+        return None
+    if staging.checkpoints is not None and job.index is not None:
+        own = replace(staging.checkpoints, uri=f"{staging.checkpoints.uri}/{job.index}")
+        staging = replace(staging, checkpoints=own)
+    commit = next((attempt.commit for attempt in job.attempts if attempt.commit is not None), None)
+    if staging.git is not None and commit is not None:
+        staging = replace(staging, git=replace(staging.git, revision=commit))
+    return staging
 
 
 def _start(
@@ -106,16 +168,22 @@ def _start(
         attempt.instance,
         command.argv,
         {**command.environment, **_injected(job, attempt)},
-        command.directory,
+        command.directory or container.directory,
         job.submission.resources,
         attempt.gpu_ids,
         container.shared_memory_mib,
         state.many_tenants,
+        _staging(job),
+        attempt.placed_at,
+        attempt.instance_type or "",
+        attempt.market.value,
     )
 
 
 def _injected(job: Job, attempt: Attempt) -> dict[str, str]:
-    """The variables that AWS Batch gives every job."""
+    """The variables that AWS Batch, or SageMaker, gives every job."""
+    if job.submission.kind is JobKind.TRAINING:
+        return {"TRAINING_JOB_NAME": job.submission.name}
     environment = {
         "AWS_BATCH_JOB_ID": job.id,
         "AWS_BATCH_JOB_ATTEMPT": str(attempt.number),
@@ -131,6 +199,8 @@ def _injected(job: Job, attempt: Attempt) -> dict[str, str]:
 
 def _launch(state: State, launch: Launch, round_: Round) -> None:
     state.launches += 1
+    if launch.offer.machine is not None:
+        state.shared_machines.add(launch.offer.machine)
     seed = f"{launch.environment}/{round_.now}/{state.launches}"
     instance_id = InstanceId(f"i-{hashlib.md5(seed.encode(), usedforsecurity=False).hexdigest()[:17]}")
     instance = Instance(
@@ -140,21 +210,22 @@ def _launch(state: State, launch: Launch, round_: Round) -> None:
         launch.offer.resources,
         launched_at=round_.now,
         is_share=launch.offer.machine is not None,
+        usd_hour=launch.offer.usd_hour,
+        on_demand_usd_hour=launch.offer.on_demand_usd_hour,
     )
     state.instances[instance_id] = round_.changes.instances[instance_id] = instance
     round_.instructions.append(LaunchInstance(instance_id, launch.environment, launch.offer))
 
 
-def _terminate(state: State, instance_id: InstanceId, round_: Round) -> None:
-    del state.instances[instance_id]
-    state.occupancy.instances.pop(instance_id, None)
-    round_.changes.instances[instance_id] = None
-    round_.instructions.append(TerminateInstance(instance_id))
-
-
 def relaunch(instance: Instance) -> LaunchInstance:
     """The instruction for an instance that was launching when the daemon stopped."""
-    return LaunchInstance(instance.id, instance.environment, Offer(instance.type, instance.total))
+    offer = Offer(
+        instance.type,
+        instance.total,
+        usd_hour=instance.usd_hour,
+        on_demand_usd_hour=instance.on_demand_usd_hour,
+    )
+    return LaunchInstance(instance.id, instance.environment, offer)
 
 
 def is_launching(instance: Instance) -> bool:

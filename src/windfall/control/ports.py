@@ -17,7 +17,7 @@ from windfall.control.events import Command, Report
 from windfall.control.instructions import Instruction
 from windfall.control.why import Why
 from windfall.jobs.definitions import JobDefinition
-from windfall.jobs.ids import DefinitionKey, JobId, QueueName
+from windfall.jobs.ids import AttemptToken, DefinitionKey, InstanceId, JobId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.states import JobState
@@ -43,9 +43,11 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What ListJobs may ask for. `states` None means any."""
+    """What a listing may ask for. `states` None means any."""
 
     queue: QueueName | None = None
+    #: Several queues at once; None means the one of `queue`, or all.
+    queues: tuple[QueueName, ...] | None = None
     #: Children of this array that have a record of their own.
     parent: JobId | None = None
     states: tuple[JobState, ...] | None = None
@@ -56,11 +58,12 @@ class JobFilter:
     definition_is_prefix: bool = False
     created_before: int | None = None
     created_after: int | None = None
+    oldest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """A page of jobs, newest first, and where the next one begins (None at the end)."""
+    """A page of jobs, newest first unless asked otherwise, and where the next one begins (None at the end)."""
 
     jobs: list[Job]
     next_after: str | None
@@ -73,7 +76,7 @@ class Store(Protocol):
         """Read what a starting daemon needs."""
 
     def commit(self, changes: Changes) -> Sequence[str]:
-        """Write a round, all or nothing; answer the task ids whose jobs a purge removed."""
+        """Write a round, all or nothing; answer the task ids whose jobs it removed."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         """These jobs, in the order asked; unknown ones (and children without a record) are left out."""
@@ -115,6 +118,15 @@ class Store(Protocol):
         """Let go of files and connections."""
 
 
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a starting daemon knows to be an engine's: environments, their instances, and the attempts placed there."""
+
+    environments: Sequence[ComputeEnvironment] = ()
+    instances: Sequence[Instance] = ()
+    attempts: Mapping[AttemptToken, InstanceId] = field(default_factory=dict)
+
+
 class Engine(Protocol):
     """Launches and terminates instances and starts and stops attempts on them.
 
@@ -123,6 +135,12 @@ class Engine(Protocol):
     """
 
     name: str
+
+    def check(self, environment: ComputeEnvironment, /) -> None:
+        """Raise Rejected if this engine cannot serve an environment that somebody is about to declare."""
+
+    def adopt(self, holdings: Holdings, /) -> None:
+        """Take over what the store knows; called once, before all else. What the engine cannot keep it reports."""
 
     def offers(self, environment: ComputeEnvironment, /) -> tuple[Offer, ...]:
         """What could be launched for an environment now; asked at every tick, so it must be quick."""

@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.control import declaring, events, reporting, stopping, submitting, timekeeping
+from windfall.control import (
+    declaring,
+    events,
+    interrupting,
+    progress,
+    reporting,
+    stopping,
+    submitting,
+    timekeeping,
+    training,
+)
 from windfall.control.blocked import note_blocked_heads
-from windfall.control.instructions import StartAttempt
+from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StartAttempt
 from windfall.control.lifecycle import settle
 from windfall.control.placing import apply_plan
 from windfall.control.round import Round
@@ -21,6 +31,8 @@ from windfall.jobs.ids import JobId
 from windfall.scheduling.planning import plan
 
 Handler = Callable[[State, Any, Round], Any]
+#: What makes no sense any more once an attempt has been closed.
+_FOR_LIVE = StartAttempt | InterruptAttempt | RecommendRebalance
 
 
 def _delete_queue(state: State, command: events.DeleteJobQueue, round_: Round) -> list[JobId]:
@@ -43,6 +55,14 @@ HANDLERS: dict[type, Handler] = {
     events.RemoveImage: declaring.on_remove_image,
     events.TagResource: declaring.on_tag_resource,
     events.SubmitJob: submitting.on_submit_job,
+    events.SubmitTraining: training.on_submit_training,
+    events.UpdateTraining: training.on_update_training,
+    events.DeleteTraining: training.on_delete_training,
+    events.InterruptJob: interrupting.on_interrupt_job,
+    events.InterruptInstance: interrupting.on_interrupt_instance,
+    events.InterruptionNoticed: interrupting.on_interruption_noticed,
+    events.RebalanceRecommended: interrupting.on_rebalance_recommended,
+    events.AttemptProgressed: progress.on_attempt_progressed,
     events.CancelJob: stopping.on_cancel_job,
     events.TerminateJob: stopping.on_terminate_job,
     events.InstanceReady: reporting.on_instance_ready,
@@ -77,12 +97,12 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
 
 
 def close(state: State, round_: Round) -> None:
-    """Bring what readers see of arrays up to date, once a round, and take back starts of attempts closed since."""
+    """Bring what readers see of arrays up to date, once a round, and take back what was asked of closed attempts."""
     if round_.closed:
         round_.instructions = [
             asked
             for asked in round_.instructions
-            if not (isinstance(asked, StartAttempt) and asked.token in round_.closed)
+            if not (isinstance(asked, _FOR_LIVE) and asked.token in round_.closed)
         ]
     for job_id in list(round_.changes.jobs):
         table = state.children.get(job_id)

@@ -10,6 +10,8 @@ import heapq
 
 from windfall.capacity.machines import Hold
 from windfall.control.instructions import Instruction
+from windfall.control.interrupting import WITH_NOTICE, notice_of
+from windfall.control.limits import watch
 from windfall.control.placing import is_launching, relaunch
 from windfall.control.ports import Loaded
 from windfall.control.state import Rules, State, Waits
@@ -44,12 +46,23 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     }
     for job in sorted(loaded.jobs, key=lambda job: job.order):
         _rebuild_place(state, job)
+        for attempt in job.attempts[-1:]:
+            instance = state.instances.get(attempt.instance)
+            state.left_places.note(attempt, instance.machine if instance is not None else None)
+    state.shared_machines = {
+        one.machine for one in loaded.instances if one.is_share and one.machine is not None
+    }
     return state
 
 
 def instructions_after_restart(state: State) -> list[Instruction]:
     """What was decided before the restart and may not have been done."""
-    return [relaunch(instance) for instance in state.instances.values() if is_launching(instance)]
+    again: list[Instruction] = [
+        relaunch(instance) for instance in state.instances.values() if is_launching(instance)
+    ]
+    attempts = (job.attempt for job in state.attempts.values())
+    again += [notice_of(one) for one in attempts if one is not None and one.stop_cause in WITH_NOTICE]
+    return again
 
 
 def _rebuild_children(state: State, loaded: Loaded) -> None:
@@ -108,9 +121,11 @@ def _rebuild_place(state: State, job: Job) -> None:
             state.backlog.add(job, table.waiting)
     elif job.state is RUNNABLE:
         state.backlog.add(job)
+        watch(state, job)
     elif job.state in PLACED and job.attempt is not None:
         attempt = job.attempt
         state.attempts[attempt.token] = job
+        watch(state, job)
         instance = state.instances.get(attempt.instance)
         if instance is not None:
             hold = Hold(instance.id, job.submission.resources, attempt.gpu_ids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 
 from windfall.capacity.machines import InstanceState, Machine
+from windfall.control.closing import close_attempt
 from windfall.control.events import (
     AgentConnected,
     AttemptExited,
@@ -19,17 +20,23 @@ from windfall.control.events import (
     InstanceReady,
     IsolationChanged,
 )
+from windfall.control.instances import forget_machine, remove_instance
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
-from windfall.control.lifecycle import finish, make_runnable, touch
+from windfall.control.interrupting import grace_of, stop_again
+from windfall.control.lifecycle import touch
+from windfall.control.limits import watch
 from windfall.control.placing import start_again
+from windfall.control.progress import note_marks, note_start
 from windfall.control.round import Round
 from windfall.control.shares import resize_shares
-from windfall.control.state import State
-from windfall.jobs.attempts import EXITED, FAILED_TO_START, TIMED_OUT, Attempt, StopCause, host_lost
+from windfall.control.state import FailedLaunch, State
+from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import AttemptToken
 from windfall.jobs.job import Job
-from windfall.jobs.retry import Action, decide
-from windfall.jobs.states import FAILED, RUNNING, STARTING, SUCCEEDED
+from windfall.jobs.states import RUNNING, STARTING
+
+#: How long a type of instance that could not be had is left alone: twice as long after every failure, up to a bound.
+LAUNCH_AGAIN_MS, LAUNCH_AGAIN_MOST_MS = 5_000, 60_000
 
 
 def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> None:
@@ -37,24 +44,28 @@ def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> Non
     instance = state.instances.get(report.instance)
     if instance is None:
         # It was given up while it came, or a crash swallowed the instruction that ended it.
+        forget_machine(state, report.machine.id, round_)
         round_.instructions.append(TerminateInstance(report.instance))
         return
-    if instance.state is InstanceState.READY:
-        return
+    if instance.state is not InstanceState.LAUNCHING:
+        return  # Said again after a restart; one that is to go away stays so.
     _know_machine(state, report.machine, round_)
     instance.state, instance.machine = InstanceState.READY, report.machine.id
-    state.launch_troubles.pop(instance.environment, None)
+    state.failed_launches.pop((instance.environment, instance.type), None)
     round_.changes.instances[instance.id] = instance
     state.unsettled = True
 
 
 def on_instance_launch_failed(state: State, report: InstanceLaunchFailed, round_: Round) -> None:
-    """An instance could not be had: explain will say so, and the scheduler will ask again."""
-    instance = state.instances.pop(report.instance, None)
-    if instance is None:
+    """An instance could not be had: other types and environments have their turn until it is asked for again."""
+    instance = state.instances.get(report.instance)
+    if instance is None or instance.state is not InstanceState.LAUNCHING:
         return
-    round_.changes.instances[report.instance] = None
-    state.launch_troubles[instance.environment] = report.reason
+    remove_instance(state, instance.id, round_)
+    key = (instance.environment, instance.type)
+    failures = state.failed_launches[key].failures + 1 if key in state.failed_launches else 1
+    wait_ms = min(LAUNCH_AGAIN_MS << min(failures - 1, 10), LAUNCH_AGAIN_MOST_MS)
+    state.failed_launches[key] = FailedLaunch(report.reason, failures, round_.now + wait_ms)
 
 
 def on_instance_lost(state: State, report: InstanceLost, round_: Round) -> None:
@@ -65,10 +76,8 @@ def on_instance_lost(state: State, report: InstanceLost, round_: Round) -> None:
     use = state.occupancy.instances.get(report.instance)
     for token in list(use.holds) if use else []:
         on_attempt_lost(state, AttemptLost(token, round_.now), round_)
-    del state.instances[report.instance]
-    state.occupancy.instances.pop(report.instance, None)
-    round_.changes.instances[report.instance] = None
-    state.unsettled = True
+    if report.instance in state.instances:  # unless it was to go, and the last attempt took it along
+        remove_instance(state, report.instance, round_)
 
 
 def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> None:
@@ -89,7 +98,7 @@ def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> N
             continue
         if token in named:
             if attempt.stop_cause is not None:
-                round_.instructions.append(StopAttempt(token, attempt.instance, state.rules.grace_s))
+                round_.instructions.append(stop_again(state, job, attempt))
         else:
             round_.instructions.append(_ask_again(state, job, attempt))
 
@@ -104,7 +113,7 @@ def _ask_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | StopA
         again = start_again(state, job, attempt)
         if isinstance(again, StartAttempt):
             return again
-    return StopAttempt(attempt.token, attempt.instance, state.rules.grace_s)
+    return StopAttempt(attempt.token, attempt.instance, grace_of(state, job))
 
 
 def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
@@ -117,7 +126,7 @@ def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
 
 
 def _know_machine(state: State, machine: Machine, round_: Round) -> None:
-    if state.machines.get(machine.id) != machine:
+    if machine.id not in state.gone_machines and state.machines.get(machine.id) != machine:
         state.machines[machine.id] = round_.changes.machines[machine.id] = machine
         resize_shares(state, round_)
         state.unsettled = True
@@ -136,6 +145,7 @@ def on_attempt_started(state: State, report: AttemptStarted, round_: Round) -> N
         attempt.isolation = report.isolation
         round_.changes.jobs[job.id] = job
     if job.state is STARTING:
+        note_start(attempt, report)
         _begin(state, job, attempt, report.at, round_)
 
 
@@ -155,6 +165,7 @@ def _begin(state: State, job: Job, attempt: Attempt, at: int, round_: Round) -> 
         touch(state, job.parent, round_)
     if job.submission.timeout_s is not None:
         heapq.heappush(state.deadlines, (at + job.submission.timeout_s * 1000, attempt.token))
+    watch(state, job)
     round_.changes.jobs[job.id] = job
 
 
@@ -169,8 +180,9 @@ def on_attempt_exited(state: State, report: AttemptExited, round_: Round) -> Non
         _begin(state, job, attempt, report.started_at or report.at, round_)
     attempt.exit_code, attempt.reason = report.exit_code, report.reason
     attempt.isolation = report.isolation or attempt.isolation
-    words = FAILED_TO_START if attempt.started_at is None else EXITED
-    _close(state, job, attempt, report.at, words, round_)
+    attempt.failure, attempt.progress = report.failure, report.progress or attempt.progress
+    note_marks(attempt, report)
+    close_attempt(state, job, attempt, report.at, round_, lost=False)
 
 
 def on_attempt_lost(state: State, report: AttemptLost, round_: Round) -> None:
@@ -181,32 +193,4 @@ def on_attempt_lost(state: State, report: AttemptLost, round_: Round) -> None:
         return
     attempt = job.attempt
     attempt.reason = None
-    _close(state, job, attempt, report.at, host_lost(attempt.instance), round_)
-
-
-def _close(state: State, job: Job, attempt: Attempt, at: int, words: str, round_: Round) -> None:
-    """End an attempt, give its place back, and decide what becomes of the job."""
-    attempt.stopped_at = at
-    round_.closed.add(attempt.token)
-    attempt.status_reason = TIMED_OUT if attempt.stop_cause is StopCause.TIMED_OUT else words
-    del state.attempts[attempt.token]
-    instance = state.instances.get(attempt.instance)
-    if instance is not None:
-        state.occupancy.give_back(attempt.token, instance, round_.now)
-    state.unsettled = True
-    if attempt.stop_cause is StopCause.TERMINATED:
-        finish(state, job, FAILED, job.stop_reason, round_)
-    elif attempt.stop_cause is StopCause.TIMED_OUT:
-        finish(state, job, FAILED, TIMED_OUT, round_)
-    elif attempt.succeeded:
-        finish(state, job, SUCCEEDED, attempt.status_reason, round_)
-    elif _retry(job, attempt):
-        job.status_reason = attempt.status_reason
-        make_runnable(state, job, round_)
-    else:
-        finish(state, job, FAILED, attempt.status_reason, round_)
-
-
-def _retry(job: Job, attempt: Attempt) -> bool:
-    outcome = (attempt.status_reason, attempt.reason, attempt.exit_code)
-    return decide(job.submission.retry, attempt.number, *outcome) is Action.RETRY
+    close_attempt(state, job, attempt, report.at, round_, lost=True)

@@ -10,17 +10,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windfall.capacity.environments import ComputeEnvironment, Provisioning
-from windfall.capacity.machines import Instance, Offer, share_of
+from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning
+from windfall.capacity.machines import Hold, Instance, Offer, share_of
 from windfall.capacity.occupancy import InstanceUse
+from windfall.control.backlog import shape_of
+from windfall.control.interrupting import grace_of
 from windfall.control.state import State
+from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import EnvironmentName
+from windfall.jobs.job import Job
+from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import (
+    Claim,
     EnvironmentView,
     InstanceView,
     MachineView,
     QueueView,
     Release,
+    Shortage,
     Snapshot,
 )
 
@@ -30,6 +37,12 @@ _NO_USE = InstanceUse()
 
 def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
     """This moment, as the scheduler sees it."""
+    shortages: dict[EnvironmentName, dict[str, Shortage]] = {}
+    for (environment_name, type_), failed in state.failed_launches.items():
+        if failed.again_at > now:
+            shortage = Shortage(failed.reason, failed.again_at)
+            shortages.setdefault(environment_name, {})[type_] = shortage
+    lenders = {one.name for one in state.environments.values() if one.provisioning in RECLAIMABLE}
     return Snapshot(
         now=now,
         queues=[QueueView(queue, state.backlog.groups(queue.name)) for queue in state.queues.values()],
@@ -37,11 +50,11 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
             name: EnvironmentView(
                 environment,
                 _offers_left(state, environment, offers.get(name, ())),
-                state.launch_troubles.get(name),
+                shortages=shortages.get(name, {}),
             )
             for name, environment in state.environments.items()
         },
-        instances=[_instance_view(state, instance) for instance in state.instances.values()],
+        instances=[_instance_view(state, instance, lenders, now) for instance in state.instances.values()],
         machines={
             machine.id: MachineView(
                 machine.id,
@@ -51,8 +64,21 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
             )
             for machine in state.machines.values()
         },
-        rules=state.rules.scheduling,
+        rules=replace(state.rules.scheduling, notice_ms=int(state.rules.notice_s * 1000)),
+        claims=_claims(state, now) if state.left_places else (),
     )
+
+
+def _claims(state: State, now: int) -> list[Claim]:
+    """For whom attempts were asked to leave, as far as he still waits."""
+    claims = []
+    for (job_id, machine), count in state.left_places.counted(now).items():
+        job = state.jobs.get(job_id)
+        waiting = state.backlog.find(job) if job is not None else None
+        if job is not None and waiting is not None:
+            places = min(count, waiting.count)
+            claims.append(Claim(job_id, job.submission.queue, shape_of(job), machine, waiting.order, places))
+    return sorted(claims, key=lambda claim: (claim.order, claim.job_id, claim.machine))
 
 
 def _offers_left(
@@ -75,7 +101,7 @@ def _offers_left(
     return tuple(left)
 
 
-def _instance_view(state: State, instance: Instance) -> InstanceView:
+def _instance_view(state: State, instance: Instance, lenders: set[EnvironmentName], now: int) -> InstanceView:
     use = state.occupancy.instances.get(instance.id, _NO_USE)
     return InstanceView(
         instance.id,
@@ -86,17 +112,19 @@ def _instance_view(state: State, instance: Instance) -> InstanceView:
         use.used,
         instance.machine,
         use.idle_since if use is not _NO_USE else instance.launched_at,
-        _Releases(state, use),
+        # What has a machine of its own stands in nobody else's way.
+        _Releases(state, use, now, lends=instance.is_share and instance.environment in lenders),
+        instance.is_share,
     )
 
 
 class _Releases(Sequence[Release]):
     """What runs on an instance, listed only when somebody looks: most ticks do not."""
 
-    __slots__ = ("_state", "_use")
+    __slots__ = ("_lends", "_now", "_state", "_use")
 
-    def __init__(self, state: State, use: InstanceUse) -> None:
-        self._state, self._use = state, use
+    def __init__(self, state: State, use: InstanceUse, now: int, *, lends: bool) -> None:
+        self._state, self._use, self._now, self._lends = state, use, now, lends
 
     def __len__(self) -> int:
         return len(self._use.holds)
@@ -105,9 +133,52 @@ class _Releases(Sequence[Release]):
         return list(self)[index]
 
     def __iter__(self) -> Iterator[Release]:
+        attempts, lends = self._state.attempts, self._lends
         for token, hold in self._use.holds.items():
-            job = self._state.attempts.get(token)
-            started = job.attempt.started_at if job is not None and job.attempt is not None else None
-            timeout_s = job.submission.timeout_s if job is not None else None
-            at = started + timeout_s * 1000 if started is not None and timeout_s is not None else None
-            yield Release(hold.resources, len(hold.gpu_ids), at)
+            job = attempts.get(token)
+            attempt = job.attempt if job is not None else None
+            if job is None or attempt is None:
+                yield Release(hold.resources, len(hold.gpu_ids), None, token)
+            elif lends or attempt.stop_cause is not None:
+                yield self._lent_or_leaving(job, attempt, hold)
+            else:  # what most are, in a hurry
+                at = attempt.started_at
+                if at is not None:
+                    timeout_s = job.submission.timeout_s
+                    at = None if timeout_s is None else at + timeout_s * 1000
+                yield Release(hold.resources, len(hold.gpu_ids), at, token, job.id)
+
+    def _lent_or_leaving(self, job: Job, attempt: Attempt, hold: Hold) -> Release:
+        leaving = attempt.stop_cause is not None
+        lent = self._lends and not leaving
+        restart_s = self._state.rules.restart_s
+        return Release(
+            hold.resources,
+            len(hold.gpu_ids),
+            _given_back_at(self._state, job, attempt),
+            attempt.token,
+            job.id,
+            job.submission.queue,
+            reclaimable=lent,
+            leaving=leaving,
+            loss=loss_of(attempt, hold.resources, restart_s, self._now) if lent else 0.0,
+        )
+
+
+def _given_back_at(state: State, job: Job, attempt: Attempt) -> int | None:
+    """When an attempt has left its place at the latest, if anything says so."""
+    if attempt.stop_cause is not None:
+        grace_ms = int(grace_of(state, job) * 1000)
+        return attempt.deadline_at or (attempt.stop_at or attempt.placed_at) + grace_ms
+    timeout_s = job.submission.timeout_s
+    if attempt.started_at is None or timeout_s is None:
+        return None
+    return attempt.started_at + timeout_s * 1000
+
+
+def loss_of(attempt: Attempt, held: Resources, restart_s: float, now: int) -> float:
+    """What taking its place away costs: seconds of work in no checkpoint, and of a restart, times what it holds."""
+    since = attempt.started_at or now
+    if attempt.checkpoint is not None:
+        since = max(since, attempt.checkpoint.state_at)
+    return (held.gpus or held.vcpus) * (max(0, now - since) / 1000 + restart_s)

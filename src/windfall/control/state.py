@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from windfall.accounting.prices import Rates
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.occupancy import Occupancy
 from windfall.control.backlog import Backlog
+from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.definitions import JobDefinition
@@ -30,8 +32,26 @@ class Rules:
     scheduling: SchedulingRules = field(default_factory=SchedulingRules)
     #: How long finished jobs stay visible.
     retention_ms: int = 7 * DAY_MS
-    #: How long a stopped attempt has between SIGTERM and SIGKILL.
+    #: How long a stopped attempt has between SIGTERM and SIGKILL, and how long that of a training job has.
     grace_s: float = 30.0
+    training_grace_s: float = 120.0
+    #: How long an attempt has when its place is taken back or its budget is spent.
+    notice_s: float = 120.0
+    #: What stopping and starting again costs an attempt beside the work that is in no checkpoint.
+    restart_s: float = 30.0
+    #: Where the checkpoints of jobs go that name no place of their own: a file:// or s3:// URI. None means nowhere.
+    checkpoint_root: str | None = None
+    #: What capacity costs that has no price of its own.
+    rates: Rates = field(default_factory=Rates)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLaunch:
+    """A kind of instance that could not be had the last times."""
+
+    reason: str
+    failures: int
+    again_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +93,10 @@ class State:
     images: dict[str, ImageMapping] = field(default_factory=dict)
     instances: dict[InstanceId, Instance] = field(default_factory=dict)
     machines: dict[MachineId, Machine] = field(default_factory=dict)
+    #: Machines that went lately with their instance: what their agents still say is late.
+    gone_machines: dict[MachineId, int] = field(default_factory=dict)
+    #: Machines that instances are shares of: they stay when an instance goes.
+    shared_machines: set[MachineId] = field(default_factory=set)
     #: Live jobs, arrays, and live children that have a record.
     jobs: dict[JobId, Job] = field(default_factory=dict)
     #: The children of live arrays.
@@ -98,8 +122,15 @@ class State:
     #: The heads of queues that carry AWS's reason for being blocked, and when they were last looked at.
     blocked: dict[JobId, str] = field(default_factory=dict)
     heads_seen_at: int = 0
-    #: Why the last launch for an environment failed.
-    launch_troubles: dict[EnvironmentName, str] = field(default_factory=dict)
+    #: The types of instance that an environment could not have lately.
+    failed_launches: dict[tuple[EnvironmentName, str], FailedLaunch] = field(default_factory=dict)
+    #: Attempts that were asked to leave their place to a particular job.
+    left_places: LeftPlaces = field(default_factory=LeftPlaces)
+    #: (time, job) when a limit or budget of a job as a whole is due; a heap. What is not in `limit_due` is outdated.
+    limits: list[tuple[int, JobId]] = field(default_factory=list)
+    limit_due: dict[JobId, int] = field(default_factory=dict)
+    #: When the progress of an attempt was last written.
+    progress_written: dict[AttemptToken, int] = field(default_factory=dict)
     #: How many launches this daemon has asked for: two in one millisecond need two ids.
     launches: int = 0
     purged_at: int = 0

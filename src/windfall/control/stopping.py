@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from windfall.control.events import CancelJob, TerminateJob
 from windfall.control.instructions import StopAttempt
+from windfall.control.interrupting import grace_of
 from windfall.control.lifecycle import end_rest, finish, recorded_child, touch
 from windfall.control.round import Round
 from windfall.control.state import State
@@ -94,4 +95,4 @@ def _stop_attempt(state: State, job: Job, reason: str, round_: Round) -> None:
     job.terminated, job.stop_reason = True, reason
     attempt.stop_cause, attempt.stop_at = StopCause.TERMINATED, round_.now
     round_.changes.jobs[job.id] = job
-    round_.instructions.append(StopAttempt(attempt.token, attempt.instance, state.rules.grace_s))
+    round_.instructions.append(StopAttempt(attempt.token, attempt.instance, grace_of(state, job)))

@@ -7,6 +7,7 @@ from windfall.control.events import FinishedJob, SubmitJob
 from windfall.control.lifecycle import consider_child, dependencies_met, fail_waiting, make_runnable
 from windfall.control.round import Round
 from windfall.control.state import State, Waits
+from windfall.control.wishes import wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
 from windfall.jobs.definitions import JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
@@ -24,6 +25,9 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     _check_capability(state, queue, resources)
     _check_command(definition, command)
     waits, any_failed = _resolve(state, command)
+    wishes = wishes_of(
+        command.job_id, command.tags, command.parameters, definition, state.rules.checkpoint_root
+    )
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
     submission = Submission(
@@ -41,6 +45,9 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         definition.propagate_tags if command.propagate_tags is None else command.propagate_tags,
         command.tenant,
         command.document,
+        staging=wishes.staging,
+        free_interruptions=wishes.free_interruptions,
+        budget_usd=wishes.budget_usd,
     )
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job

@@ -1,4 +1,4 @@
-"""What happens because time passes: timeouts, forgetting recent ends, and the small steps of the purge.
+"""What happens because time passes: timeouts, limits, forgetting recent ends, and the small steps of the purge.
 
 Looks only at what is due; the daemon asks `next_due` when to come back.
 """
@@ -9,6 +9,8 @@ import heapq
 
 from windfall.control.changes import Purge
 from windfall.control.instructions import StopAttempt
+from windfall.control.interrupting import grace_of
+from windfall.control.limits import end_overdue
 from windfall.control.round import Round
 from windfall.control.state import DAY_MS, RECENT_MS, State
 from windfall.jobs.attempts import StopCause
@@ -16,6 +18,8 @@ from windfall.jobs.attempts import StopCause
 #: How often old jobs are removed, and how many rows at a time: small steps never hold up a round.
 PURGE_EVERY_MS = 5_000
 PURGE_ROWS = 500
+#: A machine that is gone is silent by then.
+GONE_MACHINE_MS = 60_000
 #: AWS forgets INACTIVE definitions after 180 days.
 INACTIVE_DEFINITION_MS = 180 * DAY_MS
 
@@ -24,19 +28,18 @@ def on_time_passed(state: State, round_: Round) -> None:
     """Do all that is due now; waits, reservations and idle instances grow old too, so the scheduler looks again."""
     state.unsettled = state.unsettled or bool(state.instances) or any(state.backlog.queues.values())
     _stop_overdue(state, round_)
+    end_overdue(state, round_)
     _forget_recent(state, round_.now)
     if round_.now - state.purged_at >= PURGE_EVERY_MS:
         state.purged_at = round_.now
         round_.changes.purge = Purge(round_.now - state.rules.retention_ms, PURGE_ROWS)
         _drop_old_definitions(state, round_)
-        # A launch that failed is tried again from time to time; trouble is what the last one said.
-        state.unsettled = state.unsettled or bool(state.launch_troubles)
-        state.launch_troubles.clear()
 
 
 def next_due(state: State) -> int | None:
-    """When the next timeout is due, if any."""
-    return state.deadlines[0][0] if state.deadlines else None
+    """When the next timeout, limit or budget is due, if any."""
+    heads = [heap[0][0] for heap in (state.deadlines, state.limits) if heap]
+    return min(heads, default=None)
 
 
 def _stop_overdue(state: State, round_: Round) -> None:
@@ -48,10 +51,14 @@ def _stop_overdue(state: State, round_: Round) -> None:
             continue
         attempt.stop_cause, attempt.stop_at = StopCause.TIMED_OUT, round_.now
         round_.changes.jobs[job.id] = job
-        round_.instructions.append(StopAttempt(token, attempt.instance, state.rules.grace_s))
+        round_.instructions.append(StopAttempt(token, attempt.instance, grace_of(state, job)))
 
 
 def _forget_recent(state: State, now: int) -> None:
+    state.left_places.forget(now)
+    for machine, gone_at in list(state.gone_machines.items()):
+        if now - gone_at >= GONE_MACHINE_MS:
+            del state.gone_machines[machine]
     for job_id, end in list(state.finished.items()):
         if now - end.at < RECENT_MS:
             return

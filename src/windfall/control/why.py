@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from windfall.control.backlog import shape_of
+from windfall.control.interrupting import WITH_NOTICE
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
+from windfall.jobs.attempts import Attempt, StopCause
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, JobState
 from windfall.scheduling.dispatch_order import jobs_ahead
 from windfall.scheduling.explain import explain
+from windfall.scheduling.wording import utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +127,46 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
     return Why(
         job.id,
         job.state,
-        [(reason.code, reason.text()) for reason in explanation.reasons],
+        [*_taken_away(job), *((reason.code, reason.text()) for reason in explanation.reasons)],
         [change.text() for change in explanation.counterfactuals],
         explanation.expected_at,
         explanation.aws_reason,
     )
 
 
+def _taken_away(job: Job) -> list[tuple[str, str]]:
+    """Why it waits again, if its last place was taken away."""
+    last = job.attempts[-1] if job.attempts else None
+    if last is None or not last.interrupted:
+        return []
+    words = last.stop_words or "its instance was lost without notice"
+    kept = "" if last.checkpoint is None else f"; it goes on from checkpoint {last.checkpoint.name}"
+    return [("interrupted", f"attempt {last.number} was interrupted: {words}{kept}")]
+
+
 def _placed(job: Job, now: int) -> tuple[str, str]:
     attempt = job.attempt
     if attempt is None or job.state not in (STARTING, RUNNING):
         return ("settling", "is between two states")
-    tries = f"attempt {attempt.number} of {job.submission.retry.attempts}"
+    tries = f"attempt {attempt.number}"
+    if not job.submission.free_interruptions:
+        tries += f" of {job.submission.retry.attempts}"
     where = f"on instance {attempt.instance} of {attempt.environment}, {tries}"
+    if attempt.stop_cause in WITH_NOTICE:
+        return ("leaving", _leaving(attempt, where))
     if attempt.stop_cause is not None:
         return ("stopping", f"is being stopped ({attempt.stop_cause}) {where}")
     if job.state is STARTING:
+        doing = attempt.doing or "its process is being started"
         return (
             "starting",
-            f"was placed {(now - attempt.placed_at) / 1000:,.1f} s ago {where}; its process is being started",
+            f"was placed {(now - attempt.placed_at) / 1000:,.1f} s ago {where}; {doing}",
         )
-    return ("running", f"has run for {(now - (attempt.started_at or now)) / 1000:,.1f} s {where}")
+    doing = f"; {attempt.doing}" if attempt.doing else ""
+    return ("running", f"has run for {(now - (attempt.started_at or now)) / 1000:,.1f} s {where}{doing}")
+
+
+def _leaving(attempt: Attempt, where: str) -> str:
+    until = f"has notice to leave its place by {utc(attempt.deadline_at or 0)} {where}"
+    after = "" if attempt.stop_cause is StopCause.BUDGET else "; unless it ends with success, it waits again"
+    return f"{until}: {attempt.stop_words}{after}"

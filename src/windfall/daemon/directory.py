@@ -42,16 +42,32 @@ class DataDirectory:
         """Private working directories."""
         return self.root / "attempts"
 
+    @property
+    def simulated_agent(self) -> Path:
+        """The socket and journal of the agent that plays the simulated fleet."""
+        return self.root / "simulated" / "agent"
+
+    @property
+    def simulated_attempts(self) -> Path:
+        """The private working directories of its attempts."""
+        return self.root / "simulated" / "attempts"
+
+    @property
+    def objects_file(self) -> Path:
+        """How agents reach object storage, 0600."""
+        return self.root / "objects.json"
+
     def prepare(self) -> None:
         """Make the directories, each as closed as it can be."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.root.chmod(0o711)
-            for closed in (self.root / "store", self.logs, self.agent):
+            for passable in (self.attempts, self.root / "simulated", self.simulated_attempts):
+                passable.mkdir(mode=0o711, exist_ok=True)
+                passable.chmod(0o711)
+            for closed in (self.root / "store", self.logs, self.agent, self.simulated_agent):
                 closed.mkdir(mode=0o700, exist_ok=True)
                 closed.chmod(0o700)
-            self.attempts.mkdir(mode=0o711, exist_ok=True)
-            self.attempts.chmod(0o711)
         except OSError as error:
             raise DaemonError(
                 f"cannot use {self.root}: {error.strerror}; choose another with --data DIR"

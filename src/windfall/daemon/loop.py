@@ -17,6 +17,7 @@ from typing import Any
 from windfall.control.changes import Changes
 from windfall.control.events import (
     AttemptExited,
+    AttemptProgressed,
     AttemptStarted,
     Command,
     Event,
@@ -32,6 +33,7 @@ from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.timekeeping import next_due
 from windfall.control.why import Why, why
+from windfall.daemon.routing import Routing
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.dispatch_order import dispatch_order
@@ -51,7 +53,7 @@ LAZY_S = 0.01
 GATHER_S = 0.01
 BUSY_REPORTS = 8
 
-_LAZY = AttemptStarted | IsolationChanged
+_LAZY = AttemptStarted | AttemptProgressed | IsolationChanged
 
 #: How long a store that cannot write is left alone, at first and at most.
 COMMIT_AGAIN_S = 0.1
@@ -74,8 +76,7 @@ class ControlLoop:
     ) -> None:
         self._state = state
         self._store = store
-        self._engines = engines
-        self._default_engine = next(iter(engines.values()))
+        self._routing = Routing(engines)
         self._clock_ms = clock_ms
         self._on_purged = on_purged
         self._many_tenants = many_tenants
@@ -93,6 +94,7 @@ class ControlLoop:
 
     async def execute(self, command: Command) -> Any:
         """Do a command and answer when it is durable; raise Rejected with nothing changed."""
+        self._routing.check(self._state, command)
         return await self._ask(command)
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
@@ -189,7 +191,7 @@ class ControlLoop:
             else:
                 future.set_result(reply)
         if round_.instructions:
-            self._act(round_.instructions)
+            self._routing.carry_out(self._state, round_.instructions)
 
     async def _commit(self, changes: Changes) -> Sequence[str]:
         """Write the round; a store that cannot is asked again, because the same round may be committed twice."""
@@ -227,7 +229,7 @@ class ControlLoop:
         ):
             self._ticked_at = round_.now
             handle(self._state, TimePassed(), round_)
-        offers = self._offers()
+        offers = self._routing.offers(self._state)
         if self.placing:
             schedule(self._state, offers, round_)
         close(self._state, round_)
@@ -238,23 +240,11 @@ class ControlLoop:
                 replies.append((future, error))
         return replies
 
-    def _offers(self) -> Offers:
-        return {
-            name: self._engine_of(environment.engine).offers(environment)
-            for name, environment in self._state.environments.items()
-        }
-
-    def _engine_of(self, name: str | None) -> Engine:
-        return self._engines.get(name or "", self._default_engine)
-
-    def _act(self, instructions: list[Instruction]) -> None:
-        # One engine today: every instruction is its own. With more, the environment of its instance names the engine.
-        self._default_engine.carry_out(instructions)
-
     def act_after_restart(self, instructions: list[Instruction]) -> None:
-        """Do again what was decided before a restart."""
+        """Give the engines what is theirs, then do again what was decided before a restart."""
+        self._routing.adopt(self._state)
         if instructions:
-            self._act(instructions)
+            self._routing.carry_out(self._state, instructions)
 
     def close(self) -> None:
         """Let go of the threads; nothing is written any more."""

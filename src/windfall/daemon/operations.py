@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windfall import __version__
+from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Handler, PlainService
@@ -17,9 +18,12 @@ from windfall.capacity.environments import ComputeEnvironment
 from windfall.control.events import AddImage, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
+from windfall.daemon.costs import Costs
 from windfall.daemon.endings import how_it_ended
+from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.loop import ControlLoop
 from windfall.daemon.settings import Settings
+from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.images import ImageMapping
@@ -36,6 +40,8 @@ class Operations:
         started_at: int,
         services: tuple[str, ...],
         go_down: Callable[[bool], Awaitable[int]],
+        clock_ms: Callable[[], int],
+        s3_url: str | None = None,
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -43,13 +49,20 @@ class Operations:
         self._started_at = started_at
         self._services = services
         self._go_down = go_down
+        self._clock_ms = clock_ms
+        self._s3_url = s3_url
 
     def service(self) -> PlainService:
         """All of them, as one service."""
+        interruptions = Interruptions(self._loop, self._settings.notice_s)
+        rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
         table: dict[str, tuple[Role, Handler]] = {
             "Status": (Role.READ, self.status),
             "Why": (Role.READ, self.why),
             "FindJobs": (Role.READ, self.find_jobs),
+            "Attempts": (Role.READ, interruptions.attempts),
+            "Interrupt": (Role.SUBMIT, interruptions.interrupt),
+            "Cost": (Role.READ, Costs(self._loop, rates, self._clock_ms).cost),
             "ListImages": (Role.READ, self.list_images),
             "AddImage": (Role.ADMIN, self.add_image),
             "RemoveImage": (Role.ADMIN, self.remove_image),
@@ -73,6 +86,8 @@ class Operations:
             "region": self._settings.region,
             "accountId": self._settings.account_id,
             "services": list(self._services),
+            "s3Url": self._s3_url,
+            "objects": self._settings.objects_url,
             **seen,
         }
 
@@ -133,7 +148,7 @@ class Operations:
 def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
     """Everything that status takes from memory, in one look."""
     holders = {gpu: job.id for job in state.attempts.values() if job.attempt for gpu in job.attempt.gpu_ids}
-    machine = next(iter(state.machines.values()), None)
+    machine = state.machines.get(THIS_HOST)
     described: dict[str, Any] | None = None
     warnings: list[str] = []
     if machine is not None:
@@ -181,7 +196,21 @@ def _environment(state: State, environment: ComputeEnvironment) -> dict[str, Any
         "state": environment.switch,
         "minvCpus": environment.min_vcpus,
         "maxvCpus": environment.max_vcpus,
+        "engine": environment.engine,
         "instances": len(instances),
+        "instanceList": [
+            {
+                "id": instance.id,
+                "type": instance.type,
+                "state": instance.state,
+                "vcpus": instance.total.vcpus,
+                "gpus": instance.total.gpus,
+                "usdHour": instance.usd_hour,
+                "reclaimAt": instance.reclaim_at,
+                "runningJobs": len(use.holds) if use is not None else 0,
+            }
+            for instance, use in zip(instances, uses, strict=True)
+        ],
         "runningJobs": sum(len(use.holds) for use in uses if use is not None),
     }
 

@@ -18,14 +18,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import uvicorn
 
+from windfall.accounting.prices import Rates
 from windfall.agent.settings import AgentSettings
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.errors import ProtocolError
-from windfall.aws_api.protocol.keys import KeyRing, ensure_keys_file
+from windfall.aws_api.protocol.keys import Key, KeyRing, Role, ensure_keys_file, load_keys
+from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.service import training_service
+from windfall.aws_api.sts.service import sts_service
 from windfall.capacity.machines import Machine
 from windfall.control.events import Report
 from windfall.control.ports import Store
@@ -35,16 +40,20 @@ from windfall.control.state import DAY_MS, Rules, State
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.loop import ControlLoop
+from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.operations import Operations
 from windfall.daemon.settings import Settings
 from windfall.engines.local.engine import LocalEngine
+from windfall.engines.simulated.engine import SimulatedEngine
+from windfall.engines.simulated.settings import SimulatedSettings
+from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import SchedulingRules
 from windfall.store.errors import StoreError
 from windfall.store.opening import open_store
 
 log = logging.getLogger(__name__)
 
-SERVICES = ("batch", "logs")
+SERVICES = ("batch", "sagemaker", "logs", "sts")
 AGENT_START_S = 30.0
 
 
@@ -73,11 +82,18 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
     except (ProtocolError, StoreError) as error:
         raise DaemonError(str(error)) from None
     try:
+        objects = ObjectStorage(settings, os.environ)
+        objects.open(_first_admin_key(directory), directory.objects_file)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
-            return runner.run(_Daemon(settings, directory, store).run(ready))
+            return runner.run(_Daemon(settings, directory, store, objects).run(ready))
     finally:
         store.close()
         os.close(lock)
+
+
+def _first_admin_key(directory: DataDirectory) -> Key:
+    """Whose key the S3 server knows: the one that `windfall env` exports."""
+    return next(key for key in load_keys(directory.keys) if key.role is Role.ADMIN)
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -87,19 +103,29 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Daemon:
-    def __init__(self, settings: Settings, directory: DataDirectory, store: Store) -> None:
+    def __init__(
+        self, settings: Settings, directory: DataDirectory, store: Store, objects: ObjectStorage
+    ) -> None:
         self._settings = settings
         self._directory = directory
         self._store = store
+        self._objects = objects
         self._stop = asyncio.Event()
         self._kill = False
         self._keys = KeyRing(directory.keys)
         state = rebuild(store.load(), self._rules())
         self._live_jobs = len(state.jobs)
         _spare_the_collector()
-        self._engine = LocalEngine(self._report, self._agent_settings(), directory.logs, clock_ms())
+        epoch = clock_ms()
+        self._local = LocalEngine(self._report, self._agent_settings(), directory.logs, epoch)
+        simulated = SimulatedEngine(
+            self._report, self._fleet_settings(), directory.logs, epoch, self._market(), clock_ms
+        )
+        engines: dict[str, LocalEngine | SimulatedEngine] = {"local": self._local, "simulated": simulated}
+        #: The first one serves environments that name none.
+        self._engines = {settings.engine: engines.pop(settings.engine), **engines}
         self._loop = ControlLoop(
-            state, store, {"local": self._engine}, clock_ms, self._remove_logs, lambda: self._keys.tenants > 1
+            state, store, self._engines, clock_ms, self._remove_logs, lambda: self._keys.tenants > 1
         )
         self._loop.act_after_restart(instructions_after_restart(state))
 
@@ -113,6 +139,9 @@ class _Daemon:
             SchedulingRules(int(s.reserve_after_s * 1000), int(s.idle_after_s * 1000)),
             retention_ms=int(s.retention_days * DAY_MS),
             grace_s=s.stop_grace_s,
+            notice_s=s.notice_s,
+            checkpoint_root=self._objects.checkpoint_root,
+            rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
         )
 
     def _agent_settings(self) -> AgentSettings:
@@ -125,7 +154,42 @@ class _Daemon:
             vcpus=s.vcpus,
             memory_mib=s.memory_mib,
             hide=(str(self._directory.root),),
+            objects_file=str(self._directory.objects_file),
+            link_local_metadata=s.link_local_metadata,
         )
+
+    def _fleet_settings(self) -> AgentSettings:
+        """The agent that plays the simulated fleet: the host's size does not bound what its instances have."""
+        return msgspec.structs.replace(
+            self._agent_settings(),
+            directory=str(self._directory.simulated_agent),
+            attempts_directory=str(self._directory.simulated_attempts),
+            hard_cpu_limit=False,
+            # The address is the host's; one agent of it can serve it.
+            link_local_metadata=False,
+        )
+
+    def _market(self) -> SimulatedSettings:
+        s = self._settings
+        return SimulatedSettings(
+            boot_s=s.simulated_boot_s,
+            mtbi_s=s.simulated_mtbi_s,
+            notice_s=s.simulated_notice_s,
+            speed=s.simulated_speed,
+        )
+
+    def _training(self) -> TrainingSettings:
+        engine = self._settings.training_engine or self._settings.engine
+        return TrainingSettings(
+            engine=engine,
+            python=self._settings.training_python,
+            object_root=self._objects.bucket_root,
+            host=self._host if engine == "local" else lambda: None,
+            spot_factor=self._settings.spot_factor,
+        )
+
+    def _host(self) -> Resources | None:
+        return None if self._local.machine is None else self._local.machine.total
 
     def _remove_logs(self, task_ids: Sequence[str]) -> None:
         def remove() -> None:
@@ -141,7 +205,9 @@ class _Daemon:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         turning = asyncio.create_task(self._loop.run(), name="control loop")
-        engine = asyncio.create_task(self._engine.run(), name="local engine")
+        engines = [
+            asyncio.create_task(engine.run(), name=f"{name} engine") for name, engine in self._engines.items()
+        ]
         server = uvicorn.Server(self._server_config())
         serving: asyncio.Task[None] | None = None
         try:
@@ -150,31 +216,44 @@ class _Daemon:
             self._directory.write_address(url)
             ready(Ready(url, machine, self._live_jobs))
             stopping = asyncio.create_task(self._stop.wait())
-            await asyncio.wait([stopping, turning, serving], return_when=asyncio.FIRST_COMPLETED)
-            if turning.done():
-                turning.result()
+            watched = [turning, *engines]
+            await asyncio.wait([stopping, serving, *watched], return_when=asyncio.FIRST_COMPLETED)
+            for task in watched:
+                if task.done():
+                    task.result()  # A part that ended by itself has a fault to tell.
             return 0
         finally:
-            await self._go(server, serving, turning, engine)
+            await self._go(server, serving, turning, engines)
 
     async def _first_contact(self, turning: asyncio.Task[None]) -> Machine:
         """Wait until the agent has said what this host has, so that nothing is promised before."""
-        connected = asyncio.create_task(self._engine.connected.wait())
+        connected = asyncio.create_task(self._local.connected.wait())
         await asyncio.wait([connected, turning], timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
         connected.cancel()
         if turning.done():
             turning.result()
-        if self._engine.machine is None:
+        if self._local.machine is None:
             raise DaemonError(f"the agent did not start; its log is {self._directory.agent / 'agent.log'}")
-        return self._engine.machine
+        return self._local.machine
 
     def _server_config(self) -> uvicorn.Config:
-        operations = Operations(self._loop, self._settings, os.getpid(), clock_ms(), SERVICES, self._go_down)
+        operations = Operations(
+            self._loop,
+            self._settings,
+            os.getpid(),
+            clock_ms(),
+            SERVICES,
+            self._go_down,
+            clock_ms,
+            self._objects.url,
+        )
         account = self._settings.account_id
         application = Application(
             [
                 batch_service(self._loop, account, new_id=lambda: str(uuid.uuid4()), clock_ms=clock_ms),
+                training_service(self._loop, account, clock_ms, self._directory.logs, self._training()),
                 logs_service(self._loop, self._directory.logs, account, clock_ms),
+                sts_service(account),
                 operations.service(),
             ],
             self._keys,
@@ -203,7 +282,7 @@ class _Daemon:
         server: uvicorn.Server,
         serving: asyncio.Task[None] | None,
         turning: asyncio.Task[None],
-        engine: asyncio.Task[None],
+        engines: list[asyncio.Task[None]],
     ) -> None:
         """Stop in order: no new requests, nothing new placed, the agent if it has nothing left to do, the loop."""
         self._loop.placing = False
@@ -214,11 +293,14 @@ class _Daemon:
         if not turning.done():
             running: int = await self._loop.inspect(_running_attempts)
             if self._kill or not running:
-                await self._engine.shut_down_agent(kill=self._kill)
-                await asyncio.wait([engine], timeout=self._settings.stop_grace_s + 15)
-                await self._loop.inspect(_running_attempts)  # answered when all its reports are written
-        self._engine.let_go()
-        for task in (engine, turning):
+                for engine in self._engines.values():
+                    await engine.shut_down_agent(kill=self._kill)
+                await asyncio.wait(engines, timeout=self._settings.stop_grace_s + 15)
+                await self._loop.inspect(_running_attempts)  # answered when all their reports are written
+                await asyncio.get_running_loop().run_in_executor(None, self._objects.close)
+        for engine in self._engines.values():
+            engine.let_go()
+        for task in (*engines, turning):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task

@@ -18,6 +18,8 @@ from windfall.daemon.errors import BadSetting
 
 ENVIRONMENT_PREFIX = "WINDFALL_"
 CONFIG_NAME = "windfall.toml"
+#: The bucket that the embedded S3 server begins with.
+S3_BUCKET = "windfall"
 
 
 def default_data() -> Path:
@@ -62,11 +64,48 @@ class Settings:
     idle_after_s: float = 300.0
     #: Seconds between SIGTERM and SIGKILL for a job that is stopped.
     stop_grace_s: float = 30.0
+    #: Where checkpoints go: file:///PATH or s3://BUCKET/PREFIX; a directory under `data` by default.
+    objects: str | None = None
+    #: Start a real S3 server (needs the extra `s3`), tell clients of it, and keep `objects` in it by default.
+    s3: bool = False
+    #: Port of that S3 server; 0 takes a free one.
+    s3_port: int = 8471
+    #: Seconds of notice for a job whose place is taken back.
+    notice_s: float = 120.0
+    #: Whether jobs also find the notice at 169.254.169.254, as on EC2; needs root, and a host that is not on EC2.
+    link_local_metadata: bool = False
+    #: The engine of compute environments that name none: local or simulated.
+    engine: str = "local"
+    #: The engine that SageMaker training jobs run on; `engine` by default.
+    training_engine: str | None = None
+    #: The Python that runs the script of a training job whose image cannot be run here.
+    training_python: str = "python3"
+    #: Simulated market: seconds until a launched instance is ready.
+    simulated_boot_s: float = 40.0
+    #: Simulated market: mean seconds between interruptions of a spot instance.
+    simulated_mtbi_s: float = 7200.0
+    #: Simulated market: seconds of notice before an instance is taken away.
+    simulated_notice_s: float = 120.0
+    #: Simulated market: how much faster than the clock it runs; 10 makes 120 s of notice 12 s.
+    simulated_speed: float = 1.0
+    #: What an hour of one of your GPUs costs, in US dollars; used where an instance has no price of its own.
+    usd_gpu_hour: float = 0.0
+    #: What an hour of one vCPU costs, for jobs without GPUs.
+    usd_vcpu_hour: float = 0.0
+    #: What reclaimable capacity of your own costs, as a share of the price above.
+    spot_factor: float = 0.3
 
     @property
     def store_url(self) -> str:
         """The store to open."""
         return self.store or f"sqlite:///{(self.data / 'store' / 'windfall.db').absolute()}"
+
+    @property
+    def objects_url(self) -> str:
+        """Where checkpoints go."""
+        if self.objects is not None:
+            return self.objects.rstrip("/")
+        return f"s3://{S3_BUCKET}" if self.s3 else (self.data / "objects").absolute().as_uri()
 
 
 _KINDS: dict[str, type] = {
@@ -78,6 +117,17 @@ _KINDS: dict[str, type] = {
     "idle_after_s": float,
     "stop_grace_s": float,
     "data": Path,
+    "s3": bool,
+    "s3_port": int,
+    "notice_s": float,
+    "link_local_metadata": bool,
+    "simulated_boot_s": float,
+    "simulated_mtbi_s": float,
+    "simulated_notice_s": float,
+    "simulated_speed": float,
+    "usd_gpu_hour": float,
+    "usd_vcpu_hour": float,
+    "spot_factor": float,
 }
 _RANGES: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
@@ -87,6 +137,15 @@ _RANGES: dict[str, tuple[float, float]] = {
     "reserve_after_s": (0, 86_400 * 365),
     "idle_after_s": (0, 86_400 * 365),
     "stop_grace_s": (0, 86_400),
+    "s3_port": (0, 65535),
+    "notice_s": (0, 86_400),
+    "simulated_boot_s": (0, 86_400),
+    "simulated_mtbi_s": (1, 86_400 * 365),
+    "simulated_notice_s": (0, 86_400),
+    "simulated_speed": (0.001, 100_000),
+    "usd_gpu_hour": (0, 10_000),
+    "usd_vcpu_hour": (0, 10_000),
+    "spot_factor": (0, 1),
 }
 _PATTERNS: dict[str, tuple[str, str]] = {
     "gpus": (r"auto|none|simulated:[1-9][0-9]{0,3}", "auto, none or simulated:N"),
@@ -95,6 +154,10 @@ _PATTERNS: dict[str, tuple[str, str]] = {
     "store": (r"(sqlite:///|postgresql://|/).+", "sqlite:///PATH or postgresql://USER@HOST/DATABASE"),
     "host": (r"[A-Za-z0-9.:_-]+", "an address or host name"),
     "job_user": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a user name of this host"),
+    "objects": (r"file:///.+|s3://[a-z0-9][a-z0-9.-]{2,62}(/.*)?", "file:///PATH or s3://BUCKET/PREFIX"),
+    "engine": (r"local|simulated", "local or simulated"),
+    "training_engine": (r"local|simulated", "local or simulated"),
+    "training_python": (r"[^-\s]\S*", "a program, such as python3 or /usr/bin/python3.12"),
 }
 
 
@@ -131,6 +194,8 @@ def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
 
 def _checked(name: str, value: Any) -> Any:
     kind = _KINDS.get(name, str)
+    if kind is bool:
+        return _switched(name, value)
     try:
         value = kind(value)
     except (TypeError, ValueError):
@@ -144,3 +209,10 @@ def _checked(name: str, value: Any) -> Any:
         if not re.fullmatch(pattern, value):
             raise BadSetting(f"{name} must be {meaning}, not {value!r}")
     return value
+
+
+def _switched(name: str, value: Any) -> bool:
+    word = str(value).lower()
+    if word not in {"true", "false", "1", "0", "yes", "no"}:
+        raise BadSetting(f"{name} must be true or false, not {value!r}")
+    return word in {"true", "1", "yes"}

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
+from windfall.jobs.staging import Mark, Progress
+
+
+class Market(StrEnum):
+    """How the capacity of an attempt is paid for."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
 
 
 class StopCause(StrEnum):
@@ -17,7 +25,14 @@ class StopCause(StrEnum):
 
     TERMINATED = "terminated"
     TIMED_OUT = "timed out"
+    #: Its capacity is taken away; it has notice, and is tried again.
     INTERRUPTED = "interrupted"
+    #: It has spent what its tag allows; it has notice, and is not tried again.
+    BUDGET = "budget spent"
+    #: A training job's whole running time (MaxRuntimeInSeconds) is over.
+    RUN_TIME = "run time exceeded"
+    #: A training job has waited and run for as long as it may (MaxWaitTimeInSeconds).
+    WAIT_TIME = "wait time exceeded"
 
 
 EXITED = "Essential container in task exited"
@@ -48,6 +63,11 @@ class Attempt:
     #: When it was asked to stop, and why.
     stop_at: int | None = None
     stop_cause: StopCause | None = None
+    #: When its place is taken away at the latest, for one that has notice; and for whom or what, for people.
+    deadline_at: int | None = None
+    stop_words: str | None = None
+    #: The job that its place is taken back for.
+    stop_for: JobId | None = None
     exit_code: int | None = None
     #: About the process: OutOfMemoryError, CannotPullContainerError, ...
     reason: str | None = None
@@ -55,6 +75,32 @@ class Attempt:
     status_reason: str | None = None
     #: What kept it apart from the rest of the host, as the agent saw it.
     isolation: str | None = None
+    #: When all that it needed had been brought; None when nothing had to be.
+    prepared_at: int | None = None
+    #: When its process ended. `stopped_at` is when what it left was in safety too, and its place free.
+    exited_at: int | None = None
+    #: What the agent does for it now (restoring, uploading, ...), for people.
+    doing: str | None = None
+    #: What it began with, and the newest one since that is in safety.
+    restored: Mark | None = None
+    checkpoint: Mark | None = None
+    #: What is wrong with keeping its checkpoints safe, for people.
+    alarm: str | None = None
+    progress: Progress | None = None
+    #: The commit that its code was taken from.
+    commit: str | None = None
+    #: What its failure file said.
+    failure: str | None = None
+    instance_type: str | None = None
+    market: Market = Market.ON_DEMAND
+    #: What its share of the instance costs, and would cost on demand; None when nobody said.
+    usd_hour: float | None = None
+    on_demand_usd_hour: float | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it ended because its place was taken away or lost, with or without notice."""
+        return self.stopped_at is not None and self.status_reason == host_lost(self.instance)
 
     @property
     def succeeded(self) -> bool:

@@ -30,6 +30,10 @@ class ContainerSpec:
     log_group: str = DEFAULT_LOG_GROUP
     #: awslogs-stream-prefix; None means the definition's name.
     log_prefix: str | None = None
+    #: Replaces what the image has as its own; None leaves that.
+    entrypoint: tuple[str, ...] | None = None
+    #: The working directory as the job sees it; None means a private, empty one.
+    directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from typing import NewType
 
 #: A job's id: a UUID, or `<uuid>:<index>` for the child of an array.
 JobId = NewType("JobId", str)
-#: One attempt of one job: `<job id>#<number>`. It is the fencing token: a newer attempt has another one.
+#: One attempt of one job: `<job id>#<number>`, with `.<birth>` where ids are used again. It is the fencing token: a
+#: newer attempt has another one.
 AttemptToken = NewType("AttemptToken", str)
 #: Thirty-two hex digits that stand for an attempt where AWS shows an ECS task id.
 TaskId = NewType("TaskId", str)
@@ -35,9 +36,12 @@ def split_child(job_id: JobId) -> tuple[JobId, int | None]:
     return job_id, None
 
 
-def attempt_token(job_id: JobId, number: int) -> AttemptToken:
-    """The fencing token of a job's attempt; attempts are counted from 1."""
-    return AttemptToken(f"{job_id}#{number}")
+def attempt_token(job_id: JobId, number: int, born_at: int | None = None) -> AttemptToken:
+    """The fencing token of a job's attempt; attempts are counted from 1.
+
+    `born_at` tells jobs apart that had the same id one after the other.
+    """
+    return AttemptToken(f"{job_id}#{number}" if born_at is None else f"{job_id}#{number}.{born_at}")
 
 
 def task_id(token: AttemptToken, placed_at: int) -> TaskId:

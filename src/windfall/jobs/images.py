@@ -49,9 +49,11 @@ def find_mapping(image: str, mappings: Iterable[ImageMapping]) -> ImageMapping |
 def host_command(container: ContainerSpec, mappings: Iterable[ImageMapping]) -> HostCommand | None:
     """What to run on this host, or None when the image is not mapped and the job has no command of its own."""
     mapping = find_mapping(container.image, mappings)
+    own = container.entrypoint
     if mapping is None:
-        return HostCommand(container.command, None, container.environment) if container.command else None
-    argv = mapping.entrypoint + container.command
+        argv = (own or ()) + container.command
+        return HostCommand(argv, None, container.environment) if argv else None
+    argv = (mapping.entrypoint if own is None else own) + container.command
     if not argv:
         return None
     return HostCommand(argv, mapping.directory, {**mapping.environment, **container.environment})

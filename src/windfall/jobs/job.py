@@ -8,14 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from windfall.jobs.attempts import Attempt
-from windfall.jobs.definitions import ContainerOverrides
+from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
+from windfall.jobs.staging import Staging
 from windfall.jobs.states import TERMINAL, JobState, check_move
+
+
+class JobKind(StrEnum):
+    """Whose words a job is told in."""
+
+    BATCH = "batch"
+    TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Limits on a training job as a whole, over all its attempts."""
+
+    run_s: int | None = None
+    #: Waiting and running together.
+    wait_s: int | None = None
+    #: Waiting for capacity alone.
+    pending_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +58,17 @@ class Submission:
     tenant: str = "default"
     #: Fields of the request that have no behaviour, for the wire alone.
     document: str = "{}"
+    kind: JobKind = JobKind.BATCH
+    #: What to run, for a job that has no job definition (`definition` is then empty).
+    container: ContainerSpec | None = None
+    staging: Staging | None = None
+    #: Whether losing its capacity uses up none of its attempts.
+    free_interruptions: bool = False
+    #: The only instance type that it may run on, where instances have types.
+    instance_type: str | None = None
+    limits: TimeLimits | None = None
+    #: What it may spend before it is asked to save and is stopped.
+    budget_usd: float | None = None
 
 
 @dataclass(slots=True)
@@ -87,6 +118,13 @@ class Job:
         if self.attempts and self.attempts[-1].stopped_at is None:
             return self.attempts[-1]
         return None
+
+    @property
+    def charged_attempts(self) -> int:
+        """How many of its tries count against its retry strategy."""
+        if not self.submission.free_interruptions:
+            return len(self.attempts)
+        return sum(not attempt.interrupted for attempt in self.attempts)
 
     def move(self, new: JobState) -> None:
         """Change the state, if the table has such a move."""

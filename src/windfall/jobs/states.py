@@ -35,13 +35,13 @@ MOVES: dict[tuple[JobState, JobState], str] = {
     (PENDING, SUCCEEDED): "array: every child succeeded",
     (PENDING, FAILED): "a dependency failed, cancelled, or a child failed",
     (RUNNABLE, STARTING): "placed on an instance",
-    (RUNNABLE, FAILED): "cancelled",
+    (RUNNABLE, FAILED): "cancelled, or its time or budget is used up",
     (STARTING, RUNNING): "process started",
-    (STARTING, RUNNABLE): "could not start, or place lost; attempts left",
+    (STARTING, RUNNABLE): "could not start, or place taken away or lost; attempts left",
     (STARTING, FAILED): "could not start, or terminated",
     (RUNNING, SUCCEEDED): "exit code 0",
-    (RUNNING, RUNNABLE): "attempt failed or place lost; attempts left",
-    (RUNNING, FAILED): "no attempt left, terminated, or timed out",
+    (RUNNING, RUNNABLE): "attempt failed, or place taken away or lost; attempts left",
+    (RUNNING, FAILED): "no attempt left, terminated, timed out, or budget spent",
 }
 
 TERMINAL = frozenset({SUCCEEDED, FAILED})

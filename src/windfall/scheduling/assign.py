@@ -1,21 +1,20 @@
 """Who gets which place: one pass over the waiting jobs in their order.
 
-Whoever does not fit is passed by those behind (backfill). The first one in the order that has been passed
-over too long gets a reservation, one for each set of environments. Because the pass goes from urgent to less
-urgent, a reservation holds back jobs of its own priority and below, never more urgent ones.
+Whoever does not fit is passed by those behind (backfill). One that may take a place back from others does so
+(reclaim.py). The first one in the order that has been passed over too long gets a reservation, one for each set
+of environments. Because the pass goes from urgent to less urgent, a reservation holds back jobs of its own
+priority and below, never more urgent ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from windfall.capacity.environments import WITHOUT_GPUS, Switch
-from windfall.jobs.ids import EnvironmentName, QueueName
-from windfall.jobs.resources import Resources
+from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.scheduling.dispatch_order import Line, Turns, by_priority
-from windfall.scheduling.fit import Floor, Places
+from windfall.scheduling.fit import Floor, Places, takers
 from windfall.scheduling.launchable import Pools
+from windfall.scheduling.reclaim import MOST_AT_ONCE, Claims, Held
 from windfall.scheduling.reserve import guard_for, soonest
 from windfall.scheduling.snapshot import Placement, Reservation, Shape, Snapshot, Waiting
 
@@ -31,6 +30,10 @@ class Blocked:
     count: int
     #: Where they could go.
     environments: tuple[EnvironmentName, ...]
+    #: How many of them have a place that others are leaving.
+    claimed: int = 0
+    #: How many of the same queue and shape had their turn before, and got no place.
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -47,20 +50,12 @@ class Assignment:
     reserved_sets: set[frozenset[EnvironmentName]] = field(default_factory=set)
     #: Where each line can go, found once: many lines take turns with each other.
     options: dict[Line, list[Places]] = field(default_factory=dict)
+    #: The places that others leave, and for whom.
+    claims: Claims = field(init=False)
 
-
-def takers(
-    snapshot: Snapshot, environments: Sequence[EnvironmentName], wanted: Resources
-) -> tuple[EnvironmentName, ...]:
-    """Of these environments those that take such jobs at all: enabled, and no Fargate for GPU jobs."""
-    views = ((name, snapshot.environments.get(name)) for name in environments)
-    return tuple(
-        name
-        for name, view in views
-        if view is not None
-        and view.environment.switch is Switch.ENABLED
-        and not (wanted.gpus and view.environment.provisioning in WITHOUT_GPUS)
-    )
+    def __post_init__(self) -> None:
+        self.claims = Claims(self.floor, self.snapshot.rules.notice_ms)
+        self.claims.keep_earlier(self.snapshot)
 
 
 def assign(snapshot: Snapshot, until: tuple[int, int] | None = None) -> Assignment:
@@ -83,14 +78,24 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: int | None) -
     if all_places is None:
         all_places = assignment.options[line] = _options(assignment, line)
     while turns.first() is line and (last is None or line.order < last):
+        if assignment.claims.held:
+            _fill_claimed(assignment, line)
         _fill(assignment, line, all_places)
         if line.left_of_head == 0:
             turns.head_done()
             continue
-        turns.drop()
         shape, queue = line.group.shape, line.view.queue
         environments = takers(assignment.snapshot, queue.environments, shape.resources)
-        left = Blocked(queue.name, shape, line.head, line.unplaced(last), environments)
+        left = Blocked(queue.name, shape, line.head, line.left_of_head, environments, ahead=line.claimed)
+        left = replace(left, claimed=_claim_head(assignment, left))
+        if left.claimed == left.count:
+            # All of them have a place as soon as others have left it: those behind have their turn.
+            assignment.blocked.append(left)
+            line.claimed += left.count
+            turns.head_done()
+            continue
+        turns.drop()
+        left = replace(left, count=line.unplaced(last))
         assignment.blocked.append(left)
         reserve(assignment, frozenset(queue.environments), left)
         return
@@ -119,21 +124,61 @@ def _fill(assignment: Assignment, line: Line, all_places: list[Places]) -> None:
     line.placed += before - line.left_of_head
 
 
+def _fill_claimed(assignment: Assignment, line: Line) -> None:
+    """Let the head of a line take places that are kept for its like, as far as they are free by now."""
+    shape, queue = line.group.shape, line.view.queue
+    # Those of jobs before it in the line stay: they are not free yet, or those jobs would have taken them.
+    lifted = assignment.claims.lift(queue.name, shape, first=line.claimed)
+    if not lifted:
+        return
+    names = takers(assignment.snapshot, queue.environments, shape.resources)
+    floor, before = assignment.floor, len(assignment.placements)
+    # First where they were freed for it. Then anywhere, looked for anew: what was found for this shape before was
+    # found while its own places were kept from it too.
+    freed = [held.room for held in lifted]
+    rooms = [freed, *(floor.rooms.get(name, ()) for name in names)]
+    _fill(assignment, line, [Places(shape, some, floor.now) for some in rooms])
+    placed = len(assignment.placements) - before
+    for held in lifted[: max(0, len(lifted) - placed)]:
+        assignment.claims.claim(held.reservation.job_id, queue.name, shape, (held.room,), ask=False)
+
+
+def _claim_head(assignment: Assignment, left: Blocked) -> int:
+    """Have places left to the jobs at the head of a line, if they may ask for that; answers how many have one."""
+    if not any(name in assignment.floor.claimable for name in left.environments):
+        return 0
+    claims = assignment.claims
+    most = min(left.ahead + left.count, MOST_AT_ONCE)
+    while claims.count(left.queue, left.shape) < most:
+        if claim(assignment, left, left.head.job_id) is None:
+            break
+    return max(0, min(left.count, claims.count(left.queue, left.shape) - left.ahead))
+
+
+def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> Held | None:
+    """Have a place left to a job that found none, unless new capacity can come for it."""
+    rooms = [room for name in left.environments for room in assignment.floor.claimable.get(name, ())]
+    if not rooms or any(assignment.pools[name].on_its_way(left.shape) for name in left.environments):
+        return None
+    return assignment.claims.claim(job_id, left.queue, left.shape, rooms, ask=True)
+
+
 def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked) -> Reservation | None:
     """Keep a place for a job that was passed over too long, if its set of environments has none kept yet."""
-    snapshot, wanted = assignment.snapshot, left.shape.resources
+    snapshot, shape = assignment.snapshot, left.shape
     if (
-        snapshot.now - left.head.runnable_at <= snapshot.rules.reserve_after_ms
+        assignment.claims.count(left.queue, shape) > left.ahead
+        or snapshot.now - left.head.runnable_at <= snapshot.rules.reserve_after_ms
         or key in assignment.reserved_sets
     ):
         return None
-    if any(assignment.pools[name].on_its_way(wanted) for name in left.environments):
+    if any(assignment.pools[name].on_its_way(shape) for name in left.environments):
         return None  # New capacity for it comes without anybody having to stand back.
     rooms = [room for name in left.environments for room in assignment.floor.rooms.get(name, ())]
-    chosen = soonest(rooms, wanted, snapshot.now)
+    chosen = soonest(rooms, shape, snapshot.now)
     if chosen is None:
         return None
-    guard = guard_for(left.head.job_id, chosen, wanted, snapshot.now)
+    guard = guard_for(left.head.job_id, chosen, shape.resources, snapshot.now)
     chosen.room.machine.guard = guard
     reservation = Reservation(left.head.job_id, chosen.room.view.id, chosen.expected_at)
     assignment.reservations.append(reservation)

@@ -18,12 +18,14 @@ from windfall.scheduling.snapshot import QueueView, Waiting, WaitingGroup
 class Line:
     """The waiting jobs of one group that have not had their turn, in order."""
 
-    __slots__ = ("_entries", "group", "head", "left_of_head", "number", "order", "placed", "view")
+    __slots__ = ("_entries", "claimed", "group", "head", "left_of_head", "number", "order", "placed", "view")
 
     def __init__(self, view: QueueView, group: WaitingGroup, number: int) -> None:
         self.view, self.group, self.number = view, group, number
-        self._entries = iter(group.entries)
+        self._entries: Iterator[Waiting] = iter(group.entries)
         self.placed = 0
+        #: How many, behind those that were placed, have a place that others are leaving.
+        self.claimed = 0
         self.head: Waiting
         self.left_of_head = 0
         self.order = 0
@@ -42,7 +44,7 @@ class Line:
         The second uses the line up, and takes as long as the line is.
         """
         if before is None:
-            return self.group.count - self.placed
+            return self.group.count - self.placed - self.claimed
         behind = takewhile(lambda entry: entry.order < before, self._entries)
         return self.left_of_head + sum(max(entry.count, 0) for entry in behind)
 

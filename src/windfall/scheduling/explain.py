@@ -11,8 +11,9 @@ from enum import StrEnum
 from windfall.capacity.environments import Switch
 from windfall.jobs.ids import EnvironmentName, QueueName
 from windfall.jobs.resources import NOTHING
-from windfall.scheduling.assign import Assignment, Blocked, assign, reserve, takers
+from windfall.scheduling.assign import Assignment, Blocked, assign, claim, reserve
 from windfall.scheduling.counterfactuals import Counterfactual
+from windfall.scheduling.fit import takers
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
 from windfall.scheduling.reasons import (
     EngineTrouble,
@@ -21,10 +22,12 @@ from windfall.scheduling.reasons import (
     InstanceLaunching,
     JobsAhead,
     LaunchesNext,
+    LaunchFailed,
     MaxVcpusTooSmall,
     NextCapacity,
     NoEnvironmentEnabled,
     NoneAvailable,
+    PlaceLeft,
     PlaceReserved,
     QueueDisabled,
     Reason,
@@ -32,13 +35,14 @@ from windfall.scheduling.reasons import (
     StartsNext,
     Undetermined,
 )
+from windfall.scheduling.reclaim import MOST_AT_ONCE, Held
 from windfall.scheduling.remedies import remedies
 from windfall.scheduling.reserve import soonest
 from windfall.scheduling.snapshot import QueueView, Reservation, Shape, Snapshot, Waiting
 
 #: With one of these, more capacity is not what the job waits for.
 _CAPACITY_COMES = frozenset(
-    reason.code for reason in (RoomTaken, HeldBack, PlaceReserved, InstanceLaunching, LaunchesNext)
+    reason.code for reason in (RoomTaken, HeldBack, PlaceLeft, PlaceReserved, InstanceLaunching, LaunchesNext)
 )
 
 
@@ -83,8 +87,11 @@ def explain(
     view = {view.queue.name: view for view in snapshot.queues}[queue]
     wanted = shape.resources
     names = takers(snapshot, view.queue.environments, wanted)
-    lasting = {name: lasting_obstacle(snapshot, name, wanted) for name in view.queue.environments}
+    lasting = {name: lasting_obstacle(snapshot, name, shape) for name in view.queue.environments}
     assignment = assign(snapshot, until=(view.queue.priority, waiting.order))
+    # What others leave to this very job is kept from everybody else alone.
+    alike = [left.count for left in assignment.blocked if (left.queue, left.shape) == (queue, shape)]
+    assignment.claims.lift(queue, shape, first=sum(alike))
     if _fits(assignment, names, shape):
         return Explanation((StartsNext(),))
     helpful = remedies(assignment, view.queue, shape, waiting)
@@ -95,17 +102,24 @@ def explain(
     # What stands in the way is read before a place is kept for this job itself.
     passing = [reason for name in open_names for reason in passing_obstacles(assignment, name, shape)]
     rooms = [room for name in open_names for room in assignment.floor.rooms.get(name, ())]
-    chosen = soonest(rooms, wanted, snapshot.now)
-    reservation = _reservation(assignment, view, Blocked(queue, shape, waiting, waiting.count, names))
+    chosen = soonest(rooms, shape, snapshot.now)
+    left = Blocked(queue, shape, waiting, waiting.count, names, ahead=sum(alike))
+    held = _claimed(assignment, left)
+    reservation = _reservation(assignment, view, left)
     expected_at = chosen.expected_at if chosen is not None else None
     reasons: list[Reason] = []
+    if held:
+        expected_at = held[0].reservation.expected_at
+        reasons += _left_to_it(held)
     if reservation is not None:
         reasons.append(_reserved(snapshot, waiting, reservation))
     reasons += passing
     reasons += _more_urgent(snapshot, view)
     if position > 0:
         reasons.append(JobsAhead(queue, position))
-    if reservation is None and expected_at is not None:
+    if expected_at is not None and not any(
+        isinstance(reason, PlaceLeft | PlaceReserved) for reason in reasons
+    ):
         reasons.append(NextCapacity(expected_at))
     if not reasons:
         reasons.append(Undetermined())
@@ -139,10 +153,35 @@ def _never(
 
 
 def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Reservation | None:
-    """The place that is kept for the job, if it is the first of its shape; the others stand behind."""
-    if any((other.queue, other.shape) == (left.queue, left.shape) for other in assignment.blocked):
+    """The place that is kept for the job, if it is the first of its shape that has none; the others stand behind."""
+    if any(
+        (other.queue, other.shape) == (left.queue, left.shape) and other.claimed < other.count
+        for other in assignment.blocked
+    ):
         return None
     return reserve(assignment, frozenset(view.queue.environments), left)
+
+
+def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
+    """The places that others leave to the job, or to the children of an array."""
+    found: list[Held] = []
+    while len(found) < min(left.count, MOST_AT_ONCE):
+        held = claim(assignment, left, left.head.job_id)
+        if held is None:
+            break
+        found.append(held)
+    return found
+
+
+def _left_to_it(held: list[Held]) -> list[Reason]:
+    """Who leaves it and until when, if anybody has to."""
+    left = [one for one in held if one.leaving]
+    jobs = {release.job_id for one in left for release in one.leaving if release.job_id is not None}
+    if not jobs:
+        return []
+    at = max(one.reservation.expected_at or 0 for one in left)
+    have_notice = not any(one.asked_now for one in left)
+    return [PlaceLeft(left[0].reservation.instance, tuple(sorted(jobs)), at, have_notice)]
 
 
 def _reserved(snapshot: Snapshot, waiting: Waiting, reservation: Reservation) -> PlaceReserved:
@@ -175,6 +214,8 @@ def _aws_capacity(reasons: list[Reason]) -> str | None:
     for reason in reasons:
         if isinstance(reason, NoneAvailable):
             return f"{AwsReason.NO_CAPACITY.value} [{', '.join(reason.types)}]"
+        if isinstance(reason, LaunchFailed):
+            return f"{AwsReason.NO_CAPACITY.value} [{reason.type}]"
         if isinstance(reason, EngineTrouble):
             return f"{AwsReason.NO_CAPACITY.value} [{reason.environment}]"
     return None

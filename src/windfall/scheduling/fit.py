@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from windfall.capacity.environments import RECLAIMABLE, WITHOUT_GPUS, Switch
 from windfall.capacity.machines import InstanceState
 from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, MachineId
 from windfall.jobs.resources import Resources
@@ -17,16 +18,19 @@ from windfall.scheduling.snapshot import InstanceView, MachineView, Shape, Snaps
 
 @dataclass(slots=True)
 class Guard:
-    """What a reservation leaves to others, on the reserved instance and on the machine behind it."""
+    """What reserved places leave to others, on their instances and on the machine behind them."""
 
+    #: The first job that has a place reserved, and where.
     job_id: JobId
     room: Room
-    #: When the reserved job is expected to have room; None when that is not known.
+    #: When the first reserved job is expected to have room; None when that is not known.
     expected_at: int | None
-    #: What may be held on the instance when the reserved job starts, without delaying it.
-    beside: Resources
+    #: What may be held on an instance when its reserved jobs start, without delaying them.
+    beside: dict[InstanceId, Resources]
     #: The same for the whole machine, whichever environment takes it.
     beside_on_machine: Resources
+    #: How many places are kept that others leave; 0 for a job that was passed over too long.
+    claims: int = 0
 
     def ends_in_time(self, timeout_s: int | None, now: int) -> bool:
         """Whether an attempt that starts now is surely over before the reserved job is due."""
@@ -39,17 +43,23 @@ class Guard:
         if self.ends_in_time(shape.timeout_s, now):
             return True
         wanted = shape.resources
-        return wanted.fits_in(self.beside_on_machine) and (
-            room is not self.room or wanted.fits_in(self.beside)
-        )
+        if not wanted.fits_in(self.beside_on_machine):
+            return False
+        own = self.beside.get(room.view.id)
+        return own is None or wanted.fits_in(own)
 
     def give(self, room: Room, shape: Shape, now: int) -> None:
         """Note that a job was let in; one that ends in time takes nothing of what is left beside."""
         if self.ends_in_time(shape.timeout_s, now):
             return
-        self.beside_on_machine = self.beside_on_machine - shape.resources
-        if room is self.room:
-            self.beside = self.beside - shape.resources
+        self.keep(room, shape.resources)
+
+    def keep(self, room: Room, amount: Resources) -> None:
+        """Leave so much less to others."""
+        self.beside_on_machine = self.beside_on_machine - amount
+        own = self.beside.get(room.view.id)
+        if own is not None:
+            self.beside[room.view.id] = own - amount
 
 
 @dataclass(slots=True)
@@ -61,9 +71,11 @@ class MachineRoom:
     memory_mib: int
     #: The free devices, in the machine's own order.
     gpu_ids: list[str]
-    #: The READY instances on it.
+    #: The instances on it that are READY or going away; those that go still give back what they hold.
     rooms: list[Room] = field(default_factory=list)
     guard: Guard | None = None
+    #: Whether something on it runs, or could run, on capacity that others may take back.
+    lends: bool = False
 
     @property
     def free(self) -> Resources:
@@ -81,6 +93,8 @@ class Room:
     vcpus: float
     memory_mib: int
     gpus: int
+    #: Whether what runs in it may be asked to leave.
+    reclaimable: bool = False
     #: What this plan has started in it.
     started: list[Shape] = field(default_factory=list)
 
@@ -105,13 +119,17 @@ class Room:
         if guard is None or guard.ends_in_time(timeout_s, now):
             return free
         beside = guard.beside_on_machine
-        if guard.room is self:
-            beside = least(beside, guard.beside)
-        return least(free, beside)
+        own = guard.beside.get(self.view.id)
+        return least(free, beside if own is None else least(beside, own))
 
-    def could_ever_hold(self, wanted: Resources) -> bool:
+    def could_ever_hold(self, shape: Shape) -> bool:
         """Whether the job would fit if nothing else ran on the instance and its machine."""
-        return wanted.fits_in(self.view.total) and wanted.fits_in(self.machine.view.total)
+        wanted = shape.resources
+        return (
+            wanted.fits_in(self.view.total)
+            and wanted.fits_in(self.machine.view.total)
+            and shape.admits(self.view.own_type)
+        )
 
     def holds(self, shape: Shape, now: int) -> bool:
         """Whether a job of this shape may start in it now. This is the fit that plan and explain share."""
@@ -120,6 +138,8 @@ class Room:
         if vcpus > self.vcpus or memory_mib > self.memory_mib or gpus > self.gpus:
             return False
         if vcpus > machine.vcpus or memory_mib > machine.memory_mib or gpus > len(machine.gpu_ids):
+            return False
+        if shape.instance_type is not None and not shape.admits(self.view.own_type):
             return False
         return machine.guard is None or machine.guard.lets_in(self, shape, now)
 
@@ -159,6 +179,20 @@ def most(amounts: Iterable[Resources]) -> Resources:
     return Resources(vcpus, memory_mib, gpus)
 
 
+def takers(
+    snapshot: Snapshot, environments: Sequence[EnvironmentName], wanted: Resources
+) -> tuple[EnvironmentName, ...]:
+    """Of these environments those that take such jobs at all: enabled, and no Fargate for GPU jobs."""
+    views = ((name, snapshot.environments.get(name)) for name in environments)
+    return tuple(
+        name
+        for name, view in views
+        if view is not None
+        and view.environment.switch is Switch.ENABLED
+        and not (wanted.gpus and view.environment.provisioning in WITHOUT_GPUS)
+    )
+
+
 class Places:
     """The places of one environment for one shape, tightest first, forgotten one by one as they fill up."""
 
@@ -188,22 +222,38 @@ class Places:
 class Floor:
     """All rooms of a snapshot, by environment, with the places of the shapes asked for so far."""
 
-    __slots__ = ("_by_instance", "_most_free", "_places", "machines", "now", "rooms")
+    __slots__ = ("_by_instance", "_most_free", "_places", "claimable", "machines", "now", "rooms")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.now = snapshot.now
         self.machines: dict[MachineId, MachineRoom] = {}
         self.rooms: dict[EnvironmentName, list[Room]] = {}
         self._by_instance: dict[InstanceId, Room] = {}
+        lenders = {
+            name
+            for name, environment in snapshot.environments.items()
+            if environment.environment.provisioning in RECLAIMABLE
+        }
         for position, instance in enumerate(snapshot.instances):
             view = snapshot.machines.get(instance.machine) if instance.machine is not None else None
-            if view is not None and instance.state is InstanceState.READY:
-                machine = self._machine(view)
-                left = instance.total - instance.used
-                room = Room(instance, position, machine, left.vcpus, left.memory_mib, left.gpus)
-                machine.rooms.append(room)
+            if view is None or instance.state is InstanceState.LAUNCHING:
+                continue
+            machine = self._machine(view)
+            left = instance.total - instance.used
+            room = Room(instance, position, machine, left.vcpus, left.memory_mib, left.gpus)
+            machine.rooms.append(room)
+            if instance.environment in lenders:
+                room.reclaimable = machine.lends = True
+            if instance.state is InstanceState.READY:
                 self._by_instance[instance.id] = room
                 self.rooms.setdefault(instance.environment, []).append(room)
+        #: Where a job on demand could take back what others on the machine have borrowed.
+        self.claimable: dict[EnvironmentName, list[Room]] = {}
+        for machine in self.machines.values():
+            if machine.lends and len(machine.rooms) > 1:
+                for room in machine.rooms:
+                    if not room.reclaimable and room.view.state is InstanceState.READY:
+                        self.claimable.setdefault(room.view.environment, []).append(room)
         self._places: dict[tuple[EnvironmentName, Shape], Places] = {}
         #: At the start of the tick. A shape above it is refused without a look at a single room.
         self._most_free = {name: most(room.free for room in rooms) for name, rooms in self.rooms.items()}

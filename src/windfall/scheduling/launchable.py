@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from windfall.capacity.machines import InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import NOTHING, Resources
-from windfall.scheduling.snapshot import EnvironmentView, MachineView, Snapshot
+from windfall.scheduling.allocate import BEST_FIT, in_order
+from windfall.scheduling.snapshot import EnvironmentView, MachineView, Shape, Snapshot
 
 
 @dataclass(slots=True)
@@ -22,6 +23,8 @@ class Bin:
 
     left: Resources
     instances: int
+    #: None for a share of a machine, which has no type of its own.
+    type: str | None = None
 
 
 def times(wanted: Resources, amount: Resources) -> int | None:
@@ -38,12 +41,15 @@ def times(wanted: Resources, amount: Resources) -> int | None:
     return min(counts) if counts else None
 
 
-def pack(bins: list[Bin], wanted: Resources, jobs: int) -> int:
+def pack(bins: list[Bin], shape: Shape, jobs: int) -> int:
     """Count jobs into the bins; answers how many found no room. Bins that differ afterwards are split."""
+    wanted = shape.resources
     for index in range(len(bins)):
         if not jobs:
             break
         one = bins[index]
+        if not shape.admits(one.type):
+            continue
         each = times(wanted, one.left)
         if each is None:
             return 0
@@ -51,11 +57,11 @@ def pack(bins: list[Bin], wanted: Resources, jobs: int) -> int:
             continue
         full = min(jobs // each, one.instances)
         if full:
-            bins.append(Bin(_minus(one.left, wanted, each), full))
+            bins.append(Bin(_minus(one.left, wanted, each), full, one.type))
         one.instances -= full
         jobs -= full * each
         if one.instances and jobs:
-            bins.append(Bin(_minus(one.left, wanted, jobs), 1))
+            bins.append(Bin(_minus(one.left, wanted, jobs), 1, one.type))
             one.instances -= 1
             jobs = 0
     return jobs
@@ -82,21 +88,38 @@ class Pool:
     coming: list[Bin] = field(default_factory=list)
     #: How many of each offer were taken by this plan.
     taken: Counter[int] = field(default_factory=Counter)
+    _order: tuple[int, ...] | None = None
 
     @property
     def can_launch(self) -> bool:
         """Whether its engine launches for it."""
         return self.view.trouble is None
 
-    def holds(self, offer: Offer, wanted: Resources) -> bool:
-        """Whether one instance of an offer would be large enough for a job."""
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The offers that it may take, in the order of its allocation strategy."""
+        if self._order is None:
+            self._order = in_order(self.view.environment, self.view.offers)
+        return self._order
+
+    def choices(self, shape: Shape) -> list[int]:
+        """The offers for such a job, the one to try first in front; BEST_FIT has only one."""
+        offers = self.view.offers
+        fitting = [index for index in self.order if self.holds(offers[index], shape)]
+        return fitting[:1] if self.view.environment.allocation == BEST_FIT else fitting
+
+    def holds(self, offer: Offer, shape: Shape) -> bool:
+        """Whether one instance of an offer would do for a job."""
+        wanted = shape.resources
+        if not wanted.fits_in(offer.resources) or not shape.admits(own_type(offer)):
+            return False
         machine = self.machines.get(offer.machine) if offer.machine is not None else None
-        return wanted.fits_in(offer.resources) and (machine is None or wanted.fits_in(machine.total))
+        return machine is None or wanted.fits_in(machine.total)
 
     def launchable(self, index: int, most: int) -> int:
         """How many more instances of an offer may be launched, at most so many."""
         offer, environment = self.view.offers[index], self.view.environment
-        if not self.can_launch:
+        if not self.can_launch or offer.type in self.view.shortages:
             return 0
         if offer.available is not None:
             most = min(most, offer.available - self.taken[index])
@@ -106,18 +129,28 @@ class Pool:
 
     def launch(self, index: int, count: int) -> None:
         """Note that instances of an offer are launched; they come empty."""
-        resources = self.view.offers[index].resources
+        offer = self.view.offers[index]
+        resources = offer.resources
         self.taken[index] += count
         self.vcpus += resources.vcpus * count
         self.lasting_vcpus += resources.vcpus * count
-        self.coming.append(Bin(resources, count))
+        self.coming.append(Bin(resources, count, own_type(offer)))
 
-    def on_its_way(self, wanted: Resources) -> bool:
+    def coming_for(self, shape: Shape) -> int:
+        """How many instances are being launched that would take the job."""
+        wanted = shape.resources
+        return sum(
+            one.instances for one in self.coming if wanted.fits_in(one.left) and shape.admits(one.type)
+        )
+
+    def on_its_way(self, shape: Shape) -> bool:
         """Whether an instance that would take the job is being launched or could be launched now."""
-        if any(one.instances and wanted.fits_in(one.left) for one in self.coming):
-            return True
-        offers = enumerate(self.view.offers)
-        return any(self.holds(offer, wanted) and self.launchable(index, 1) for index, offer in offers)
+        return bool(self.coming_for(shape)) or any(self.launchable(index, 1) for index in self.choices(shape))
+
+
+def own_type(offer: Offer) -> str | None:
+    """The type that its instances will have, for jobs that insist on one; a share of a machine has none."""
+    return offer.type if offer.machine is None else None
 
 
 class Pools(dict[EnvironmentName, Pool]):
@@ -127,7 +160,7 @@ class Pools(dict[EnvironmentName, Pool]):
         super().__init__(
             (name, Pool(view, snapshot.machines)) for name, view in snapshot.environments.items()
         )
-        coming: Counter[tuple[EnvironmentName, Resources]] = Counter()
+        coming: Counter[tuple[EnvironmentName, Resources, str | None]] = Counter()
         for instance in snapshot.instances:
             pool = self.get(instance.environment)
             if pool is None:
@@ -137,6 +170,6 @@ class Pools(dict[EnvironmentName, Pool]):
                 pool.lasting_vcpus += instance.total.vcpus
             if instance.state is InstanceState.LAUNCHING:
                 left = instance.total if instance.used == NOTHING else instance.total - instance.used
-                coming[instance.environment, left] += 1
-        for (name, left), count in coming.items():
-            self[name].coming.append(Bin(left, count))
+                coming[instance.environment, left, instance.own_type] += 1
+        for (name, left, type_), count in coming.items():
+            self[name].coming.append(Bin(left, count, type_))

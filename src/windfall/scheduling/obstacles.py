@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windfall.capacity.environments import WITHOUT_GPUS, Switch
-from windfall.capacity.machines import InstanceState
+from windfall.capacity.machines import InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import Resources
-from windfall.scheduling.assign import Assignment, takers
-from windfall.scheduling.fit import Room, least, most
-from windfall.scheduling.launchable import Pool
+from windfall.scheduling.allocate import too_dear
+from windfall.scheduling.assign import Assignment
+from windfall.scheduling.fit import Room, least, most, takers
+from windfall.scheduling.launchable import Pool, own_type
 from windfall.scheduling.reasons import (
     AsksTooMuch,
     EngineTrouble,
@@ -23,47 +24,59 @@ from windfall.scheduling.reasons import (
     HeldBack,
     InstanceLaunching,
     LaunchesNext,
+    LaunchFailed,
     MaxVcpusReached,
     MaxVcpusTooSmall,
     NoneAvailable,
     NoSingleInstance,
     NothingOffered,
+    OtherInstanceType,
     Reason,
     RoomTaken,
+    TooDear,
 )
 from windfall.scheduling.reserve import missing_in
 from windfall.scheduling.snapshot import EnvironmentView, Shape, Snapshot
 from windfall.scheduling.wording import Resource
 
 
-def lasting_obstacle(snapshot: Snapshot, name: EnvironmentName, wanted: Resources) -> Reason | None:
+def lasting_obstacle(snapshot: Snapshot, name: EnvironmentName, shape: Shape) -> Reason | None:
     """Why an environment will never take such a job as things are; None if it would."""
     view = snapshot.environments.get(name)
     if view is None:
         return EnvironmentUnknown(name)
     if view.environment.switch is not Switch.ENABLED:
         return EnvironmentDisabled(name)
+    wanted = shape.resources
     if wanted.gpus and view.environment.provisioning in WITHOUT_GPUS:
-        return GpusOnFargate(name, wanted.gpus, environments_for(snapshot, wanted))
-    return _too_small(snapshot, view, wanted)
+        return GpusOnFargate(name, wanted.gpus, environments_for(snapshot, shape))
+    return _too_small(snapshot, view, shape)
 
 
-def environments_for(snapshot: Snapshot, wanted: Resources) -> tuple[EnvironmentName, ...]:
+def environments_for(snapshot: Snapshot, shape: Shape) -> tuple[EnvironmentName, ...]:
     """All environments that would take such a job sooner or later, by name."""
-    names = takers(snapshot, sorted(snapshot.environments), wanted)
-    return tuple(name for name in names if _too_small(snapshot, snapshot.environments[name], wanted) is None)
+    names = takers(snapshot, sorted(snapshot.environments), shape.resources)
+    return tuple(name for name in names if _too_small(snapshot, snapshot.environments[name], shape) is None)
 
 
-def _too_small(snapshot: Snapshot, view: EnvironmentView, wanted: Resources) -> Reason | None:
-    environment = view.environment
-    present = [
-        _on_machine(snapshot, instance.machine, instance.total)
+def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reason | None:
+    environment, wanted = view.environment, shape.resources
+    instances = [
+        instance
         for instance in snapshot.instances
         if instance.environment == environment.name and instance.state is not InstanceState.TERMINATING
     ]
+    present = [
+        _on_machine(snapshot, instance.machine, instance.total)
+        for instance in instances
+        if shape.admits(instance.own_type)
+    ]
     if any(wanted.fits_in(total) for total in present):
         return None
-    offers = view.offers
+    offers = [offer for offer in view.offers if shape.admits(own_type(offer))]
+    if not present and not offers and (instances or view.offers):
+        types = {one.type for one in instances} | {one.type for one in view.offers}
+        return OtherInstanceType(environment.name, shape.instance_type or "", tuple(sorted(types)))
     offered = [_on_machine(snapshot, offer.machine, offer.resources) for offer in offers]
     sizes = [
         offer.resources.vcpus for offer, total in zip(offers, offered, strict=True) if wanted.fits_in(total)
@@ -94,17 +107,17 @@ def passing_obstacles(assignment: Assignment, name: EnvironmentName, shape: Shap
     if room_reason is not None:
         yield room_reason
     pool = assignment.pools[name]
-    coming = sum(one.instances for one in pool.coming if shape.resources.fits_in(one.left))
+    coming = pool.coming_for(shape)
     if coming:
         yield InstanceLaunching(name, coming)
-    launch_reason = _launch(pool, shape.resources)
+    launch_reason = _launch(pool, shape)
     if launch_reason is not None:
         yield launch_reason
 
 
 def _rooms_full(assignment: Assignment, name: EnvironmentName, shape: Shape) -> Reason | None:
     wanted = shape.resources
-    rooms = [room for room in assignment.floor.rooms.get(name, ()) if room.could_ever_hold(wanted)]
+    rooms = [room for room in assignment.floor.rooms.get(name, ()) if room.could_ever_hold(shape)]
     if not rooms:
         return None
     closest = min(rooms, key=lambda room: (missing_in(room, wanted), room.position))
@@ -129,18 +142,31 @@ def _room_taken(room: Room, wanted: Resources) -> RoomTaken:
     )
 
 
-def _launch(pool: Pool, wanted: Resources) -> Reason | None:
+def _launch(pool: Pool, shape: Shape) -> Reason | None:
     """What a launch for the job would meet; None where none of the offers would take it."""
     view = pool.view
     name = view.environment.name
     if view.trouble is not None:
         return EngineTrouble(name, view.trouble)
-    offers = [(index, offer) for index, offer in enumerate(view.offers) if pool.holds(offer, wanted)]
-    if not offers or not pool.can_launch:
-        return None
+    offers = [(index, view.offers[index]) for index in pool.choices(shape)]
+    if not offers:
+        dear = [one for one in view.offers if pool.holds(one, shape) and too_dear(view.environment, one)]
+        return _too_dear(view, dear) if dear else None
     for index, offer in offers:
         if pool.launchable(index, 1):
             return LaunchesNext(name, offer.type)
+    short = [(offer, view.shortages[offer.type]) for _, offer in offers if offer.type in view.shortages]
+    if short:
+        offer, shortage = min(short, key=lambda one: one[1].again_at)
+        return LaunchFailed(name, offer.type, shortage.reason, shortage.again_at)
     if all(offer.available == 0 for _, offer in offers):
         return NoneAvailable(name, tuple(offer.type for _, offer in offers))
     return MaxVcpusReached(name, pool.vcpus, view.environment.max_vcpus)
+
+
+def _too_dear(view: EnvironmentView, dear: list[Offer]) -> Reason:
+    offer = min(dear, key=lambda one: one.usd_hour or 0.0)
+    bid = view.environment.bid_percent or 0
+    return TooDear(
+        view.environment.name, offer.type, offer.usd_hour or 0.0, offer.on_demand_usd_hour or 0.0, bid
+    )

@@ -20,4 +20,6 @@ def plan(snapshot: Snapshot) -> Plan:
         launches=launched,
         terminations=terminations(assignment),
         reservations=tuple(assignment.reservations),
+        reclaims=tuple(assignment.claims.reclaims),
+        claims=tuple(held.reservation for each in assignment.claims.held.values() for held in each),
     )

@@ -133,6 +133,40 @@ class NothingOffered:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherInstanceType:
+    """It insists on a type that the environment does not have."""
+
+    code: ClassVar[str] = "OTHER_INSTANCE_TYPE"
+    environment: EnvironmentName
+    asked: str
+    types: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"asks an instance of type {self.asked}, {self.environment} has {listed(self.types)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLeft:
+    """Others leave a place to it: reclaimable attempts, for a job that is not."""
+
+    code: ClassVar[str] = "PLACE_LEFT"
+    instance: InstanceId
+    #: Whose attempts leave.
+    jobs: tuple[JobId, ...]
+    expected_at: int
+    #: Whether they have notice already.
+    have_notice: bool
+
+    def text(self) -> str:
+        who = f"{'job' if len(self.jobs) == 1 else 'jobs'} {', '.join(self.jobs)}"
+        verb = ("leaves" if len(self.jobs) == 1 else "leave") if self.have_notice else "must leave"
+        return (
+            f"takes back a place on {self.instance}: {who}, on reclaimable capacity, {verb} it"
+            f" at {utc(self.expected_at)} at the latest"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PlaceReserved:
     """It was passed over too long; a place is kept for it."""
 
@@ -198,6 +232,38 @@ class NoneAvailable:
 
     def text(self) -> str:
         return f"no more instances of type {listed(self.types)} can be had for {self.environment} now"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailed:
+    """The last instance of a type that would take it could not be had."""
+
+    code: ClassVar[str] = "LAUNCH_FAILED"
+    environment: EnvironmentName
+    type: str
+    trouble: str
+    again_at: int
+
+    def text(self) -> str:
+        failed = f"{self.environment} could not get an instance of type {self.type} ({self.trouble})"
+        return f"{failed}, and asks again at {utc(self.again_at)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TooDear:
+    """Spot instances that would take it cost more than the environment may pay."""
+
+    code: ClassVar[str] = "TOO_DEAR"
+    environment: EnvironmentName
+    type: str
+    usd_hour: float
+    on_demand_usd_hour: float
+    bid_percent: int
+
+    def text(self) -> str:
+        price = f"an instance of type {self.type} costs ${self.usd_hour:,.4g} an hour"
+        most = f"{self.environment} pays at most {self.bid_percent} % of ${self.on_demand_usd_hour:,.4g}"
+        return f"{price}, {most} (bidPercentage)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from windfall.capacity.environments import JobQueue, Switch
 from windfall.jobs.ids import EnvironmentName
-from windfall.scheduling.assign import Assignment, Blocked, assign, takers
+from windfall.scheduling.assign import Assignment, Blocked, assign
 from windfall.scheduling.counterfactuals import (
     AskLess,
     Counterfactual,
@@ -20,7 +20,7 @@ from windfall.scheduling.counterfactuals import (
     SetTimeout,
     UseEnvironment,
 )
-from windfall.scheduling.fit import Room
+from windfall.scheduling.fit import Room, takers
 from windfall.scheduling.scale import launch_for
 from windfall.scheduling.snapshot import EnvironmentView, Shape, Snapshot, Waiting
 from windfall.scheduling.wording import Resource
@@ -122,15 +122,15 @@ def _larger_pool(
     assignment: Assignment, queue: JobQueue, shape: Shape, waiting: Waiting
 ) -> Iterator[Counterfactual]:
     """The maxvCpus with which an environment could launch for all that is ahead, and for this job."""
-    snapshot, wanted = assignment.snapshot, shape.resources
-    names = takers(snapshot, queue.environments, wanted)
+    snapshot = assignment.snapshot
+    names = takers(snapshot, queue.environments, shape.resources)
     if sum(left.count for left in assignment.blocked) > MANY_JOBS:
         return
-    if any(assignment.pools[name].on_its_way(wanted) for name in names):
+    if any(assignment.pools[name].on_its_way(shape) for name in names):
         return
     for name in names:
         view = snapshot.environments[name]
-        if not any(assignment.pools[name].holds(offer, wanted) for offer in view.offers):
+        if not any(assignment.pools[name].holds(offer, shape) for offer in view.offers):
             continue
         unbounded = replace(view, environment=replace(view.environment, max_vcpus=UNBOUNDED))
         then = assign(_changed(snapshot, unbounded), until=(queue.priority, waiting.order))

@@ -14,7 +14,7 @@ from operator import itemgetter
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import Resources
 from windfall.scheduling.fit import Guard, MachineRoom, Room
-from windfall.scheduling.snapshot import Release
+from windfall.scheduling.snapshot import Release, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,14 @@ def _timed_releases(machine: MachineRoom, now: int, until: float) -> list[tuple[
     return sorted(timed, key=itemgetter(0))
 
 
-def prospect(room: Room, wanted: Resources, now: int, until: float = inf) -> Prospect | None:
+def prospect(room: Room, shape: Shape, now: int, until: float = inf) -> Prospect | None:
     """When the room can take the job, if it ever can; a time after `until` counts as unknown.
 
     Reservations of others are not looked at.
     """
-    if not room.could_ever_hold(wanted):
+    if not room.could_ever_hold(shape):
         return None
+    wanted = shape.resources
     own, shared = room.own, room.machine.free
     expected_at = now if wanted.fits_in(own) and wanted.fits_in(shared) else None
     if expected_at is None:
@@ -86,14 +87,14 @@ def prospect(room: Room, wanted: Resources, now: int, until: float = inf) -> Pro
     return Prospect(room, expected_at, missing_in(room, wanted))
 
 
-def soonest(rooms: Iterable[Room], wanted: Resources, now: int) -> Prospect | None:
+def soonest(rooms: Iterable[Room], shape: Shape, now: int) -> Prospect | None:
     """The unreserved room that can take the job first."""
     best: Prospect | None = None
     for room in rooms:
         if room.machine.guard is None:
             # Nobody needs to know how much later than the best one another room would be.
             until = inf if best is None or best.expected_at is None else best.expected_at
-            found = prospect(room, wanted, now, until)
+            found = prospect(room, shape, now, until)
             if found is not None and (best is None or found.rank < best.rank):
                 best = found
     return best
@@ -109,7 +110,8 @@ def guard_for(job_id: JobId, chosen: Prospect, wanted: Resources, now: int) -> G
             own = own + amount if holder is room else own
     # Without a known time nothing may be taken of which the job still lacks something: whatever is given back
     # is kept. With one, all that is free beside the job at that moment can be had until then and beyond.
-    return Guard(job_id, room, chosen.expected_at, _above(own, wanted), _above(shared, wanted))
+    beside = {room.view.id: _above(own, wanted)}
+    return Guard(job_id, room, chosen.expected_at, beside, _above(shared, wanted))
 
 
 def _above(amount: Resources, wanted: Resources) -> Resources:

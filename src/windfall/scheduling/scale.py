@@ -29,21 +29,22 @@ def launches(assignment: Assignment) -> tuple[Launch, ...]:
 
 def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int]:
     """Enough instances for these jobs, after those on their way are counted; and how many jobs get none."""
-    wanted, jobs = left.shape.resources, left.count
+    shape, jobs = left.shape, left.count - left.claimed
     launched: list[Launch] = []
     pools = [assignment.pools[name] for name in left.environments]
     for pool in pools:
-        jobs = pack(pool.coming, wanted, jobs)
+        jobs = pack(pool.coming, shape, jobs)
     for pool in pools:
-        for index, offer in enumerate(pool.view.offers):
-            each = times(wanted, offer.resources)
-            if not jobs or each == 0 or not pool.holds(offer, wanted):
-                continue
+        for index in pool.choices(shape) if jobs else ():
+            offer = pool.view.offers[index]
+            each = times(shape.resources, offer.resources)
+            if not jobs:
+                break
             needed = -(-jobs // each) if each else 1
             count = pool.launchable(index, needed)
             if count:
                 pool.launch(index, count)
-                jobs = pack(pool.coming, wanted, jobs)
+                jobs = pack(pool.coming, shape, jobs)
                 launched += [Launch(pool.view.environment.name, offer)] * count
     return launched, jobs
 
@@ -53,7 +54,8 @@ def _for_minimum(pool: Pool) -> Iterator[Launch]:
     environment = pool.view.environment
     if environment.switch is not Switch.ENABLED:
         return
-    for index, offer in enumerate(pool.view.offers):
+    for index in pool.order:
+        offer = pool.view.offers[index]
         missing = environment.min_vcpus - pool.lasting_vcpus
         if missing <= 0:
             return
@@ -70,6 +72,7 @@ def terminations(assignment: Assignment) -> tuple[InstanceId, ...]:
     snapshot = assignment.snapshot
     kept = {placement.instance for placement in assignment.placements}
     kept.update(reservation.instance for reservation in assignment.reservations)
+    kept.update(held.reservation.instance for each in assignment.claims.held.values() for held in each)
     idle = [
         (instance.idle_since, position, instance)
         for position, instance in enumerate(snapshot.instances)
@@ -110,6 +113,6 @@ def _is_awaited(assignment: Assignment, instance: InstanceView) -> bool:
     """
     room = assignment.floor.room(instance.id)
     return room is not None and any(
-        instance.environment in left.environments and room.could_ever_hold(left.shape.resources)
+        instance.environment in left.environments and room.could_ever_hold(left.shape)
         for left in assignment.blocked
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.machines import InstanceState, Offer
-from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import Resources
 
 
@@ -21,6 +21,12 @@ class Shape:
     resources: Resources
     #: How long an attempt can last at most; None means unknown. It decides who may fill a reserved gap.
     timeout_s: int | None = None
+    #: The only instance type that it may run on, where instances have types; shares of a machine take any.
+    instance_type: str | None = None
+
+    def admits(self, instance_type: str | None) -> bool:
+        """Whether it may run on instances of this type; None stands for a share of a machine."""
+        return self.instance_type is None or instance_type is None or instance_type == self.instance_type
 
 
 @dataclass(slots=True)
@@ -52,13 +58,23 @@ class QueueView:
     groups: Sequence[WaitingGroup]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: thousands are made in a tick, and that would take twice as long
 class Release:
     """What a running attempt will give back, and when at the latest; None is unknown."""
 
     resources: Resources
     gpus: int
     at: int | None
+    token: AttemptToken | None = None
+    #: Whose it is, for people, and the queue that it came from.
+    job_id: JobId | None = None
+    queue: QueueName | None = None
+    #: Whether it runs on capacity that others may take back, and has not been asked to leave.
+    reclaimable: bool = False
+    #: Whether it has been asked to leave.
+    leaving: bool = False
+    #: What taking its place away would cost: GPU (or vCPU) seconds of work that is in no checkpoint, and of a restart.
+    loss: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +91,13 @@ class InstanceView:
     machine: MachineId | None
     idle_since: int | None
     releases: Sequence[Release] = ()
+    #: Whether it is a share of a machine, which has no type of its own.
+    is_share: bool = False
+
+    @property
+    def own_type(self) -> str | None:
+        """Its type, for jobs that insist on one; a share of a machine has none."""
+        return None if self.is_share else self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +111,14 @@ class MachineView:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """A type of instance that could not be had: why, in the engine's words, and when it is asked for again."""
+
+    reason: str
+    again_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class EnvironmentView:
     """An environment and what its engine could launch for it now."""
 
@@ -95,6 +126,21 @@ class EnvironmentView:
     offers: tuple[Offer, ...]
     #: Why the engine cannot launch, in its own words; None when it can.
     trouble: str | None = None
+    #: The types that could not be had lately: none of them is asked for again before its time.
+    shortages: Mapping[str, Shortage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who the places are for that attempts on a machine were asked to leave."""
+
+    job_id: JobId
+    queue: QueueName
+    shape: Shape
+    machine: MachineId
+    #: The job's own place in the order, and how many places at most.
+    order: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +151,8 @@ class SchedulingRules:
     reserve_after_ms: int = 60_000
     #: An instance that has been idle for so long goes away.
     idle_after_ms: int = 300_000
+    #: How long an attempt has between the notice and the end when its place is taken back.
+    notice_ms: int = 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +165,8 @@ class Snapshot:
     instances: Sequence[InstanceView]
     machines: Mapping[MachineId, MachineView]
     rules: SchedulingRules = field(default_factory=SchedulingRules)
+    #: Places that are being made free, in the order of the jobs they are for.
+    claims: Sequence[Claim] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +198,15 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Give this attempt notice: its place is taken back for that job."""
+
+    token: AttemptToken
+    instance: InstanceId
+    for_job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do now."""
 
@@ -155,3 +214,6 @@ class Plan:
     launches: tuple[Launch, ...] = ()
     terminations: tuple[InstanceId, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    reclaims: tuple[Reclaim, ...] = ()
+    #: Places kept for the jobs that others leave them for.
+    claims: tuple[Reservation, ...] = ()

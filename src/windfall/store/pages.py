@@ -1,7 +1,7 @@
 """Pages of jobs: which rows, in which order, and where the next page begins.
 
 A page is found in lanes, one per queue and state (or one per queue when a name is asked for), each served
-newest first by an index and cut at the page's length; the lanes are then merged. So a page costs its own
+in its order by an index and cut at the page's length; the lanes are then merged. So a page costs its own
 length, however many finished jobs there are. Positions name the last job of a page (not a count), so jobs
 that arrive meanwhile shift nothing. Children have no queue of their own, so that no lane meets them.
 """
@@ -51,22 +51,28 @@ def queues_with_jobs(session: Session) -> list[str]:
 
 
 def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
-    """A page of top-level jobs, newest first; those of one millisecond by arrival, the last one first."""
+    """A page of top-level jobs by age; those of one millisecond by arrival, the last one first.
+
+    Oldest first is the same order from its other end.
+    """
     position = _position(_JOB_POSITION, after)
-    texts = (wanted.queue, wanted.name, wanted.definition)
+    named = list(wanted.queues or ()) if wanted.queue is None else [wanted.queue]
+    texts = (*named, wanted.name, wanted.definition)
     if not all(searchable(text) for text in texts if text is not None):
         return JobPage([], None)
-    queues = queues_with_jobs(session) if wanted.queue is None else [wanted.queue]
+    all_queues = wanted.queue is None and wanted.queues is None
+    queues = queues_with_jobs(session) if all_queues else list(dict.fromkeys(named))
     states = _states(wanted)
     lanes = [states] if wanted.name is not None else [[state] for state in states]
     found: list[tuple[int, int]] = []
     for queue in queues:
         for lane in lanes:
             found += _lane(session, queue, lane, wanted, limit + 1, position)
-    found.sort(reverse=True)
+    found.sort(reverse=not wanted.oldest_first)
+    direction = _direction(wanted)
     more, found = len(found) > limit, found[:limit]
     rows = session.rows_among(
-        f"{JOB_ROWS} WHERE {{among}} ORDER BY j.created_at DESC, j.seq DESC",
+        f"{JOB_ROWS} WHERE {{among}} ORDER BY j.created_at {direction}, j.seq {direction}",
         "j.seq",
         [seq for _, seq in found],
     )
@@ -96,19 +102,27 @@ def _lane(
     limit: int,
     position: Sequence[int] | None,
 ) -> list[tuple[int, int]]:
-    """When created and seq of the newest matching jobs of one queue."""
+    """When created and seq of the first matching jobs of one queue."""
     conditions: list[Condition] = [("queue = ?", [queue]), *_ages("", wanted)]
     conditions += _texts(wanted)
     conditions.append(("state = ?", states) if wanted.name is None else _one_of("state", states))
     if position is not None:
-        conditions.append(("created_at <= ? AND (created_at, seq) < (?, ?)", [position[0], *position]))
+        sign = ">" if wanted.oldest_first else "<"
+        conditions.append(
+            (f"created_at {sign}= ? AND (created_at, seq) {sign} (?, ?)", [position[0], *position])
+        )
     # A prefix fits few of all jobs: take its range and sort it. The sum keeps the database from walking all
     # jobs in the order of their age instead.
     age = "created_at + 0" if wanted.name_is_prefix else "created_at"
     where, parameters = _all_of(conditions)
+    order = f"{age} {_direction(wanted)}, seq {_direction(wanted)}"
     # The conditions are our own words; what callers say is among the parameters.
-    sql = f"SELECT created_at, seq FROM jobs WHERE {where} ORDER BY {age} DESC, seq DESC LIMIT ?"  # noqa: S608
+    sql = f"SELECT created_at, seq FROM jobs WHERE {where} ORDER BY {order} LIMIT ?"  # noqa: S608
     return [(row[0], row[1]) for row in session.rows(sql, [*parameters, limit])]
+
+
+def _direction(wanted: JobFilter) -> str:
+    return "ASC" if wanted.oldest_first else "DESC"
 
 
 def _texts(wanted: JobFilter) -> list[Condition]:

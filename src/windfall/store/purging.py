@@ -1,4 +1,4 @@
-"""Removes finished jobs that are old, a bounded number of rows at a time.
+"""Removes finished jobs: old ones, a bounded number of rows at a time, and those that a round names.
 
 Children go first and their array last, so that a step cut short leaves no child without its array. Must not
 touch log files: it answers whose they were.
@@ -6,7 +6,10 @@ touch log files: it answers whose they were.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from windfall.control.changes import Purge
+from windfall.jobs.ids import JobId
 from windfall.store.database import Session
 
 _OLD = """
@@ -15,6 +18,7 @@ WHERE parent IS NULL AND state IN ('SUCCEEDED', 'FAILED') AND COALESCE(stopped_a
 ORDER BY COALESCE(stopped_at, created_at), seq LIMIT ?
 """
 _CHILDREN = "SELECT id FROM jobs WHERE parent IS NOT NULL AND {among} LIMIT ?"
+_ALL_CHILDREN = "SELECT id FROM jobs WHERE parent IS NOT NULL AND {among}"
 
 
 def purge(session: Session, wanted: Purge) -> list[str]:
@@ -24,7 +28,18 @@ def purge(session: Session, wanted: Purge) -> list[str]:
         return []
     children = [row[0] for row in session.rows_among(_CHILDREN, "parent", old, (wanted.limit,))]
     # Fewer children than asked for means that these are all; then the oldest of their parents may follow.
-    gone = children + old[: wanted.limit - len(children)]
+    return _without(session, children + old[: wanted.limit - len(children)])
+
+
+def remove_jobs(session: Session, named: Collection[JobId]) -> list[str]:
+    """Remove these jobs with their children; answer the task ids of their log streams."""
+    if not named:
+        return []
+    ids = [str(job_id) for job_id in named]
+    return _without(session, [row[0] for row in session.rows_among(_ALL_CHILDREN, "parent", ids)] + ids)
+
+
+def _without(session: Session, gone: list[str]) -> list[str]:
     streams = session.rows_among("DELETE FROM log_streams WHERE {among} RETURNING task_id", "job_id", gone)
     session.rows_among("DELETE FROM jobs WHERE {among}", "id", gone)
     return [task_id for (task_id,) in streams]

@@ -20,7 +20,7 @@ from windfall.jobs.states import JobState
 from windfall.store import records
 from windfall.store.database import Database, Session
 from windfall.store.pages import JOB_ROWS, page_of_children, page_of_jobs, queues_with_jobs
-from windfall.store.purging import purge
+from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
 from windfall.store.rounds import folded, round_of, searchable
@@ -66,14 +66,19 @@ class SqlStore:
         self._known_order = 0
 
     def commit(self, changes: Changes) -> Sequence[str]:
-        """Write a round, all or nothing; answer the task ids whose jobs a purge removed."""
+        """Write a round, all or nothing; answer the task ids whose jobs it removed."""
         if not changes:
             return ()
         rows = round_of(changes)
 
         def write(session: Session) -> list[str]:
+            # Before the rows: a name that is free again may be taken in the same round.
+            gone = remove_jobs(session, [it for it in changes.removed_jobs if searchable(it)])
             rows.carry_out(session, self._known_order)
-            return [] if changes.purge is None else purge(session, changes.purge)
+            if changes.purge is not None:
+                gone += purge(session, changes.purge)
+            # A round may be committed twice, and then meets its own streams.
+            return [task for task in gone if task not in changes.log_streams]
 
         removed = self._database.write(write)
         self._known_order = max(self._known_order, rows.highest_order)

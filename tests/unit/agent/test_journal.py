@@ -8,16 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.agent.journal import (
+    Accepted,
     AnyRecord,
+    Departed,
     Ended,
     EpochSeen,
     Forgotten,
     Intended,
     Journal,
+    Launching,
+    Losing,
+    Noticed,
     Spawned,
+    Told,
     read_journal,
 )
-from windfall.agent.messages import Exited, Lost
+from windfall.agent.messages import Exited, Lost, Start
+from windfall.jobs.staging import Channel, Checkpoints, Staging
 
 
 def an_intent(token: str) -> Intended:
@@ -111,3 +118,50 @@ def test_a_journal_cut_anywhere_tells_a_beginning_of_the_story(tmp_path_factory,
     stories = read_journal(str(path)).stories
     told = stories["a"].records() if stories else []
     assert told == whole[: len(told)]
+
+
+def a_staged_start(token: str) -> Start:
+    staging = Staging(
+        checkpoints=Checkpoints("s3://bucket/job"), channels=(Channel("train", "s3://bucket/x"),)
+    )
+    return Start(token, "task", ["true"], {"A": "b"}, None, "/log", 1.0, 64, [], staging=staging, fence=5)
+
+
+def test_a_staged_attempt_is_told_stage_by_stage_also_after_a_compaction(tmp_path: Path):
+    path = tmp_path / "journal"
+    journal = a_journal(path)
+    start = a_staged_start("a")
+    records: list[AnyRecord] = [
+        an_intent("a"),
+        Accepted(start),
+        Launching("a", 4711, 1001),
+        Spawned("a", 12, 345, 1001, "process"),
+        Noticed("a", 1002, 9000, "spot"),
+        Told("a", [(12, 345)]),
+        Losing("a"),
+        Departed(an_exit("a", 143)),
+    ]
+    for record in records:
+        journal.add(record)
+    journal.add(Noticed("a", 1002, 8000, "sooner"))
+    journal.flush()
+    for _ in range(2):
+        story = read_journal(str(path)).stories["a"]
+        assert story.accepted == start
+        assert story.launching == Launching("a", 4711, 1001)
+        assert story.noticed == Noticed("a", 1002, 8000, "sooner")
+        assert story.told == Told("a", [(12, 345)])
+        assert story.losing
+        assert (story.departed, story.result) == (an_exit("a", 143), None)
+        journal.rewrite(0, [story])
+
+
+def test_an_ended_attempt_needs_no_staging_any_more(tmp_path: Path):
+    path = tmp_path / "journal"
+    journal = a_journal(path)
+    for record in (an_intent("a"), Accepted(a_staged_start("a")), Ended(an_exit("a"))):
+        journal.add(record)
+    journal.flush()
+    journal.rewrite(0, read_journal(str(path)).stories.values())
+    story = read_journal(str(path)).stories["a"]
+    assert (story.accepted, story.result) == (None, an_exit("a"))

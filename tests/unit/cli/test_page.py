@@ -28,6 +28,6 @@ def test_every_command_has_its_section():
 def test_a_section_has_an_example_and_real_options_only(name):
     assert f"windfall {name}" in "".join(re.findall(r"```\w+\n(.*?)```", SECTIONS[name], re.DOTALL))
     # What stands in the examples of others (aws, train.py) does not begin with two hyphens there.
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", SECTIONS[name]))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", SECTIONS[name]))
     allowed = options_of(load(COMMANDS[name])) | options_of(load(COMMANDS["env"]))
     assert named <= allowed

@@ -44,6 +44,18 @@ STATUS = {
             "minvCpus": 0,
             "maxvCpus": 1_000_000,
             "instances": 1,
+            "instanceList": [
+                {
+                    "id": "i-0123456789abcdef0",
+                    "type": "g5.xlarge",
+                    "state": "TERMINATING",
+                    "vcpus": 4,
+                    "gpus": 1,
+                    "usdHour": 0.302,
+                    "reclaimAt": 1,
+                    "runningJobs": 2,
+                }
+            ],
             "runningJobs": 2,
         }
     ],
@@ -106,6 +118,7 @@ def test_status(daemon, windfall):
     assert f"GPU-0 H200 (simulated) 141 GiB {ID}" in page
     assert "GPU-1 H200 (simulated) free" in page
     assert "e ENABLED 0 no limit 1 2" in page
+    assert "i-0123456789abcdef0 g5.xlarge gone in 0.0 s e 4 1 0.302 2" in page
     assert "q DISABLED 3 3 0 0 4" in page
     assert ran.err == "windfall: warning: jobs can see each other\n"
     assert json.loads(windfall("status", "--json").out) == STATUS

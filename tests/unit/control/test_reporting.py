@@ -225,7 +225,8 @@ def test_a_launch_that_failed_is_tried_again_later():
     world = a_world().declared().submits(a_job("a"))
     world.happens(events.InstanceLaunchFailed(next(iter(world.state.instances)), "no capacity"))
     assert not world.state.instances
-    assert world.state.launch_troubles == {"environment": "no capacity"}
+    (failed,) = world.state.failed_launches.values()
+    assert (failed.reason, failed.failures) == ("no capacity", 1)
     world.later(5_000)
     assert [type(i) for i in world.instructions] == [LaunchInstance]
 
@@ -234,7 +235,7 @@ def test_two_launches_in_one_millisecond_have_two_ids():
     world = a_world().declared().submits(a_job("a"))
     (first,) = world.state.instances
     world.happens(events.InstanceLaunchFailed(first, "no"))
-    world.state.launch_troubles.clear()
+    world.state.failed_launches.clear()
     world.state.unsettled = True
     world.happens(events.TimePassed())
     assert first not in world.state.instances

@@ -9,14 +9,14 @@ import pytest
 
 from tests.builders import a_definition, a_machine
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
-from windfall.capacity.machines import Offer
+from windfall.capacity.machines import Instance, Offer
 from windfall.control import events
 from windfall.control.changes import Changes
-from windfall.control.instructions import LaunchInstance, StartAttempt
+from windfall.control.instructions import LaunchInstance, StartAttempt, TerminateInstance
 from windfall.control.state import State
 from windfall.daemon.loop import ControlLoop
-from windfall.jobs.errors import NotFound
-from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.jobs.errors import Invalid, NotFound
+from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, QueueName
 from windfall.jobs.states import RUNNABLE
 from windfall.store.errors import CommitFailed
 
@@ -47,6 +47,13 @@ class FakeEngine:
         self.journal = journal
         self.machine = a_machine()
         self.loop: ControlLoop
+
+    def check(self, environment):
+        if environment.max_vcpus == 13:
+            raise Invalid("not that many")
+
+    def adopt(self, holdings):
+        self.journal.append(f"adopt {len(holdings.instances)}")
 
     def offers(self, _environment):
         return (Offer("local", self.machine.total, 1, self.machine.id),)
@@ -196,5 +203,28 @@ def test_nothing_is_placed_while_going_down():
             await world.submit("a")
             assert "LaunchInstance" not in world.journal
             assert await world.loop.queue_snapshot(QueueName("q")) == [("a", 1_000_000)]
+
+    run(story)
+
+
+def test_an_environment_that_its_engine_cannot_serve_is_refused():
+    async def story():
+        async with World() as world:
+            environment = ComputeEnvironment(EnvironmentName("odd"), Provisioning.EC2, 0, 13)
+            with pytest.raises(Invalid, match="not that many"):
+                await world.loop.execute(events.CreateComputeEnvironment(environment))
+            assert "odd" not in world.state.environments
+
+    run(story)
+
+
+def test_engines_get_what_is_theirs_before_they_are_told_anything():
+    async def story():
+        async with World() as world:
+            world.journal.clear()
+            instance = Instance(InstanceId("i-1"), EnvironmentName("e"), "local", world.engine.machine.total)
+            world.state.instances[instance.id] = instance
+            world.loop.act_after_restart([TerminateInstance(instance.id)])
+            assert world.journal == ["adopt 1", "TerminateInstance"]
 
     run(story)

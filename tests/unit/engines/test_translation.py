@@ -7,8 +7,16 @@ from pathlib import Path
 from windfall.agent import messages
 from windfall.agent.gpus import GpuDevice
 from windfall.control.events import AttemptExited, AttemptLost, AttemptStarted, IsolationChanged
-from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
-from windfall.engines.local.translation import to_connected, to_messages, to_report
+from windfall.control.instructions import (
+    ForgetAttempt,
+    InterruptAttempt,
+    RecommendRebalance,
+    StartAttempt,
+    StopAttempt,
+    TerminateInstance,
+)
+from windfall.engines.local.translation import to_machine
+from windfall.engines.translation import to_connected, to_messages, to_report
 from windfall.jobs.ids import AttemptToken, InstanceId, TaskId
 from windfall.jobs.resources import Resources
 
@@ -47,6 +55,23 @@ def test_instructions_become_messages_and_all_that_may_be_forgotten_goes_togethe
     assert forget == messages.Forget(["b#1", "c#1"])
 
 
+def test_notices_and_losses_become_messages():
+    token, place = AttemptToken("a#1"), InstanceId("i-1")
+    told = to_messages(
+        [
+            InterruptAttempt(token, place, 99, "spot interruption"),
+            RecommendRebalance(token, place, 7),
+            StopAttempt(token, place, 0, lose=True),
+        ],
+        Path("/logs"),
+    )
+    assert told == [
+        messages.Interrupt("a#1", 99, "spot interruption"),
+        messages.Rebalance("a#1", 7),
+        messages.Stop("a#1", 0, lose=True),
+    ]
+
+
 def test_messages_become_reports():
     token = AttemptToken("a#1")
     assert to_report(messages.Started("a#1", 7, 5, "process")) == AttemptStarted(token, 5, "process")
@@ -62,7 +87,9 @@ def test_an_inventory_with_its_results_is_one_event():
     inventory = an_inventory(
         a_status("r#1", "running", 5), a_status("s#1", "starting"), a_status("e#1", "exited")
     )
-    connected = to_connected(inventory, [messages.Exited("e#1", 0, None, 1, 2, "process")])
+    connected = to_connected(
+        to_machine(inventory), inventory, [messages.Exited("e#1", 0, None, 1, 2, "process")]
+    )
     assert [started.token for started in connected.running] == ["r#1"]
     assert connected.preparing == ("s#1",)
     assert [ended.token for ended in connected.ended] == ["e#1"]

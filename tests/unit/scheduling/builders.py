@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.capacity.machines import InstanceState, Offer
-from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.snapshot import (
+    Claim,
     EnvironmentView,
     InstanceView,
     MachineView,
@@ -21,6 +22,7 @@ from windfall.scheduling.snapshot import (
     Release,
     SchedulingRules,
     Shape,
+    Shortage,
     Snapshot,
     Waiting,
     WaitingGroup,
@@ -44,12 +46,18 @@ def an_offer(
     *,
     available: int | None = None,
     machine: str | None = None,
+    usd_hour: float | None = None,
+    on_demand: float | None = None,
+    safety: float | None = None,
 ) -> Offer:
     return Offer(
         instance_type,
         Resources(vcpus, memory_mib, gpus),
         available,
         MachineId(machine) if machine is not None else None,
+        usd_hour,
+        on_demand,
+        safety,
     )
 
 
@@ -73,6 +81,7 @@ class Cluster:
     machines: dict[str, MachineView] = field(default_factory=dict)
     rules: SchedulingRules = field(default_factory=SchedulingRules)
     now: int = NOW
+    claims: tuple[Claim, ...] = ()
 
     def with_environment(
         self,
@@ -84,10 +93,26 @@ class Cluster:
         enabled: bool = True,
         offers: tuple[Offer, ...] = (),
         trouble: str | None = None,
+        short: dict[str, int] | None = None,
+        allocation: str | None = None,
+        bid_percent: int | None = None,
     ) -> Cluster:
+        """An environment; `short` names types that cannot be had, and for how many seconds."""
         switch = Switch.ENABLED if enabled else Switch.DISABLED
-        environment = ComputeEnvironment(EnvironmentName(name), kind, min_vcpus, max_vcpus, switch)
-        view = EnvironmentView(environment, offers, trouble)
+        environment = ComputeEnvironment(
+            EnvironmentName(name),
+            kind,
+            min_vcpus,
+            max_vcpus,
+            switch,
+            allocation=allocation,
+            bid_percent=bid_percent,
+        )
+        shortages = {
+            each: Shortage("no capacity", self.now + again_s * 1000)
+            for each, again_s in (short or {}).items()
+        }
+        view = EnvironmentView(environment, offers, trouble, shortages)
         return replace(self, environments={**self.environments, name: view})
 
     def with_queue(
@@ -116,6 +141,8 @@ class Cluster:
         machine: str | None = None,
         state: InstanceState = InstanceState.READY,
         idle_ms: int | None = None,
+        instance_type: str = "m.large",
+        is_share: bool = False,
     ) -> Cluster:
         """An instance, on a machine of the same size unless one is named."""
         cluster = self if machine else self.with_machine(f"machine-{name}", vcpus, memory_mib, gpus)
@@ -123,12 +150,13 @@ class Cluster:
         instance = InstanceView(
             InstanceId(name),
             EnvironmentName(environment),
-            "m.large",
+            instance_type,
             state,
             Resources(vcpus, memory_mib, gpus),
             NOTHING,
             MachineId(machine or f"machine-{name}") if known else None,
             None if idle_ms is None else self.now - idle_ms,
+            is_share=is_share,
         )
         return replace(cluster, instances=(*cluster.instances, instance))
 
@@ -140,11 +168,25 @@ class Cluster:
         gpus: int = 0,
         *,
         ends_in_s: int | None = None,
+        job: str | None = None,
+        queue: str | None = None,
+        loss: float | None = None,
+        leaving: bool = False,
     ) -> Cluster:
-        """An attempt that holds something on an instance, until a time if it has one."""
+        """An attempt that holds something on an instance, perhaps until a time; with a `loss` it is reclaimable."""
         amount = Resources(vcpus, memory_mib, gpus)
         at = None if ends_in_s is None else self.now + ends_in_s * 1000
-        release = Release(amount, gpus, at)
+        release = Release(
+            amount,
+            gpus,
+            at,
+            AttemptToken(f"{job}#1") if job is not None else None,
+            JobId(job) if job is not None else None,
+            QueueName(queue) if queue is not None else None,
+            reclaimable=loss is not None and not leaving,
+            leaving=leaving,
+            loss=loss or 0.0,
+        )
         old = next(one for one in self.instances if one.id == instance)
         new = replace(old, used=old.used + amount, releases=(*old.releases, release), idle_since=None)
         machine = self.machines[str(old.machine)]
@@ -167,16 +209,23 @@ class Cluster:
         waited_ms: int = 0,
         timeout_s: int | None = None,
         order: int | None = None,
+        instance_type: str | None = None,
     ) -> Cluster:
         """A job that waits behind all those named before it, or an array with `count` waiting children."""
         cluster = self if any(one.name == queue for one in self.queues) else self.with_queue(queue)
         place = order if order is not None else len(self.jobs)
         waiting = Waiting(place, JobId(job), self.now - waited_ms, count)
-        shape = a_shape(vcpus, memory_mib, gpus, timeout_s=timeout_s)
+        shape = Shape(Resources(vcpus, memory_mib, gpus), timeout_s, instance_type)
         return replace(cluster, jobs=(*cluster.jobs, Job(QueueName(queue), shape, waiting)))
 
     def with_rules(self, *, reserve_after_ms: int = MINUTE, idle_after_ms: int = 5 * MINUTE) -> Cluster:
         return replace(self, rules=SchedulingRules(reserve_after_ms, idle_after_ms))
+
+    def with_claim(self, job: str, machine: str, count: int = 1) -> Cluster:
+        """Others were asked to leave a place on a machine to a waiting job."""
+        waits = self.job(job)
+        claim = Claim(JobId(job), waits.queue, waits.shape, MachineId(machine), waits.waiting.order, count)
+        return replace(self, claims=(*self.claims, claim))
 
     def without(self, job: str) -> Cluster:
         return replace(self, jobs=tuple(one for one in self.jobs if one.waiting.job_id != job))
@@ -192,6 +241,7 @@ class Cluster:
             self.instances,
             {MachineId(name): view for name, view in self.machines.items()},
             self.rules,
+            self.claims,
         )
 
     def _groups(self, queue: QueueName) -> list[WaitingGroup]:

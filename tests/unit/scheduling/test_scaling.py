@@ -10,6 +10,7 @@ from windfall.capacity.machines import InstanceState
 from windfall.jobs.resources import Resources
 from windfall.scheduling.launchable import Bin, pack, times
 from windfall.scheduling.planning import plan
+from windfall.scheduling.snapshot import Shape
 
 SMALL, LARGE = an_offer("small", vcpus=4, memory_mib=8_000), an_offer("large", vcpus=16, memory_mib=64_000)
 GPU = an_offer("gpu", vcpus=8, memory_mib=32_000, gpus=2)
@@ -257,21 +258,21 @@ def test_how_often_a_need_fits(wanted, expected):
 
 def test_packing_fills_whole_instances_and_begins_one():
     bins = [Bin(Resources(4, 8_000), 3)]
-    assert pack(bins, Resources(2, 1_000), 3) == 0
+    assert pack(bins, Shape(Resources(2, 1_000)), 3) == 0
     left = sorted((one.left.vcpus, one.instances) for one in bins if one.instances)
     assert left == [(0, 1), (2, 1), (4, 1)]
 
 
 def test_packing_says_how_many_found_no_room():
     bins = [Bin(Resources(4, 8_000), 2), Bin(Resources(1, 8_000), 1)]
-    assert pack(bins, Resources(2, 1_000), 7) == 3
+    assert pack(bins, Shape(Resources(2, 1_000)), 7) == 3
 
 
 def test_what_is_left_of_a_begun_instance_is_packed_next():
     bins = [Bin(Resources(4, 8_000), 1)]
-    assert pack(bins, Resources(3, 1_000), 1) == 0
-    assert pack(bins, Resources(1, 1_000), 2) == 1
+    assert pack(bins, Shape(Resources(3, 1_000)), 1) == 0
+    assert pack(bins, Shape(Resources(1, 1_000)), 2) == 1
 
 
 def test_jobs_that_need_nothing_always_find_room():
-    assert pack([Bin(Resources(1, 1), 1)], Resources(0, 0), 1_000) == 0
+    assert pack([Bin(Resources(1, 1), 1)], Shape(Resources(0, 0)), 1_000) == 0

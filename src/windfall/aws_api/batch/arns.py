@@ -13,13 +13,15 @@ from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, QueueName, TaskId
 
 ENVIRONMENT, QUEUE, DEFINITION, JOB = "compute-environment", "job-queue", "job-definition", "job"
+#: What stands where Batch's API wants a job definition's name for a SageMaker training job.
+TRAINING_DEFINITION = "sagemaker-training"
 
 _ARN = re.compile(r"arn:[a-z-]+:batch:[a-z0-9-]*:[0-9]*:([a-z-]+)/(.+)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _DEFINITION = re.compile(r"[A-Za-z0-9_-]{1,128}(?::[1-9][0-9]{0,8})?")
 #: ASCII digits without leading zeros, so that a child has one spelling only.
-_JOB_ID = re.compile(r"[0-9A-Za-z-]{1,64}(?::(?:0|[1-9][0-9]{0,4}))?")
+_JOB_ID = re.compile(r"[0-9A-Za-z-]{1,80}(?::(?:0|[1-9][0-9]{0,4}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Arns:
         return self.of(QUEUE, name)
 
     def definition(self, key: DefinitionKey) -> str:
-        """`...:job-definition/<name>:<revision>`."""
+        """`...:job-definition/<name>:<revision>`; a training job has no definition of its own."""
+        key = key or DefinitionKey(f"{TRAINING_DEFINITION}:1")
         return self.of(DEFINITION, key)
 
     def job(self, job_id: JobId) -> str:

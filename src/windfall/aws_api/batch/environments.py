@@ -1,12 +1,13 @@
 """Compute environments: four operations, and what their requests mean for the core.
 
-The core knows kind, size and switch; the rest of the request is kept as it was sent and comes back with it.
-Must not know whether an environment exists or is in use: the core says so.
+The core knows kind, size, switch, instance types and how one is chosen; the rest of the request is kept as it
+was sent and comes back with it. Must not know whether an environment exists or is in use: the core says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.batch.arns import ENVIRONMENT, Arns, check_name, environment_name
@@ -16,17 +17,22 @@ from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, unsupported
 from windfall.aws_api.batch.tags import ENGINE, check_tags
 from windfall.aws_api.protocol.service import Call
-from windfall.capacity.environments import ComputeEnvironment, Provisioning, Switch
+from windfall.capacity import catalog
+from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning, Switch
+from windfall.capacity.market_tags import parse_market_tags
 from windfall.control.events import (
     CreateComputeEnvironment,
     DeleteComputeEnvironment,
     UpdateComputeEnvironment,
 )
 from windfall.control.ports import Store
+from windfall.jobs.errors import Invalid
 from windfall.jobs.ids import EnvironmentName
 
 #: What an UNMANAGED environment may use when it does not say: all that its machines have.
 UNBOUNDED_VCPUS = 1_000_000
+#: The engine on which instance types and the tags of a market mean something.
+SIMULATED = "simulated"
 
 _FARGATE = frozenset({"FARGATE", "FARGATE_SPOT"})
 _NOT_FOR_FARGATE = (
@@ -54,6 +60,7 @@ async def create_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
     name = EnvironmentName(check_name(params["computeEnvironmentName"], "computeEnvironmentName"))
     tags = check_tags(params.get("tags", {}))
     provisioning, min_vcpus, max_vcpus = _capacity(params)
+    resources = params.get("computeResources") or {}
     environment = ComputeEnvironment(
         name=name,
         provisioning=provisioning,
@@ -65,7 +72,11 @@ async def create_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
         created_at=desk.clock_ms(),
         tags=tags,
         document=write_document(without(params, "computeEnvironmentName", "state", "tags")),
+        instance_types=tuple(resources.get("instanceTypes", ())),
+        allocation=resources.get("allocationStrategy"),
+        bid_percent=resources.get("bidPercentage"),
     )
+    _check_market(environment)
     await desk.execute(CreateComputeEnvironment(environment))
     return _names(desk.arns(call), name)
 
@@ -147,11 +158,30 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
         for member in _NOT_FOR_FARGATE:
             if resources.get(member):
                 raise client_exception(f"{member} not applicable for Fargate.")
+    strategy = resources.get("allocationStrategy") or ""
+    if strategy.startswith("SPOT_") and resources["type"] not in RECLAIMABLE:
+        raise client_exception(
+            f"allocationStrategy {strategy} is for compute resources of type SPOT, not {resources['type']};"
+            " use BEST_FIT_PROGRESSIVE"
+        )
+    if resources.get("bidPercentage", 1) < 1:
+        raise client_exception("bidPercentage must be at least 1")
     least, most = resources.get("minvCpus", 0), resources["maxvCpus"]
     if least < 0 or most < 1:
         raise client_exception("minvCpus must not be negative and maxvCpus must be at least 1")
     if least > most:
         raise client_exception(f"minvCpus ({least}) must not be more than maxvCpus ({most})")
+
+
+def _check_market(environment: ComputeEnvironment) -> None:
+    """Refuse types and tags that a simulated market could not use; elsewhere any type is kept as it was named."""
+    if environment.engine != SIMULATED:
+        return
+    try:
+        parse_market_tags(environment.tags, environment.provisioning)
+        catalog.expand(environment.instance_types)
+    except Invalid as refusal:
+        raise client_exception(str(refusal)) from refusal
 
 
 def _check_desired(resources: Mapping[str, Any], desired: int | None) -> None:
@@ -166,7 +196,8 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
     """The command that changes an environment as asked, the kept request merged with the update."""
     document = read_document(current.document)
     document.update((member, params[member]) for member in _UPDATABLE if member in params)
-    min_vcpus = max_vcpus = None
+    min_vcpus = max_vcpus = allocation = bid_percent = None
+    types: tuple[str, ...] | None = None
     changes = params.get("computeResources")
     if current.provisioning is Provisioning.UNMANAGED:
         if changes:
@@ -183,6 +214,10 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
         _check_desired(merged, changes.get("desiredvCpus"))
         document["computeResources"] = merged
         min_vcpus, max_vcpus = changes.get("minvCpus"), changes.get("maxvCpus")
+        if "instanceTypes" in changes:
+            types = tuple(changes["instanceTypes"])
+            _check_market(replace(current, instance_types=types))
+        allocation, bid_percent = changes.get("allocationStrategy"), changes.get("bidPercentage")
     state = params.get("state")
     return UpdateComputeEnvironment(
         name=current.name,
@@ -190,6 +225,9 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
         min_vcpus=min_vcpus,
         max_vcpus=max_vcpus,
         document=write_document(document),
+        instance_types=types,
+        allocation=allocation,
+        bid_percent=bid_percent,
     )
 
 

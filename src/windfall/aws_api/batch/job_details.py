@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windfall.aws_api.batch.arns import Arns, job_reference
+from windfall.aws_api.batch.arns import TRAINING_DEFINITION, Arns, job_reference
 from windfall.aws_api.batch.children import child_at_rest
 from windfall.aws_api.batch.definitions import LISTS_ALWAYS_THERE
 from windfall.aws_api.batch.desk import Desk
@@ -23,7 +23,7 @@ from windfall.control.ports import Store
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.definitions import JobDefinition, effective_container
 from windfall.jobs.ids import DefinitionKey, JobId, split_child
-from windfall.jobs.job import Job
+from windfall.jobs.job import Job, JobKind
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import JobState
 
@@ -44,7 +44,7 @@ async def describe_jobs(desk: Desk, call: Call) -> dict[str, Any]:
         return {"jobs": []}
     jobs, definitions = await desk.read(lambda store: _with_definitions(store, find_jobs(store, wanted)))
     arns = desk.arns(call)
-    return {"jobs": [job_detail(job, definitions.get(job.submission.definition), arns) for job in jobs]}
+    return {"jobs": [job_detail(job, _definition_of(job, definitions), arns) for job in jobs]}
 
 
 def find_jobs(store: Store, wanted: Sequence[JobId]) -> list[Job]:
@@ -68,6 +68,16 @@ def _with_definitions(store: Store, jobs: list[Job]) -> tuple[list[Job], Definit
         if (definition := store.definition(key)) is not None:
             definitions[key] = definition, read_document(definition.document)
     return jobs, definitions
+
+
+def _definition_of(job: Job, definitions: Definitions) -> tuple[JobDefinition, Mapping[str, Any]] | None:
+    """The job's definition; a training job has none registered, and what it runs stands in for one."""
+    container = job.submission.container
+    if container is None:
+        return definitions.get(job.submission.definition)
+    options = {"awslogs-group": container.log_group}
+    shown = {"logConfiguration": {"logDriver": "awslogs", "options": options}}
+    return JobDefinition(TRAINING_DEFINITION, 1, container), {"containerProperties": shown}
 
 
 def job_detail(
@@ -170,10 +180,10 @@ def _container_detail(
     detail = {
         **{member: [] for member in LISTS_ALWAYS_THERE},
         **sent,
-        **read_document(submission.document),
+        **({} if submission.kind is JobKind.TRAINING else read_document(submission.document)),
         **_amounts(sent, submission.resources),
         "image": runs.image,
-        "command": list(runs.command),
+        "command": [*(runs.entrypoint or ()), *runs.command],
         "environment": [{"name": name, "value": value} for name, value in runs.environment.items()],
         "networkInterfaces": [],
     }

@@ -53,8 +53,6 @@ REFUSED_PARTS: Mapping[str, tuple[str, ...]] = {
 }
 
 _KEPT_RESOURCES = (
-    "allocationStrategy",
-    "instanceTypes",
     "imageId",
     "subnets",
     "securityGroupIds",
@@ -62,7 +60,6 @@ _KEPT_RESOURCES = (
     "instanceRole",
     "tags",
     "placementGroup",
-    "bidPercentage",
     "launchTemplate",
     "ec2Configuration",
     "scalingPolicy",

@@ -21,8 +21,8 @@ from windfall.aws_api.protocol.errors import (
     internal_failure,
 )
 from windfall.aws_api.protocol.keys import KeyRing
+from windfall.aws_api.protocol.refusals import JSON, json_refusal, speaks_query, xml_refusal
 from windfall.aws_api.protocol.request import Request, Response
-from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Caller, Service
 from windfall.aws_api.protocol.sigv4 import verify
 
@@ -36,8 +36,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_JSON = b"application/json"
-_HEALTHY = Response(200, _JSON, b'{"status":"ok"}')
+_HEALTHY = Response(200, JSON, b'{"status":"ok"}')
 
 
 class _ClientLeft(Exception):
@@ -83,9 +82,11 @@ class Application:
     async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
         if scope["path"] == "/healthz" and scope["method"] == "GET":
             return _HEALTHY
-        content_type = _JSON
+        refuse: Callable[[ApiError, str], Response] = _refuse_in_json
         try:
             request = await self._read(scope, receive)
+            if speaks_query(request):
+                refuse = xml_refusal
             signer = verify(request, self._keys.find, self._clock())
             service = self._services.get(signer.service)
             if service is None:
@@ -93,17 +94,17 @@ class Application:
                     f"Windfall does not serve {signer.service}, only {', '.join(sorted(self._services))}. "
                     "Point this client at AWS or set the endpoint of the right service."
                 )
-            content_type = service.content_type
+            refuse = service.refuse
             caller = Caller(signer.key.access_key_id, signer.key.role, signer.key.tenant)
             return await service.answer(request, caller, signer.region, request_id)
         except ApiError as error:
-            return _error_response(error, content_type)
+            return refuse(error, request_id)
         except _ClientLeft:
             raise
         except Exception:
             # The edge of the loop: one faulty request must not take the others with it.
             logger.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"][:200])
-            return _error_response(internal_failure(), content_type)
+            return refuse(internal_failure(), request_id)
 
     async def _read(self, scope: Scope, receive: Receive) -> Request:
         headers: dict[bytes, bytes] = {}
@@ -153,13 +154,8 @@ async def _collect(receive: Receive) -> bytes:
     return b"".join(pieces)
 
 
-def _error_response(error: ApiError, content_type: bytes) -> Response:
-    # Handlers may quote names of files or log lines that are no valid text; an error must always be sayable.
-    message = error.message.encode("utf-8", "replace").decode("utf-8")
-    body = {**error.members, "__type": error.code, "message": message}
-    return Response(
-        error.status, content_type, encode_json(body), ((b"x-amzn-errortype", error.code.encode("ascii")),)
-    )
+def _refuse_in_json(error: ApiError, _request_id: str) -> Response:
+    return json_refusal(error, JSON)
 
 
 async def _send_response(send: Send, response: Response, request_id: str) -> None:

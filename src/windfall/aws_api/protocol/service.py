@@ -28,6 +28,7 @@ from windfall.aws_api.protocol.operations import (
     load_service_model,
     parse_object,
 )
+from windfall.aws_api.protocol.refusals import json_refusal
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.routing import router_for
 from windfall.aws_api.protocol.serialization import encode_json
@@ -93,6 +94,10 @@ class Service(ABC):
     @abstractmethod
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
         """Answer an authentic request; raise ApiError to refuse it."""
+
+    def refuse(self, error: ApiError, _request_id: str, /) -> Response:
+        """An error in the form that clients of this service read; JSON has the request id in a header alone."""
+        return json_refusal(error, self.content_type)
 
     def _authorise(self, operation: str, caller: Caller) -> None:
         needed = self._roles[operation]

@@ -48,6 +48,7 @@ def test_an_environment_is_created_and_described_as_it_was_sent(world):
         256,
     )
     assert (environment.switch, environment.engine, environment.created_at) == (Switch.ENABLED, None, NOW)
+    assert (environment.instance_types, environment.allocation) == (("p3", "g5"), "BEST_FIT_PROGRESSIVE")
 
     (detail,) = client.describe_compute_environments()["computeEnvironments"]
     sent = GPU_ENVIRONMENT["computeResources"]
@@ -99,6 +100,8 @@ def test_unmanaged_environments_run_jobs_too(world, sent, most):
         (managed(type="FARGATE", minvCpus=1), "minvCpus not applicable for Fargate."),
         (managed(type="FARGATE_SPOT", instanceTypes=["g5"]), "instanceTypes not applicable for Fargate."),
         (managed(type="ECS_MANAGED_INSTANCES"), "Windfall does not support"),
+        (managed(allocationStrategy="SPOT_CAPACITY_OPTIMIZED"), "is for compute resources of type SPOT"),
+        (managed(type="SPOT", bidPercentage=0), "bidPercentage must be at least 1"),
         (
             {**managed(), "eksConfiguration": {"eksClusterArn": "a", "kubernetesNamespace": "b"}},
             "Windfall does not support eksConfiguration",
@@ -110,6 +113,71 @@ def test_unmanaged_environments_run_jobs_too(world, sent, most):
 )
 def test_a_contradictory_environment_is_refused(world, request_, text):
     assert text in world.refused("CreateComputeEnvironment", **request_)
+
+
+def simulated(tags: dict[str, str] | None = None, **resources) -> dict:
+    request = managed(**{"type": "SPOT", "instanceTypes": ["p3.2xlarge"], **resources})
+    return {**request, "tags": {"windfall:engine": "simulated", **(tags or {})}}
+
+
+def test_types_strategy_and_bid_reach_the_core_and_come_back(world):
+    sent = simulated(
+        {"windfall:mtbi-s": "60", "windfall:capacity": "0"},
+        instanceTypes=["p3", "g5.xlarge", "optimal"],
+        allocationStrategy="SPOT_PRICE_CAPACITY_OPTIMIZED",
+        bidPercentage=70,
+    )
+    world.call("CreateComputeEnvironment", **sent)
+    environment = world.last.environment
+    assert environment.instance_types == ("p3", "g5.xlarge", "optimal")
+    assert (environment.allocation, environment.bid_percent) == ("SPOT_PRICE_CAPACITY_OPTIMIZED", 70)
+    (detail,) = world.call("DescribeComputeEnvironments")["computeEnvironments"]
+    kept = detail["computeResources"]
+    assert {name: kept[name] for name in sent["computeResources"]} == sent["computeResources"]
+    assert detail["tags"] == sent["tags"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (simulated(instanceTypes=["p3", "z9.huge"]), "z9.huge is neither an instance type nor a family"),
+        (
+            simulated({"windfall:mtbi-s": "soon"}),
+            "The tag windfall:mtbi-s must be a number of seconds above 0",
+        ),
+        (simulated({"windfall:trace": "here.json"}), "must be the absolute path of a trace"),
+        (simulated({"windfall:mtbi-s": "9"}, type="EC2"), "describes capacity that is taken away"),
+    ],
+)
+def test_what_a_simulated_market_cannot_use_is_refused(world, request_, text):
+    assert text in world.refused("CreateComputeEnvironment", **request_)
+
+
+def test_unknown_types_are_kept_where_types_mean_nothing(world):
+    world.call("CreateComputeEnvironment", **managed(instanceTypes=["z9.huge"]))
+    assert world.last.environment.instance_types == ("z9.huge",)
+
+
+def test_an_update_may_change_types_strategy_and_bid(world):
+    world.call("CreateComputeEnvironment", **simulated())
+    update = {
+        "instanceTypes": ["g5"],
+        "allocationStrategy": "SPOT_CAPACITY_OPTIMIZED",
+        "bidPercentage": 50,
+    }
+    world.call("UpdateComputeEnvironment", computeEnvironment="env", computeResources=update)
+    command = world.last
+    assert (command.instance_types, command.allocation, command.bid_percent) == (
+        ("g5",),
+        "SPOT_CAPACITY_OPTIMIZED",
+        50,
+    )
+    world.call("UpdateComputeEnvironment", computeEnvironment="env", computeResources={"maxvCpus": 3})
+    assert (world.last.instance_types, world.last.allocation, world.last.bid_percent) == (None, None, None)
+    text = world.refused(
+        "UpdateComputeEnvironment", computeEnvironment="env", computeResources={"instanceTypes": ["z9"]}
+    )
+    assert "z9 is neither an instance type nor a family" in text
 
 
 def test_the_core_s_refusal_reaches_the_caller(world):

@@ -1,0 +1,166 @@
+"""Everything that an attempt needs before its process starts, brought from scratch each time.
+
+Decides the order: room first, then the checkpoint, then small files, code, inputs. Must not know the agent, nor
+how long the attempt has waited.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windfall.agent.courier.archives import unpack
+from windfall.agent.courier.channels import INPUT, bring_channel, checked_name
+from windfall.agent.courier.errors import CannotBring
+from windfall.agent.courier.feeder import Order, make_pipe, start_feeder
+from windfall.agent.courier.git import Checkout
+from windfall.agent.courier.messages import Errand
+from windfall.agent.courier.porters import kill_porters, porter_mark
+from windfall.agent.courier.stores import Stores, split_object
+from windfall.agent.courier.tree import Tree
+from windfall.agent.places import OWN, PROGRESS_DIRECTORY
+from windfall.agent.settings import AgentSettings
+from windfall.agent.sync.checkpoint_sync import CheckpointSync
+from windfall.jobs.staging import Archive, Channel, Mark
+from windfall.objects.errors import NotFound
+
+_INCOMING = f"{OWN}/incoming"
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What the attempt begins with."""
+
+    restored: Mark | None = None
+    commit: str | None = None
+    #: What a person may want to know of the checkpoints that could not be used.
+    passed_over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bringing:
+    """One attempt's needs and the means to meet them."""
+
+    errand: Errand
+    settings: AgentSettings
+    stores: Stores
+    tree: Tree
+    #: Hears what is being done, for people.
+    doing: Callable[[str], None]
+    #: Does something again while the store cannot be reached.
+    insist: Callable[[Callable[[], None]], None]
+
+    def bring(self, sync: CheckpointSync | None, deadline: float) -> Brought:
+        """Bring everything; errors of the courier, of the sync and of the store mean that it cannot be."""
+        staging = self.errand.places.staging
+        self._make_room()
+        # First, while there is nothing else that git, which is the job's user, could reach.
+        commit = self._check_out()
+        self._make_directories()
+        restored: Mark | None = None
+        passed_over: tuple[str, ...] = ()
+        if sync is not None:
+            self.doing("restoring the checkpoint")
+            back = sync.restore(deadline)
+            restored, passed_over = back.mark, back.passed_over
+            self._keep_checkpoints()
+        for file in staging.files:
+            content = self.errand.places.translated(file.content)
+            self.tree.write(self._inside(file.path), content.encode())
+        for archive in staging.archives:
+            self.doing("unpacking code")
+            self.insist(lambda archive=archive: self._unpack(archive))  # type: ignore[misc]  # bound in the loop
+        for channel in staging.channels:
+            if channel.mode != "Pipe":
+                self.doing(f"bringing channel {channel.name}")
+                self.insist(lambda channel=channel: self._bring_channel(channel))  # type: ignore[misc]  # the same
+        self._open_pipes()
+        self.tree.open()
+        return Brought(restored, commit, passed_over)
+
+    def _inside(self, path: str) -> str:
+        return self.errand.places.inside(path)
+
+    def _make_room(self) -> None:
+        staging = self.errand.places.staging
+        if staging.git is not None or any(channel.mode == "Pipe" for channel in staging.channels):
+            # Those that a courier before this one has started.
+            kill_porters(self.errand.token, self.settings.agent_id)
+        self.tree.empty()
+        self.tree.make_closed(OWN)
+        self.tree.make_closed(_INCOMING)
+
+    def _make_directories(self) -> None:
+        staging, tree = self.errand.places.staging, self.tree
+        tree.make(PROGRESS_DIRECTORY)
+        for path in staging.directories:
+            tree.make(self._inside(path))
+        for output in staging.outputs:
+            tree.make(self._inside(output.path))
+        if staging.failure_path is not None:
+            tree.make(posixpath.dirname(self._inside(staging.failure_path)) or ".")
+        if staging.checkpoints is not None:
+            tree.make(self._inside(staging.checkpoints.path))
+        if self._works_inside:
+            tree.make(self.errand.directory[len(tree.root) + 1 :])
+
+    @property
+    def _works_inside(self) -> bool:
+        return self.errand.directory.startswith(f"{self.tree.root}/")
+
+    def _keep_checkpoints(self) -> None:
+        checkpoints = self.errand.places.staging.checkpoints
+        assert checkpoints is not None
+        self.tree.keep(self._inside(checkpoints.path))
+
+    def _unpack(self, archive: Archive) -> None:
+        above, name = split_object(archive.uri)
+        path = f"{self.tree.root}/{_INCOMING}/archive"
+        target = self._inside(archive.path)
+        self.tree.give_directory(target)
+        try:
+            self.stores.open(above).get_file(name, path)
+            unpack(path, self.tree, target, self.stores.check)
+        except NotFound:
+            raise CannotBring(f"there is no {archive.uri}: upload it, or name another") from None
+        finally:
+            if os.path.lexists(path):
+                os.unlink(path)
+
+    def _check_out(self) -> str | None:
+        source = self.errand.places.staging.git
+        if source is None:
+            return None
+        self.doing(f"checking out {source.revision}")
+        directory = self.errand.directory
+        if source.path is not None:
+            self.tree.give_directory(self._inside(source.path))
+            directory = self.errand.places.real(source.path)
+        elif not self._works_inside:
+            # The attempt's private working directory; an earlier try may have left something there.
+            if not directory.startswith(f"{self.settings.attempts_directory}/"):
+                raise CannotBring(f"code is not checked out into {directory}, which belongs to somebody else")
+            Tree(directory, self.errand.owner).empty()
+        if self.errand.owner is not None:
+            os.chown(directory, *self.errand.owner, follow_symlinks=False)
+            os.chmod(directory, 0o700)
+        mark = porter_mark(self.errand.token, self.settings.agent_id)
+        checkout = Checkout(directory, f"{self.tree.root}/{_INCOMING}", self.errand.owner, mark)
+        with self.tree.passable():
+            return checkout.bring(source.url, source.revision)
+
+    def _bring_channel(self, channel: Channel) -> None:
+        bring_channel(channel, self.stores.open, self.tree, self.stores.check)
+
+    def _open_pipes(self) -> None:
+        piped = tuple(channel for channel in self.errand.places.staging.channels if channel.mode == "Pipe")
+        if not piped:
+            return
+        self.tree.make(INPUT)
+        for channel in piped:
+            checked_name(channel.name)
+            make_pipe(self.tree.root, channel, 0, self.errand.owner)
+        order = Order(self.tree.root, piped, self.errand.owner, self.settings.objects_file)
+        start_feeder(order, self.errand.token, self.settings.agent_id)

@@ -1,0 +1,141 @@
+"""A process of its own that feeds the pipes of one attempt: `python -m windfall.agent.courier.feeder ORDER`.
+
+Not a thread of the courier, because a pipe whose writer dies ends early and a job would take half of an epoch
+for all of it: the feeder outlives the courier and the agent, and is killed with the attempt, whose mark it
+carries in its environment. Decides when the next epoch's pipe appears: as soon as somebody has opened the one
+before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+
+import msgspec
+
+from windfall.agent.courier.channels import INPUT
+from windfall.agent.courier.pipes import epoch
+from windfall.agent.courier.porters import porter_mark
+from windfall.agent.courier.stores import Opener, Stores
+from windfall.agent.places import OWN
+from windfall.agent.speech import say
+from windfall.jobs.staging import Channel
+from windfall.objects.errors import Unreachable
+
+_FEED_WITHIN_S = 600.0
+#: Says why a channel cannot be fed, below the attempt's private directory.
+FAILED = f"{OWN}/feeder-failed"
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What one feeder does; on its command line, so without secrets."""
+
+    root: str
+    channels: tuple[Channel, ...]
+    owner: tuple[int, int] | None
+    objects_file: str | None
+
+
+def make_pipe(root: str, channel: Channel, number: int, owner: tuple[int, int] | None) -> str:
+    """Make the pipe of one epoch, for the job to read."""
+    path = f"{root}/{INPUT}/{channel.name}_{number}"
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+        if owner is not None:
+            os.chown(path, *owner, follow_symlinks=False)
+    return path
+
+
+def start_feeder(order: Order, token: str, agent_id: str) -> int:
+    """Start a feeder that belongs to an attempt; return its pid."""
+    environment = {**os.environ, **porter_mark(token, agent_id)}
+    command = [sys.executable, "-P", "-m", "windfall.agent.courier.feeder"]
+    command.append(msgspec.json.encode(order).decode())
+    null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.posix_spawn(
+            command[0],
+            command,
+            environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, null_fd, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+            setsid=True,
+        )
+    finally:
+        os.close(null_fd)
+
+
+def feed(order: Order, channel: Channel, opener: Opener) -> None:
+    """Feed one channel's pipes, epoch after epoch; ends only by an error that trying again does not mend."""
+    number = 0
+    path = make_pipe(order.root, channel, number, order.owner)
+    while True:
+        # Waits here until the job opens it.
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        number += 1
+        following = make_pipe(order.root, channel, number, order.owner)
+        # A reader may have read all that it wants of this epoch.
+        with contextlib.suppress(BrokenPipeError):
+            _feed_epoch(fd, channel, opener, number - 1)
+        # Only now: after any other error the pipe must not seem to end.
+        os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        path = following
+
+
+def _feed_epoch(fd: int, channel: Channel, opener: Opener, number: int) -> None:
+    """Write one epoch; where the store fails, go on behind what was written, so that no byte comes twice."""
+    written = 0
+    give_up_at = time.monotonic() + _FEED_WITHIN_S
+    while True:
+        try:
+            skip = written
+            for piece in epoch(channel, opener, number):
+                if skip >= len(piece):
+                    skip -= len(piece)
+                    continue
+                piece, skip = piece[skip:], 0
+                while piece:
+                    sent = os.write(fd, piece)
+                    written += sent
+                    piece = piece[sent:]
+            return
+        except Unreachable as error:
+            if time.monotonic() >= give_up_at:
+                raise
+            say(f"channel {channel.name}: {error}; trying again")
+            time.sleep(1.0)
+
+
+def main(arguments: list[str]) -> None:
+    """Feed all channels of the order.
+
+    If one cannot be fed, that is written down for the courier, and the pipe stays open: a job that saw its end
+    would take the half for the whole.
+    """
+    # A notice to the attempt is none to its feeder: it ends with the attempt.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.umask(0o077)
+    order = msgspec.json.decode(arguments[0], type=Order)
+    stores = Stores(order.objects_file)
+
+    def run(channel: Channel) -> None:
+        try:
+            feed(order, channel, stores.open)
+        except Exception as error:  # noqa: BLE001 - the edge of the thread: the job must not wait for ever
+            say(f"channel {channel.name} cannot be fed: {error}")
+            with open(f"{order.root}/{FAILED}", "w", encoding="utf-8") as file:
+                file.write(f"Data download failed for channel {channel.name}: {error}")
+
+    for channel in order.channels:
+        threading.Thread(target=run, args=(channel,), name=channel.name, daemon=True).start()
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

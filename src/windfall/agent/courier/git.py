@@ -1,0 +1,165 @@
+"""A fresh checkout of one commit of a repository, by the `git` program.
+
+Everything runs with the job's rights, never through a shell, and neither the address nor the revision can be
+taken for an option; only https, ssh, git and file are spoken. Decides what is asked of git; must not know
+attempts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from windfall.agent.courier.errors import CannotBring
+from windfall.agent.sandbox import DEFAULT_PATH, find_program
+
+_WITHIN_S = 600
+_SCHEMES = ("https", "ssh", "git", "file")
+#: user@host:path, which git takes for ssh.
+_SCP_LIKE = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:[^-].*\Z", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@{}^~-]{0,249}\Z", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z", re.ASCII)
+_CONFIGURATION = "[safe]\n\tdirectory = *\n"
+
+
+def checked_url(url: str) -> str:
+    """Return an address that git may be given; CannotBring for any other."""
+    if url.startswith("/"):
+        url = f"file://{url}"
+    scheme, separator, rest = url.partition("://")
+    sound = bool(separator) and scheme in _SCHEMES and bool(rest) and not rest.startswith("-")
+    if not (sound or _SCP_LIKE.match(url)) or any(ord(letter) < 33 for letter in url):
+        raise CannotBring(
+            f'"{url}" is no repository: give https://, ssh://, git://, file:// or user@host:path'
+        )
+    return url
+
+
+def checked_revision(revision: str) -> str:
+    """Return a branch, tag or commit that git may be given; CannotBring for anything else."""
+    if not _REVISION.match(revision) or ".." in revision:
+        raise CannotBring(f'"{revision}" is no revision: give a branch, a tag or a commit')
+    return revision
+
+
+class Checkout:
+    """One checkout into one directory."""
+
+    def __init__(
+        self, directory: str, scratch: str, owner: tuple[int, int] | None, mark: Mapping[str, str]
+    ) -> None:
+        program = find_program("git", os.environ.get("PATH") or DEFAULT_PATH)
+        if program is None:
+            raise CannotBring(
+                "code from Git needs the program git on the machine that runs the job: install it"
+            )
+        self._program = program
+        self._directory = directory
+        self._owner = owner
+        self._environment = {**self._make_environment(scratch), **mark}
+
+    def _make_environment(self, scratch: str) -> dict[str, str]:
+        environment = {
+            "PATH": os.environ.get("PATH") or DEFAULT_PATH,
+            "HOME": os.environ.get("HOME", "/"),
+            "LC_ALL": "C",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": ":".join(_SCHEMES),
+            "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+        }
+        for name in (
+            "SSH_AUTH_SOCK",
+            "SSL_CERT_FILE",
+            "SSL_CERT_DIR",
+            "http_proxy",
+            "https_proxy",
+            "no_proxy",
+        ):
+            if name in os.environ:
+                environment[name] = os.environ[name]
+        if self._owner is not None:
+            # The job user must neither see nor need what the agent's user has at home.
+            path = f"{scratch}/gitconfig"
+            with open(path, "w", encoding="ascii") as file:
+                file.write(_CONFIGURATION)
+            os.chmod(path, 0o644)
+            environment |= {"HOME": self._directory, "GIT_CONFIG_GLOBAL": path, "GIT_CONFIG_NOSYSTEM": "1"}
+            environment.pop("SSH_AUTH_SOCK", None)
+        return environment
+
+    def bring(self, url: str, revision: str) -> str:
+        """Check a revision out and return its commit; the directory must be empty."""
+        url, revision = checked_url(url), checked_revision(revision)
+        self._git("init", "--quiet", ".")
+        self._git("remote", "add", "origin", url)
+        commit = self._fetch(url, revision)
+        self._git("-c", "advice.detachedHead=false", "checkout", "--quiet", "--force", "--detach", commit)
+        return commit
+
+    def _fetch(self, url: str, revision: str) -> str:
+        """Fetch no more than the revision where the server allows it, everything where it does not."""
+        shallow = self._try("fetch", "--quiet", "--depth=1", "--no-tags", "origin", revision)
+        if shallow.returncode == 0:
+            commit = self._resolve("FETCH_HEAD")
+            # A name that looks like a commit is taken for nothing else.
+            if commit is not None and (not _COMMIT.match(revision) or commit == revision):
+                return commit
+        whole = self._try(
+            "fetch",
+            "--quiet",
+            "--tags",
+            "origin",
+            "+refs/heads/*:refs/remotes/origin/*",
+            "+refs/tags/*:refs/tags/*",
+        )
+        if whole.returncode != 0:
+            raise CannotBring(f"git cannot fetch {url}: {_last_line(whole.stderr)}")
+        candidates = (
+            [revision] if _COMMIT.match(revision) else [f"origin/{revision}", f"tags/{revision}", revision]
+        )
+        for candidate in candidates:
+            commit = self._resolve(candidate)
+            if commit is not None:
+                return commit
+        raise CannotBring(
+            f"{url} has no revision {revision}: push it, or name a branch, tag or commit that is there"
+        )
+
+    def _resolve(self, name: str) -> str | None:
+        answer = self._try("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        commit = answer.stdout.strip()
+        return commit if answer.returncode == 0 and _COMMIT.match(commit) else None
+
+    def _git(self, *arguments: str) -> None:
+        answer = self._try(*arguments)
+        if answer.returncode != 0:
+            raise CannotBring(f"git {arguments[0]} failed: {_last_line(answer.stderr)}")
+
+    def _try(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command: Sequence[str] = [self._program, "-C", self._directory, *arguments]
+        uid, gid = self._owner if self._owner is not None else (None, None)
+        try:
+            return subprocess.run(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_WITHIN_S,
+                check=False,
+                cwd="/",
+                user=uid,
+                group=gid,
+                extra_groups=[] if gid is not None else None,
+                umask=0o022,
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotBring(f"git {arguments[0]} took longer than {_WITHIN_S} s") from None
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it gave no reason"

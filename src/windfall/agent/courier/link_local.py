@@ -1,0 +1,199 @@
+"""EC2's own metadata address on a machine that is no EC2 instance: given to the loopback interface, served to attempts.
+
+For programs that know 169.254.169.254 and no variable. All attempts of the machine share the address, so whose metadata
+are asked for is found by the peer's socket: its process, and the attempt that the process belongs to. Decides when this
+must be refused: without root, on EC2, and where somebody else has or answers at that address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+from windfall.agent.courier.errors import CourierError
+from windfall.agent.courier.imds import MetadataService
+from windfall.agent.courier.metadata import MetadataServer
+from windfall.agent.processes import attempt_token, read_stat
+from windfall.agent.speech import say
+
+ADDRESS = "169.254.169.254"
+_PORT = 80
+#: What tells our address from anybody else's.
+_LABEL = "lo:windfall"
+_LOOPBACK_INDEX = 1
+_NEW_ADDRESS, _DELETE_ADDRESS, _GET_ADDRESS, _ERROR, _DONE = 20, 21, 22, 2, 3
+_REQUEST, _ACKNOWLEDGE, _CREATE, _DUMP = 0x1, 0x4, 0x400, 0x300
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_LABEL = 1, 2, 3
+_HOST_SCOPE = 254
+_MESSAGE = struct.Struct("=IHHII")
+_IFADDR = struct.Struct("=BBBBI")
+_ANSWERS_WITHIN_S = 0.3
+
+
+class CannotServe(CourierError):
+    """The address cannot be had here; the text says why."""
+
+
+class LinkLocal:
+    """The address while it is ours."""
+
+    def __init__(self, agent_id: str, find: Callable[[str], MetadataService | None]) -> None:
+        self._agent_id = agent_id
+        self._find = find
+        left_by_us = _check_machine()
+        _change_address(_NEW_ADDRESS, _CREATE)
+        try:
+            self._server = MetadataServer((ADDRESS, _PORT), self._of_peer)
+        except OSError as error:
+            if not left_by_us:
+                self.close()
+            raise CannotServe(f"port {_PORT} of {ADDRESS} cannot be served: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Give the address back."""
+        with contextlib.suppress(OSError):
+            _change_address(_DELETE_ADDRESS, 0)
+
+    def _of_peer(self, peer: tuple[str, int]) -> MetadataService | None:
+        inode = _socket_inode(peer)
+        for pid in _holders(inode) if inode is not None else ():
+            token = _attempt_of(pid, self._agent_id)
+            if token is not None:
+                return self._find(token)
+        return None
+
+
+def serve_link_local(agent_id: str, find: Callable[[str], MetadataService | None]) -> LinkLocal | None:
+    """Serve the address, or say in the agent's log why that is not possible."""
+    try:
+        return LinkLocal(agent_id, find)
+    except (CannotServe, OSError) as error:
+        say(f"instance metadata are not served at {ADDRESS}: {error}")
+        return None
+
+
+def _check_machine() -> bool:
+    """Refuse where it must not be done; tell whether a courier before this one has left the address."""
+    if os.geteuid() != 0:
+        raise CannotServe("only root can give the loopback interface an address")
+    for path in ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_asset_tag", "/sys/hypervisor/uuid"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            vendor = file.read().strip()
+            if vendor == "Amazon EC2" or vendor.startswith(("i-", "ec2")):
+                raise CannotServe("this machine is an EC2 instance and has metadata of its own")
+    labels = list(_labels())
+    if any(label != _LABEL for label in labels):
+        raise CannotServe("an interface of this machine has that address already")
+    if not labels and _somebody_answers():
+        raise CannotServe("the machine's own metadata service answers there")
+    return bool(labels)
+
+
+def _somebody_answers() -> bool:
+    try:
+        socket.create_connection((ADDRESS, _PORT), _ANSWERS_WITHIN_S).close()
+    except OSError:
+        return False
+    return True
+
+
+# --- the address ------------------------------------------------------------------------------------
+
+
+def _change_address(kind: int, flags: int) -> None:
+    address = socket.inet_aton(ADDRESS)
+    body = _IFADDR.pack(socket.AF_INET, 32, 0, _HOST_SCOPE, _LOOPBACK_INDEX)
+    body += _attribute(_IFA_LOCAL, address) + _attribute(_IFA_ADDRESS, address)
+    body += _attribute(_IFA_LABEL, _LABEL.encode() + b"\0")
+    for answer, content in _ask(kind, _REQUEST | _ACKNOWLEDGE | flags, body):
+        if answer == _ERROR:
+            number = -struct.unpack_from("=i", content)[0]
+            if number and number not in (17, 99):  # It is there already, or not any more.
+                raise OSError(number, os.strerror(number))
+            return
+
+
+def _labels() -> Iterator[str]:
+    """Yield the label of every interface that has the address."""
+    wanted = socket.inet_aton(ADDRESS)
+    for answer, content in _ask(_GET_ADDRESS, _REQUEST | _DUMP, _IFADDR.pack(socket.AF_INET, 0, 0, 0, 0)):
+        if answer == _NEW_ADDRESS:
+            attributes = dict(_attributes(content[_IFADDR.size :]))
+            if attributes.get(_IFA_LOCAL, attributes.get(_IFA_ADDRESS)) == wanted:
+                yield attributes.get(_IFA_LABEL, b"").rstrip(b"\0").decode(errors="replace")
+
+
+def _ask(kind: int, flags: int, body: bytes) -> Iterator[tuple[int, bytes]]:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as line:
+        line.settimeout(2.0)
+        line.bind((0, 0))
+        line.send(_MESSAGE.pack(_MESSAGE.size + len(body), kind, flags, 1, 0) + body)
+        while True:
+            content = line.recv(1 << 16)
+            while len(content) >= _MESSAGE.size:
+                length, answer, *_ = _MESSAGE.unpack_from(content)
+                if answer == _DONE:
+                    return
+                yield answer, content[_MESSAGE.size : length]
+                if answer == _ERROR:
+                    return
+                content = content[(length + 3) & ~3 :]
+
+
+def _attribute(kind: int, content: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(content), kind) + content + bytes(-len(content) % 4)
+
+
+def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(content) >= 4:
+        length, kind = struct.unpack_from("=HH", content)
+        if length < 4:
+            return
+        yield kind, content[4:length]
+        content = content[(length + 3) & ~3 :]
+
+
+# --- whose socket it is -----------------------------------------------------------------------------
+
+
+def _socket_inode(peer: tuple[str, int]) -> str | None:
+    host, port = peer
+    ours = f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        for line in table:
+            fields = line.split()
+            if len(fields) > 9 and fields[1] == ours and fields[9] != "0":
+                return fields[9]
+    return None
+
+
+def _holders(inode: str) -> Iterator[int]:
+    wanted = f"socket:[{inode}]"
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            descriptors = os.listdir(f"/proc/{name}/fd")
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{name}/fd/{descriptor}") == wanted:
+                    yield int(name)
+                    break
+
+
+def _attempt_of(pid: int, agent_id: str) -> str | None:
+    """Return the attempt of a process, or of the nearest of its ancestors that still carries the mark."""
+    while pid > 1:
+        token = attempt_token(pid, agent_id)
+        if token is not None:
+            return token
+        stat = read_stat(pid)
+        if stat is None:
+            return None
+        pid = stat.ppid
+    return None

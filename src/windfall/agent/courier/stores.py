@@ -1,0 +1,154 @@
+"""Opens object storage for one attempt, and can cut the attempt off from it.
+
+Once cut, every further call fails: what is lost or superseded must not be written by a thread that has not heard of it.
+Decides nothing about what is stored.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from windfall.agent.courier.errors import CalledOff
+from windfall.agent.object_access import object_environment
+from windfall.objects.errors import Refused, Unreachable
+from windfall.objects.opening import open_objects
+from windfall.objects.port import Content, Entry, LocalPath, ObjectStore
+
+Opener = Callable[[str], ObjectStore]
+T = TypeVar("T")
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 5.0
+
+
+class Stores:
+    """The stores of one attempt."""
+
+    def __init__(self, objects_file: str | None, opener: Opener | None = None) -> None:
+        self._objects_file = objects_file
+        self._opener = opener
+        self._cut = threading.Event()
+        #: When the store last did as it was asked, on the monotonic clock.
+        self.answered_at = time.monotonic()
+
+    def cut(self) -> None:
+        """Let nothing more through."""
+        self._cut.set()
+
+    def check(self) -> None:
+        """Raise CalledOff once cut."""
+        if self._cut.is_set():
+            raise CalledOff("nothing more is moved for this attempt")
+
+    def open(self, uri: str) -> ObjectStore:
+        """Open the objects below a URI."""
+        self.check()
+        return _Cuttable(uri, self)
+
+    def variables(self) -> dict[str, str]:
+        """Return what opens the stores now."""
+        return {} if self._opener is not None else object_environment(self._objects_file)
+
+    def reach(self, uri: str, variables: dict[str, str]) -> ObjectStore:
+        """Open a store itself, without any check."""
+        return open_objects(uri, environment=variables) if self._opener is None else self._opener(uri)
+
+    def insist(self, work: Callable[[], T], until: float, complain: Callable[[str | None], None]) -> T:
+        """Do something again and again while the store cannot be reached, up to a time on the monotonic clock.
+
+        `complain` hears what is wrong while it is, and None when it is over.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            self.check()
+            try:
+                result = work()
+            except Unreachable as error:
+                if time.monotonic() + pause_s >= until:
+                    raise
+                complain(f"object storage does not answer, trying again: {error}")
+                self._cut.wait(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+            else:
+                complain(None)
+                return result
+
+
+class _Cuttable:
+    """A store that asks before each call whether it may; opened anew when it fails and its address has changed."""
+
+    def __init__(self, uri: str, stores: Stores) -> None:
+        self._stores = stores
+        self._variables = stores.variables()
+        self._inner = stores.reach(uri, self._variables)
+        self.uri = self._inner.uri
+        self._opened_as = uri
+
+    @contextmanager
+    def _asking(self) -> Iterator[ObjectStore]:
+        self._stores.check()
+        try:
+            yield self._inner
+        except (Unreachable, Refused):
+            variables = self._stores.variables()
+            if variables != self._variables:
+                self._variables = variables
+                self._inner = self._stores.reach(self._opened_as, variables)
+            raise
+        self._stores.answered_at = time.monotonic()
+
+    def get(self, key: str) -> bytes:
+        with self._asking() as inner:
+            return inner.get(key)
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        with self._asking() as inner:
+            return inner.get_range(key, start, end)
+
+    def put(self, key: str, content: Content, *, create_only: bool = False) -> None:
+        with self._asking() as inner:
+            inner.put(key, content, create_only=create_only)
+
+    def put_pieces(self, key: str, pieces: Iterable[bytes]) -> None:
+        with self._asking() as inner:
+            inner.put_pieces(key, self._checked(pieces))
+
+    def put_file(self, key: str, path: LocalPath) -> int:
+        with self._asking() as inner:
+            return inner.put_file(key, path)
+
+    def get_file(self, key: str, path: LocalPath) -> int:
+        with self._asking() as inner:
+            return inner.get_file(key, path)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        with self._asking() as inner:
+            return inner.list(prefix)
+
+    def head(self, key: str) -> Entry | None:
+        with self._asking() as inner:
+            return inner.head(key)
+
+    def copy(self, source: str, target: str) -> None:
+        with self._asking() as inner:
+            inner.copy(source, target)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._asking() as inner:
+            inner.delete(keys)
+
+    def _checked(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            # That a piece is asked for means that the one before it was taken.
+            self._stores.check()
+            self._stores.answered_at = time.monotonic()
+            yield piece
+
+
+def split_object(uri: str) -> tuple[str, str]:
+    """Return the prefix that holds an object and the object's key in it."""
+    above, _, name = uri.rpartition("/")
+    return above, name

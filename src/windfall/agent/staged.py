@@ -1,0 +1,289 @@
+"""The life of staged attempts between the agent's loop and its courier: prepared, watched, saved.
+
+Decides what the courier is told at which stage, and again when there is a new one; what the daemon is told of the
+courier's news; and in which words a notice is written down for the job. Must not know how anything is moved, nor the
+sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from windfall.agent.attempt import Attempt
+from windfall.agent.courier.messages import (
+    Broken,
+    Drop,
+    Dropped,
+    Errand,
+    Finish,
+    Finished,
+    News,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+    Report,
+    Watch,
+)
+from windfall.agent.courier_link import CourierLink
+from windfall.agent.credentials import JobUser
+from windfall.agent.errors import AgentError
+from windfall.agent.journal import Departed, Journal, Launching
+from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result
+from windfall.agent.places import NOTICE, REBALANCE
+from windfall.agent.preparation import places_of, working_directory
+from windfall.agent.spawner import refusal
+from windfall.agent.speech import say
+
+#: So long what a process left may take to be saved when nothing else presses. The courier gives up much earlier when
+#: the store does not answer at all.
+FINISH_WITHIN_S = 6 * 3600.0
+#: The same when the agent is shut down with all that runs.
+CLOSING_WITHIN_S = 30.0
+_SAVING = "saving what it left"
+
+
+class StagedAttempts:
+    """The attempts that the courier works for."""
+
+    def __init__(
+        self,
+        courier: CourierLink,
+        user: JobUser,
+        journal: Journal,
+        tell: Callable[[Message], None],
+        on_ready: Callable[[Attempt], None],
+        on_end: Callable[[Attempt, Result], None],
+        on_released: Callable[[str], None],
+        on_broken: Callable[[Attempt], None],
+    ) -> None:
+        self._courier = courier
+        self._owner = (user.uid, user.gid) if user.drop else None
+        self._journal = journal
+        self._tell = tell
+        self._on_ready = on_ready
+        self._on_end = on_end
+        self._on_released = on_released
+        self._on_broken = on_broken
+        self._open: dict[str, Attempt] = {}
+        #: Told to be dropped and not yet let go of by the courier.
+        self._dropping: set[str] = set()
+        #: Set at a shutdown that stops everything.
+        self.finish_within_s = FINISH_WITHIN_S
+        courier.on_report = self._on_report
+        courier.on_new = self._on_new_courier
+
+    # --- the stages ----------------------------------------------------------------------------------
+
+    def take(self, attempt: Attempt) -> None:
+        """Work for an attempt from now on, at whichever stage it is."""
+        self._open[attempt.token] = attempt
+        self._direct(attempt)
+
+    def departed(self, attempt: Attempt, result: Exited | Lost) -> None:
+        """Its process has gone: have what it left saved, then report."""
+        attempt.story.departed = result
+        self._journal.add(Departed(result))
+        news = Progressed(attempt.token, result.at, doing=_SAVING, exited_at=result.at)
+        self._pass_on(attempt, news)
+        self.take(attempt)
+
+    def hasten(self, attempt: Attempt) -> None:
+        """Something about the attempt's end has changed: say again how it is to be finished."""
+        if attempt.story.departed is not None and attempt.token in self._open:
+            self._direct(attempt)
+
+    def hasten_all(self) -> None:
+        """The agent is being shut down."""
+        self.finish_within_s = CLOSING_WITHIN_S
+        for attempt in list(self._open.values()):
+            self.hasten(attempt)
+
+    def ended(self, attempt: Attempt) -> None:
+        """Nothing is wanted of the attempt any more."""
+        if self._open.pop(attempt.token, None) is not None and self._courier.running:
+            self._dropping.add(attempt.token)
+            self._courier.send(Drop(attempt.token))
+
+    def holds(self, token: str) -> bool:
+        """Tell whether the courier may still touch the attempt's files."""
+        return token in self._dropping
+
+    def news(self) -> list[Message]:
+        """Return what is known of all attempts, for a daemon that has just come."""
+        return [attempt.news for attempt in self._open.values() if attempt.news is not None]
+
+    def _direct(self, attempt: Attempt) -> None:
+        story = attempt.story
+        try:
+            errand = self._errand(attempt)
+        except AgentError as error:
+            self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
+            return
+        if story.departed is not None:
+            self._courier.send(self._finish(attempt, errand))
+        elif story.launching is not None:
+            self._courier.send(Watch(errand, story.launching.port))
+        else:
+            self._courier.send(Prepare(errand))
+
+    def _finish(self, attempt: Attempt, errand: Errand) -> Finish:
+        story = attempt.story
+        assert story.departed is not None
+        deadline_at = story.departed.at + int(self.finish_within_s * 1000)
+        if story.noticed is not None:
+            deadline_at = min(deadline_at, story.noticed.deadline_at)
+        code = story.departed.exit_code if isinstance(story.departed, Exited) else None
+        # Exit code 0 within the window is success, and its outputs are wanted.
+        interrupted = story.noticed is not None and code != 0
+        return Finish(errand, code, interrupted, story.losing, deadline_at, story.departed.at)
+
+    def _errand(self, attempt: Attempt) -> Errand:
+        start = attempt.story.accepted
+        assert start is not None
+        return Errand(
+            token=attempt.token,
+            places=places_of(attempt),
+            directory=working_directory(attempt, start),
+            fence=start.fence,
+            owner=self._owner,
+            instance=start.instance,
+            instance_type=start.instance_type,
+            market=start.market,
+        )
+
+    # --- the courier ---------------------------------------------------------------------------------
+
+    def _on_new_courier(self) -> None:
+        for token in list(self._dropping):
+            self._released(token)
+        for attempt in list(self._open.values()):
+            self._direct(attempt)
+
+    def _on_report(self, report: Report) -> None:
+        attempt = self._open.get(report.token)
+        if isinstance(report, Dropped):
+            self._released(report.token)
+        elif attempt is None:
+            return  # It was dropped while this was on its way.
+        elif isinstance(report, Prepared):
+            self._prepared(attempt, report)
+        elif isinstance(report, PrepareFailed):
+            self._on_end(attempt, Refused(attempt.token, refusal(report.reason), _now_ms()))
+        elif isinstance(report, News):
+            self._pass_on(attempt, _as_progressed(report))
+        elif isinstance(report, Broken):
+            attempt.fault = report.reason
+            self._on_broken(attempt)
+        else:
+            self._finished(attempt, report)
+
+    def _prepared(self, attempt: Attempt, report: Prepared) -> None:
+        if attempt.story.launching is not None:
+            return
+        launching = Launching(attempt.token, report.port, report.at)
+        attempt.story.launching = launching
+        self._journal.add(launching)
+        self._on_ready(attempt)
+
+    def _pass_on(self, attempt: Attempt, news: Progressed) -> None:
+        merged = news
+        if attempt.news is not None:
+            kept = {
+                name: getattr(attempt.news, name)
+                for name in ("restored", "checkpoint", "progress", "commit", "exited_at")
+                if getattr(news, name) is None
+            }
+            merged = msgspec.structs.replace(news, **kept)
+        attempt.news = merged
+        self._tell(news)
+
+    def _finished(self, attempt: Attempt, report: Finished) -> None:
+        departed = attempt.story.departed
+        if departed is None:
+            return
+        # Not dropped: it has let go by itself.
+        self._open.pop(attempt.token, None)
+        if isinstance(departed, Lost):
+            self._on_end(attempt, departed)
+            return
+        known = attempt.news
+        self._on_end(
+            attempt,
+            msgspec.structs.replace(
+                departed,
+                at=max(departed.at, _now_ms()),
+                exited_at=departed.at,
+                checkpoint=report.checkpoint or (known.checkpoint if known is not None else None),
+                progress=report.progress or (known.progress if known is not None else None),
+                failure=attempt.fault or report.failure,
+            ),
+        )
+
+    def _released(self, token: str) -> None:
+        if token in self._dropping:
+            self._dropping.discard(token)
+            self._on_released(token)
+
+
+def write_notice(attempt: Attempt) -> None:
+    """Write down for the job that its place is taken away, and when."""
+    noticed = attempt.story.noticed
+    assert noticed is not None
+    document = {
+        "action": "terminate",
+        "time": _iso(noticed.deadline_at),
+        "deadline_at": noticed.deadline_at,
+        "why": noticed.words,
+    }
+    _write(attempt, NOTICE, document)
+
+
+def write_rebalance(attempt: Attempt, at: int) -> None:
+    """Write down for the job that its place may be taken away soon."""
+    _write(attempt, REBALANCE, {"noticeTime": _iso(at)})
+
+
+def _write(attempt: Attempt, name: str, document: dict[str, object]) -> None:
+    """Write a small file so that it appears whole; a full disk must not keep the signals from being sent."""
+    if attempt.story.accepted is None:
+        return
+    try:
+        path = f"{places_of(attempt).root}/{name}"
+        fresh = f"{path}.new"
+        # Not blocking: where the agent is no other user than the job, that may have put a pipe there.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(fresh, flags, 0o644)
+        try:
+            os.write(fd, msgspec.json.encode(document))
+            os.fchmod(fd, 0o644)
+        finally:
+            os.close(fd)
+        os.rename(fresh, path)
+    except (OSError, AgentError) as error:
+        say(f"{attempt.token}: {name} cannot be written, only signals tell of it: {error}")
+
+
+def _iso(at: int) -> str:
+    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _as_progressed(news: News) -> Progressed:
+    return Progressed(
+        token=news.token,
+        at=news.at,
+        doing=news.doing,
+        restored=news.restored,
+        checkpoint=news.checkpoint,
+        alarm=news.alarm,
+        progress=news.progress,
+        commit=news.commit,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,325 @@
+"""Keeps a checkpoint directory in the object store while its job runs, and brings it back before the next try.
+
+Decides when a picture of the directory is committed: when every file in it is at rest, or is taken as last committed.
+A picture is a state that the directory really had: each file's content was read while its stamp stayed what the look
+had found. Must not know about attempts, notices or processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from windfall.agent.sync.archive import Archive
+from windfall.agent.sync.endings import half_written
+from windfall.agent.sync.errors import AbandonedError, DamagedError
+from windfall.agent.sync.lag import Lag
+from windfall.agent.sync.manifests import FileEntry, Manifest, Order
+from windfall.agent.sync.marks import title_of
+from windfall.agent.sync.pictures import Picture, Pictures
+from windfall.agent.sync.publishing import Publisher
+from windfall.agent.sync.reports import Happening, Restored, Say, Stage, Synced, SyncEvent, no_stage
+from windfall.agent.sync.restoring import Place, make_empty, plain_objects, restore_manifest, restore_plain
+from windfall.agent.sync.scanning import Look, look_through
+from windfall.agent.sync.stillness import Judgement, Stillness
+from windfall.agent.sync.uploading import Counted, Uploader, read_piece
+from windfall.agent.sync.writers import FileId, open_for_writing
+from windfall.jobs.staging import Mark
+from windfall.objects.errors import Full, ObjectsError, Refused, Unreachable
+from windfall.objects.port import ObjectStore
+
+CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Time, as an argument."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    sleep: Callable[[float], None] = time.sleep
+
+
+class CheckpointSync:
+    """One checkpoint directory and its prefix in the store, for the attempt with this fence.
+
+    Deadlines are seconds of the monotonic clock. A call may raise SupersededError, after which there is nothing left
+    to do. `flush` may be called while another thread is in `pass_once`, which then ends early.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        directory: str,
+        fence: int,
+        *,
+        publish: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
+        keep: int = 3,
+        settle_s: float = 0.5,
+        rest_s: float = 20.0,
+        threads: int = 4,
+        uid: int | None = None,
+        gid: int | None = None,
+        say: Say = lambda _event: None,
+        stage: Stage = no_stage,
+        clocks: Clocks | None = None,
+        writers: Callable[[Collection[FileId]], set[FileId]] = open_for_writing,
+    ) -> None:
+        self._directory = directory.rstrip("/")
+        self._place = Place(self._directory, uid, gid)
+        self._threads = threads
+        self._chunk_bytes = chunk_bytes
+        self._say = say
+        self._stage = stage
+        self._clocks = clocks or Clocks()
+        self._archive = Archive(objects, fence, keep, stage)
+        self._uploader = Uploader(self._archive, self._directory, chunk_bytes, threads)
+        self._publisher = Publisher(self._archive, self._directory, say, stage) if publish else None
+        self._stillness = Stillness(settle_s, rest_s, writers)
+        self._pictures = Pictures()
+        self._lag = Lag(objects.uri)
+        self._begun = False
+        self._is_settled = False
+        self._killed_at: int | None = None
+        self._held_back: str | None = None
+        self._told: set[str] = set()
+        self._alarm: str | None = None
+        self._turn = threading.Lock()
+        self._called_off = threading.Event()
+
+    def restore(self, deadline: float | None = None) -> Restored:
+        """Fill the directory with the newest checkpoint that verifies; what was in it is replaced.
+
+        A store that does not answer is asked again until the deadline, then Unreachable is raised.
+        """
+        with self._turn:
+            while True:
+                try:
+                    restored = self._restore()
+                except Unreachable as error:
+                    wait_s = self._failing(error)
+                    if deadline is not None and self._clocks.monotonic() + wait_s >= deadline:
+                        raise
+                    self._clocks.sleep(wait_s)
+                else:
+                    self._recovered()
+                    return restored
+
+    def pass_once(self) -> Synced:
+        """Look, upload what is still, commit if all is at rest. Returns at once while a failing store is left alone."""
+        counted = Counted()
+        with self._turn:
+            if not self._lag.wait_s(self._clocks.monotonic()):
+                self._try(lambda: self._advance(counted, self._called_off.is_set, final=False))
+            return self._report(counted)
+
+    def flush(self, deadline: float, killed_at: int | None = None) -> Synced:
+        """Commit the directory as it is now that its process is gone; try until the deadline.
+
+        `killed_at`, in milliseconds, says that the process did not end by itself: where it was writing in place at that
+        moment, the committed checkpoint before stands, and the alarm names the file.
+        Comes back at the deadline even when the store hangs; a thread that is left behind can only add pieces or a
+        commit that is true.
+        """
+        counted = Counted()
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._flush(counted, deadline, killed_at)
+            except BaseException as error:  # noqa: BLE001 (carried over to the thread that waits)
+                failures.append(error)
+
+        self._called_off.set()
+        worker = threading.Thread(target=work, name="windfall-flush", daemon=True)
+        worker.start()
+        worker.join(max(0.0, deadline - self._clocks.monotonic()))
+        if failures:
+            raise failures[0]
+        report = self._report(counted)
+        if worker.is_alive() or not self._is_settled:
+            return replace(report, alarm=report.alarm or "the time was up before everything was in the store")
+        return replace(report, alarm=self._held_back or report.alarm)
+
+    def _flush(self, counted: Counted, deadline: float, killed_at: int | None) -> None:
+        monotonic = self._clocks.monotonic
+        self._is_settled = False
+
+        def is_over() -> bool:
+            return monotonic() >= deadline
+
+        with self._turn:
+            self._killed_at, self._held_back = killed_at, None
+            self._called_off.clear()
+            while not self._is_settled and not is_over():
+                self._try(lambda: self._advance(counted, is_over, final=True))
+                if not self._is_settled:
+                    pause_s = max(0.05, self._lag.wait_s(monotonic()))
+                    self._clocks.sleep(max(0.0, min(pause_s, deadline - monotonic())))
+
+    def _advance(self, counted: Counted, should_stop: Callable[[], bool], *, final: bool) -> None:
+        """One look and all that follows from it."""
+        self._begin()
+        try:
+            look = look_through(self._directory)
+        except FileNotFoundError:
+            # Never taken for a directory from which everything was deleted.
+            self._is_settled = final
+            return
+        now = self._clocks.monotonic()
+        changed = self._pictures.changed(look)
+        judgement = self._stillness.judge(look.files, changed, now)
+        if final:
+            torn = self._torn(look, [path for path in changed if path not in judgement.restless])
+            judgement = Judgement(frozenset() if torn else frozenset(changed), torn, frozenset())
+        self._lag.differ({*changed, *self._pictures.removed(look)} - judgement.restless, now)
+        self._tell_left_out(look, judgement)
+        self._stage("looked")
+        files = self._pictures.to_upload(look, judgement)
+        self._pictures.uploaded(self._uploader.upload(files, counted, should_stop), look)
+        self._stage("uploaded")
+        picture = self._pictures.picture(look, judgement, final=final)
+        if picture is not None:
+            self._commit(picture, judgement)
+        self._follow_up(should_stop, swept=picture is not None)
+        is_stored = not self._pictures.changed(look) and not self._pictures.removed(look)
+        self._is_settled = final and (is_stored or bool(judgement.unsettled))
+
+    def _torn(self, look: Look, changed: Collection[str]) -> frozenset[str]:
+        """Files that were being written when the process was killed: nothing is committed with them, or without."""
+        torn = [] if self._killed_at is None else half_written(look, changed, self._killed_at)
+        if torn:
+            self._held_back = (
+                f"{torn[0]} was being written when the process was killed; the checkpoint before stands"
+            )
+            self._say(SyncEvent(Happening.LEFT_OUT, self._held_back))
+        return frozenset(torn)
+
+    def _commit(self, picture: Picture, judgement: Judgement) -> None:
+        title = title_of(picture.files, self._read)
+        at = self._clocks.wall_ms()
+
+        def build(order: Order) -> Manifest:
+            return Manifest(
+                order=order,
+                at=at,
+                state_at=title.state_at or at,
+                name=title.name,
+                step=title.step,
+                chunk_bytes=self._chunk_bytes,
+                files=picture.files,
+                directories=picture.directories,
+            )
+
+        manifest = self._archive.commit(build)
+        self._pictures.commit(manifest)
+        self._lag.committed(judgement.unsettled, self._clocks.monotonic())
+        self._say(SyncEvent(Happening.COMMITTED, f"{title.name} is stored", manifest.mark))
+
+    def _follow_up(self, should_stop: Callable[[], bool], *, swept: bool) -> None:
+        """What is not needed for safety: plain names, then deletions."""
+        committed = self._pictures.committed
+        if committed is None:
+            return
+        if self._publisher is not None and self._publisher.is_behind(committed):
+            self._publisher.publish(committed, should_stop)
+        if swept and committed.order.fence == self._archive.fence:
+            self._archive.sweep(self._pictures.needed(), self._clocks.wall_ms())
+
+    def _begin(self) -> None:
+        """Learn what is committed, where this process did not restore it itself."""
+        if self._begun:
+            return
+        self._archive.load()
+        for order in self._archive.orders():
+            try:
+                manifest = self._archive.manifest(order)
+            except DamagedError:
+                continue  # told when it is restored; here it only means that its pieces are not counted on
+            if not self._archive.missing(manifest):
+                self._pictures.begin(manifest)
+                break
+        self._begun = True
+
+    def _restore(self) -> Restored:
+        self._archive.load(again=True)
+        passed_over: list[str] = []
+        for order in self._archive.orders():
+            try:
+                manifest = self._archive.manifest(order)
+                if missing := self._archive.missing(manifest):
+                    raise DamagedError(f"{len(missing)} of its pieces are missing, {missing[0][:12]} for one")
+                restore_manifest(self._archive, manifest, self._place, self._threads, self._stage)
+            except DamagedError as error:
+                passed_over.append(f"{order.fence:013d}-{order.seq:06d}: {error}")
+                text = f"a damaged checkpoint is passed over, the one before it is tried: {passed_over[-1]}"
+                self._say(SyncEvent(Happening.PASSED_OVER, text))
+                continue
+            return self._restored(manifest, manifest.mark, len(manifest.files), passed_over)
+        if not self._archive.orders() and (entries := plain_objects(self._archive.objects)):
+            files = restore_plain(self._archive.objects, entries, self._place, self._threads, self._stage)
+            if self._publisher is not None:
+                self._publisher.adopt(files)
+            title = title_of(files, self._read)
+            mark = Mark(
+                title.name, title.state_at, title.state_at, sum(file.bytes for file in files), title.step
+            )
+            return self._restored(None, mark, len(files), passed_over)
+        make_empty(self._place)
+        return self._restored(None, None, 0, passed_over)
+
+    def _restored(
+        self, manifest: Manifest | None, mark: Mark | None, files: int, passed_over: list[str]
+    ) -> Restored:
+        self._pictures.begin(manifest)
+        self._begun = True
+        if mark is not None:
+            self._say(SyncEvent(Happening.RESTORED, f"{mark.name} is back, {files} files", mark))
+        return Restored(mark, files, 0 if mark is None else mark.bytes, tuple(passed_over))
+
+    def _read(self, file: FileEntry) -> bytes | None:
+        try:
+            return read_piece(self._directory, file.path, 0, file.bytes)
+        except OSError:
+            return None
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except AbandonedError:
+            return
+        except ObjectsError as error:
+            self._failing(error)
+        else:
+            self._recovered()
+
+    def _failing(self, error: ObjectsError) -> float:
+        now = self._clocks.monotonic()
+        if self._lag.failed(str(error), grave=isinstance(error, Refused | Full), now=now):
+            self._say(SyncEvent(Happening.FAILING, str(error)))
+        return self._lag.wait_s(now)
+
+    def _recovered(self) -> None:
+        if self._lag.recovered():
+            self._say(SyncEvent(Happening.RECOVERED, f"{self._archive.objects.uri} answers again"))
+
+    def _report(self, counted: Counted) -> Synced:
+        now = self._clocks.monotonic()
+        alarm = self._lag.alarm(now)
+        if alarm is not None and self._alarm is None:
+            self._say(SyncEvent(Happening.ALARM, alarm))
+        self._alarm = alarm
+        committed = self._pictures.committed
+        mark = None if committed is None else committed.mark
+        return Synced(mark, counted.bytes, self._lag.pending, self._lag.seconds(now), alarm)
+
+    def _tell_left_out(self, look: Look, judgement: Judgement) -> None:
+        reasons = {path: f"{reason}; it is not stored" for path, reason in look.odd.items()}
+        for path in judgement.restless:
+            reasons[path] = "it is never at rest; it is stored as it last was, and when the process has gone"
+        for path in reasons.keys() - self._told:
+            self._told.add(path)
+            self._say(SyncEvent(Happening.LEFT_OUT, f"{path}: {reasons[path]}"))

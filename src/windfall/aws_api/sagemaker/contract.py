@@ -1,0 +1,173 @@
+"""The container contract of /opt/ml: what lies there before the start and what is taken away after the end.
+
+Decides the staging of a training job: configuration files, channels, checkpoints, code, outputs. Pure. Must
+not know how anything is moved, nor what the job runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from windfall.aws_api.sagemaker.request_rules import input_mode
+from windfall.aws_api.sagemaker.script_mode import CODE, Script, config_of_resources
+from windfall.jobs.staging import (
+    CHECKPOINT_PATH,
+    ML_ROOT,
+    Archive,
+    Channel,
+    Checkpoints,
+    Output,
+    Staging,
+    TextFile,
+)
+
+CONFIG = f"{ML_ROOT}/input/config"
+MODEL, OUTPUT_DATA = f"{ML_ROOT}/model", f"{ML_ROOT}/output/data"
+FAILURE = f"{ML_ROOT}/output/failure"
+DIRECTORIES = (
+    CONFIG,
+    f"{ML_ROOT}/input/data",
+    MODEL,
+    OUTPUT_DATA,
+    f"{ML_ROOT}/output/intermediate",
+    CODE,
+)
+
+Request = Mapping[str, Any]
+
+
+def staging_of(request: Request, script: Script | None, object_root: str | None) -> Staging:
+    """All that has to be brought for a training job and taken from it."""
+    checkpoints = request.get("CheckpointConfig")
+    code = None if script is None else code_uri(request, script)
+    return Staging(
+        checkpoints=None if checkpoints is None else _checkpoints(checkpoints, object_root),
+        archives=() if code is None else (Archive(object_uri(code, object_root), CODE),),
+        files=tuple(
+            TextFile(f"{CONFIG}/{name}.json", json.dumps(content, sort_keys=True))
+            for name, content in _configuration(request).items()
+        ),
+        channels=tuple(_channel(request, one, object_root) for one in request.get("InputDataConfig", ())),
+        directories=DIRECTORIES,
+        outputs=_outputs(request, object_root),
+        failure_path=FAILURE,
+        wants_ml_root=True,
+        # A job that must not speak to the network has no use for them either.
+        shares_object_credentials=not request.get("EnableNetworkIsolation", False),
+    )
+
+
+def object_uri(uri: str, object_root: str | None) -> str:
+    """Where the object store has what AWS's URI names."""
+    if object_root is None or not uri.startswith("s3://"):
+        return uri
+    return f"{object_root.rstrip('/')}/{uri.removeprefix('s3://')}"
+
+
+def code_uri(request: Request, script: Script) -> str | None:
+    """Where the archive of a script's code is; None when it is somewhere that only an image has.
+
+    With network isolation clients send the code through a channel and name the archive by its path there.
+    """
+    source = script.source or ""
+    if source.startswith("s3://"):
+        return source
+    for channel in request.get("InputDataConfig", ()):
+        inside = f"{ML_ROOT}/input/data/{channel['ChannelName']}/"
+        if source.startswith(inside):
+            uri: str = channel["DataSource"]["S3DataSource"]["S3Uri"]
+            file = source.removeprefix(inside)
+            return uri if uri.endswith(f"/{file}") else f"{uri.rstrip('/')}/{file}"
+    return None
+
+
+def output_prefix(request: Request) -> str:
+    """Where a job's results go: `<S3OutputPath>/<name>/output`."""
+    path = request["OutputDataConfig"]["S3OutputPath"].rstrip("/")
+    return f"{path}/{request['TrainingJobName']}/output"
+
+
+def model_uri(request: Request) -> str:
+    """The model as ModelArtifacts names it: an archive, or a prefix of plain files."""
+    return f"{output_prefix(request)}/{'model.tar.gz' if _compressed(request) else 'model/'}"
+
+
+def channels_config(request: Request) -> dict[str, dict[str, str]]:
+    """inputdataconfig.json. A FastFile channel reads like a File one, and is called so."""
+    found = {}
+    for channel in request.get("InputDataConfig", ()):
+        mode = input_mode(request, channel)
+        config = {
+            "TrainingInputMode": "File" if mode == "FastFile" else mode,
+            "S3DistributionType": channel["DataSource"]["S3DataSource"].get(
+                "S3DataDistributionType", "FullyReplicated"
+            ),
+            "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+        }
+        if "ContentType" in channel:
+            config["ContentType"] = channel["ContentType"]
+        found[channel["ChannelName"]] = config
+    return found
+
+
+def _configuration(request: Request) -> dict[str, Any]:
+    """The files of input/config, by name without .json."""
+    files: dict[str, Any] = {
+        "hyperparameters": request.get("HyperParameters", {}),
+        "inputdataconfig": channels_config(request),
+        "resourceconfig": config_of_resources(request["ResourceConfig"]["InstanceType"]),
+    }
+    if "CheckpointConfig" in request:
+        files["checkpointconfig"] = {"LocalPath": _local_path(request["CheckpointConfig"])}
+    if metrics := request["AlgorithmSpecification"].get("MetricDefinitions"):
+        files["metric-definition-regex"] = [{"name": one["Name"], "regex": one["Regex"]} for one in metrics]
+    for member in ("DebugHookConfig", "ProfilerConfig"):
+        if member in request:
+            files[member.lower()] = request[member]
+    return files
+
+
+def _checkpoints(config: Request, object_root: str | None) -> Checkpoints:
+    uri = object_uri(config["S3Uri"].rstrip("/"), object_root)
+    return Checkpoints(uri, _local_path(config), publish=True)
+
+
+def _local_path(config: Request) -> str:
+    return str(config.get("LocalPath") or CHECKPOINT_PATH).rstrip("/") or CHECKPOINT_PATH
+
+
+def _channel(request: Request, channel: Request, object_root: str | None) -> Channel:
+    source = channel["DataSource"]["S3DataSource"]
+    return Channel(
+        name=channel["ChannelName"],
+        uri=object_uri(source["S3Uri"], object_root),
+        mode=input_mode(request, channel),
+        kind=source["S3DataType"],
+        compression=_unless_none(channel.get("CompressionType")),
+        record_wrapper=_unless_none(channel.get("RecordWrapperType")),
+        shuffle_seed=channel.get("ShuffleConfig", {}).get("Seed"),
+        attributes=tuple(source.get("AttributeNames", ())),
+    )
+
+
+def _unless_none(word: str | None) -> str | None:
+    return None if word == "None" else word
+
+
+def _compressed(request: Request) -> bool:
+    return bool(request["OutputDataConfig"].get("CompressionType", "GZIP") == "GZIP")
+
+
+def _outputs(request: Request, object_root: str | None) -> tuple[Output, ...]:
+    prefix = object_uri(output_prefix(request), object_root)
+    if _compressed(request):
+        return (
+            Output(MODEL, f"{prefix}/model.tar.gz"),
+            Output(OUTPUT_DATA, f"{prefix}/output.tar.gz"),
+        )
+    return (
+        Output(MODEL, f"{prefix}/model", archived=False),
+        Output(OUTPUT_DATA, f"{prefix}/data", archived=False),
+    )

@@ -1,0 +1,50 @@
+"""DescribeTrainingJob: gathers what a view of one job needs.
+
+Decides what is asked of whom: the job of the store, why it waits of the core, its metrics of its logs. Must
+not know how any of it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.sagemaker.desk import Desk
+from windfall.aws_api.sagemaker.documents import Document, read_document
+from windfall.aws_api.sagemaker.timeline import Waiting
+from windfall.aws_api.sagemaker.view import description
+from windfall.jobs.job import Job
+from windfall.jobs.states import RUNNABLE
+
+_CAPACITY = "CAPACITY:"
+
+
+async def describe_training_job(desk: Desk, call: Call) -> dict[str, Any]:
+    """DescribeTrainingJob."""
+    job = await desk.require(call.params["TrainingJobName"])
+    document = read_document(job.submission.document)
+    now = desk.clock_ms()
+    return description(
+        job,
+        document,
+        desk.arn(call, job.submission.name),
+        now=now,
+        spot_factor=desk.settings.spot_factor,
+        waiting=await _waiting(desk, job),
+        metrics=await desk.metrics.of(job.attempts, _patterns(document), now),
+    )
+
+
+async def _waiting(desk: Desk, job: Job) -> Waiting | None:
+    if job.state is not RUNNABLE:
+        return None
+    why = await desk.gate.why(job.id)
+    if why is None or why.state is not RUNNABLE:
+        return None
+    text = why.reasons[0][1] if why.reasons else None
+    return Waiting((why.aws_reason or "").startswith(_CAPACITY), text)
+
+
+def _patterns(document: Document) -> list[tuple[str, str]]:
+    metrics = document.request["AlgorithmSpecification"].get("MetricDefinitions", ())
+    return [(metric["Name"], metric["Regex"]) for metric in metrics]

@@ -1,0 +1,82 @@
+"""What every operation of the service works with: the way to the core, the clock, the logs and the settings.
+
+Turns the core's refusals into SageMaker's errors. Must not know any operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.metrics import FinalMetrics
+from windfall.aws_api.sagemaker.rejections import in_use, invalid, not_found
+from windfall.control.events import Command
+from windfall.control.ports import Gate, Store
+from windfall.jobs.errors import Conflict, Rejected
+from windfall.jobs.job import Job
+from windfall.jobs.resources import Resources
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """What the daemon says about training jobs."""
+
+    #: Serves the environments of training jobs.
+    engine: str = "local"
+    #: Runs the scripts of script mode.
+    python: str = "python3"
+    #: Where buckets lie when there is no S3 server: `s3://bucket/key` is then `<object_root>/bucket/key`.
+    object_root: str | None = None
+    #: What this host has, for jobs that run on it; None while nobody knows, and on engines with instances of their own.
+    host: Callable[[], Resources | None] = lambda: None
+    #: What spot costs of the price on demand, where no price is known.
+    spot_factor: float = 0.3
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where calls are worked on."""
+
+    gate: Gate
+    account_id: str
+    clock_ms: Callable[[], int]
+    settings: TrainingSettings
+    metrics: FinalMetrics
+    #: Held from looking at a name or a document to changing it.
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def arn(self, call: Call, name: str) -> str:
+        """The ARN of a training job in the region that the caller spoke to."""
+        return names.training_arn(call.region, self.account_id, name)
+
+    async def execute(self, command: Command) -> Any:
+        """Have the core do it; its refusal becomes a ValidationException, or ResourceInUse for a conflict."""
+        try:
+            return await self.gate.execute(command)
+        except Conflict as refusal:
+            raise in_use(str(refusal)) from refusal
+        except Rejected as refusal:
+            raise invalid(str(refusal)) from refusal
+
+    async def read(self, question: Callable[[Store], Answer]) -> Answer:
+        """Ask the store."""
+        answer: Answer = await self.gate.read(question)
+        return answer
+
+    async def find(self, name: str) -> Job | None:
+        """The training job of this name, if there is one."""
+        found = await self.read(lambda store: store.jobs([names.job_id(name)]))
+        return found[0] if found else None
+
+    async def require(self, name: str) -> Job:
+        """The training job of this name."""
+        job = await self.find(name)
+        if job is None:
+            raise not_found()
+        return job

@@ -1,0 +1,178 @@
+"""ListTrainingJobs: which jobs a filter means, in which order, and where the next page begins.
+
+By creation time a page is read as the store has it. By name or status all jobs that the filter leaves are put
+in order first. As on AWS, StatusEquals together with MaxResults filters the page after it was cut. Must not
+know how the store finds jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from windfall.aws_api.batch.paging import position_in, token_of
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.desk import Desk
+from windfall.aws_api.sagemaker.documents import read_document
+from windfall.aws_api.sagemaker.tagging import invalid_token
+from windfall.aws_api.sagemaker.timeline import stages
+from windfall.aws_api.sagemaker.view import last_modified, status_of, summary
+from windfall.control.ports import JobFilter, JobPage, Store
+from windfall.jobs.job import Job, JobKind
+
+PAGE_MAX = 100
+_STORE_PAGE = 500
+#: At least so many are looked at in one go, of which a filter may want none.
+_LOOK = 100
+
+Params = Mapping[str, Any]
+Summary = dict[str, Any]
+
+
+async def list_training_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+    """ListTrainingJobs."""
+    params = call.params
+    size = params.get("MaxResults", PAGE_MAX)
+    by_time = params.get("SortBy", "CreationTime") == "CreationTime"
+    cuts_first = "MaxResults" in params
+
+    def arn(name: str) -> str:
+        return desk.arn(call, name)
+
+    def look(store: Store) -> tuple[list[Summary], str | None]:
+        if by_time:
+            return _page_by_time(store, params, arn, size, cuts_first=cuts_first)
+        return _page_in_order(store, params, arn, size, cuts_first=cuts_first)
+
+    found, token = await desk.read(look)
+    return {"TrainingJobSummaries": [it for it in found if _has_status(it, params)], "NextToken": token}
+
+
+def _page_by_time(
+    store: Store, params: Params, arn: Callable[[str], str], size: int, *, cuts_first: bool
+) -> tuple[list[Summary], str | None]:
+    """A page in the store's own order; the token is the store's position behind the last job of the page."""
+    wanted, after = _filter(params), _token(params, "time")
+    found: list[Summary] = []
+    while True:
+        page = _store_page(store, wanted, max(size - len(found), _LOOK), after)
+        for looked, job in enumerate(page.jobs, start=1):
+            if _is_wanted(job, params):
+                shown = _summary(job, arn)
+                if cuts_first or _has_status(shown, params):
+                    found.append(shown)
+            if len(found) == size:
+                # The store knows the position behind a page's last job only, so this page is asked for once more.
+                page = page if looked == len(page.jobs) else _store_page(store, wanted, looked, after)
+                break
+        after = page.next_after
+        if after is None or len(found) == size:
+            return found, None if after is None else token_of(f"time/{after}")
+
+
+def _page_in_order(
+    store: Store, params: Params, arn: Callable[[str], str], size: int, *, cuts_first: bool
+) -> tuple[list[Summary], str | None]:
+    """A page of all that is wanted, sorted by name or by status and name; the token holds the last one's key."""
+    by_name = params["SortBy"] == "Name"
+    jobs = [job for job in _walk(store, _filter(params)) if _is_wanted(job, params)]
+    if not cuts_first and "StatusEquals" in params:
+        jobs = [job for job in jobs if _status(job) == params["StatusEquals"]]
+    keyed = [([] if by_name else [_status(job)]) + [job.submission.name] for job in jobs]
+    descending = params.get("SortOrder") == "Descending"
+    ordered = sorted(zip(keyed, jobs, strict=True), key=lambda pair: pair[0], reverse=descending)
+    if (position := _token(params, "key")) is not None:
+        last = _decoded(position)
+        ordered = [(key, job) for key, job in ordered if (key < last if descending else key > last)]
+    chosen = [_summary(job, arn) for _, job in ordered[:size]]
+    if len(ordered) <= size:
+        return chosen, None
+    return chosen, token_of(f"key/{msgspec.json.encode(ordered[size - 1][0]).decode()}")
+
+
+def _walk(store: Store, wanted: JobFilter) -> Iterator[Job]:
+    after: str | None = None
+    while True:
+        page = store.list_jobs(wanted, _STORE_PAGE, after)
+        yield from page.jobs
+        after = page.next_after
+        if after is None:
+            return
+
+
+def _store_page(store: Store, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+    try:
+        return store.list_jobs(wanted, limit, after)
+    except ValueError:
+        # The store's own word for a position that no page has given.
+        raise invalid_token() from None
+
+
+def _filter(params: Params) -> JobFilter:
+    before, after = params.get("CreationTimeBefore"), params.get("CreationTimeAfter")
+    return JobFilter(
+        queues=names.QUEUES,
+        created_before=None if before is None else int(before * 1000),
+        created_after=None if after is None else int(after * 1000),
+        oldest_first=params.get("SortOrder", "Ascending") == "Ascending",
+    )
+
+
+def _is_wanted(job: Job, params: Params) -> bool:
+    """Whether a job passes the filters that the store does not know; letters' case counts, as on AWS."""
+    modified = last_modified(job) / 1000
+    return (
+        # Batch jobs may wait in these queues too, if somebody sends them there.
+        job.submission.kind is JobKind.TRAINING
+        and params.get("NameContains", "") in job.submission.name
+        and modified > params.get("LastModifiedTimeAfter", 0)
+        and modified < params.get("LastModifiedTimeBefore", float("inf"))
+        and _matches_request(job, params)
+    )
+
+
+def _matches_request(job: Job, params: Params) -> bool:
+    if "TrainingPlanArnEquals" in params:
+        resources = read_document(job.submission.document).request.get("ResourceConfig", {})
+        return bool(resources.get("TrainingPlanArn") == params["TrainingPlanArnEquals"])
+    if "WarmPoolStatusEquals" in params:
+        shown = _summary(job, str)["WarmPoolStatus"] or {}
+        return bool(shown.get("Status") == params["WarmPoolStatusEquals"])
+    return True
+
+
+def _has_status(shown: Summary, params: Params) -> bool:
+    return "StatusEquals" not in params or shown["TrainingJobStatus"] == params["StatusEquals"]
+
+
+def _status(job: Job) -> str:
+    return status_of(job, stages(job, read_document(job.submission.document)))[0]
+
+
+def _summary(job: Job, arn: Callable[[str], str]) -> Summary:
+    return summary(job, read_document(job.submission.document), arn(job.submission.name))
+
+
+def _token(params: Params, kind: str) -> str | None:
+    """What follows `kind/` in the token, if there is one."""
+    token = params.get("NextToken")
+    if not token:
+        return None
+    try:
+        found, slash, position = position_in(token).partition("/")
+    except ApiError:
+        raise invalid_token() from None
+    if found != kind or not slash:
+        raise invalid_token()
+    return position
+
+
+def _decoded(position: str) -> list[str]:
+    try:
+        return msgspec.json.decode(position, type=list[str])
+    except msgspec.DecodeError:
+        raise invalid_token() from None

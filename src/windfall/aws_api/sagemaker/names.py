@@ -1,0 +1,45 @@
+"""Names, ids and ARNs of training jobs, and the queues that they wait in.
+
+Decides how a training job is called in the core. Must not know whether one exists.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windfall.aws_api.sagemaker.rejections import invalid, not_found, shown
+from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+SPOT = EnvironmentName("windfall-training-spot")
+ON_DEMAND = EnvironmentName("windfall-training-on-demand")
+#: Each environment has one queue, of the same name.
+QUEUES = (QueueName(SPOT), QueueName(ON_DEMAND))
+
+_PREFIX = "training-"
+_ARN = re.compile(r"arn:[a-z-]+:sagemaker:[a-z0-9-]*:[0-9]{12}:([a-z-]+)/(.+)")
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+
+
+def job_id(name: str) -> JobId:
+    """The id of the job that stands for a training job."""
+    return JobId(_PREFIX + name)
+
+
+def training_arn(region: str, account_id: str, name: str) -> str:
+    """`...:training-job/<name>`."""
+    return f"arn:aws:sagemaker:{region}:{account_id}:training-job/{name}"
+
+
+def name_in_arn(arn: str) -> str:
+    """The training job that an ARN means; one daemon has one account and serves every region."""
+    match = _ARN.fullmatch(arn)
+    if match is None:
+        raise invalid(f"Invalid ARN {shown(arn)}")
+    if match[1] != "training-job":
+        raise invalid(
+            f"Windfall has training jobs only, so that a {match[1]} cannot have tags here; its ARN was {shown(arn)}"
+        )
+    if _NAME.fullmatch(match[2]) is None:
+        raise not_found()
+    return match[2]

@@ -1,0 +1,89 @@
+"""From SageMaker's instance type to what the core places: an environment, and amounts of vCPUs, memory and
+GPUs.
+
+Decides how much of a type a host of its own can give, and says so. Must not know what is free.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.rejections import invalid
+from windfall.capacity import catalog
+from windfall.capacity.environments import ComputeEnvironment, Provisioning
+from windfall.jobs.resources import Resources
+
+#: The environments of training jobs have no bound of their own: the engine's machines are the bound.
+UNBOUNDED_VCPUS = 1_000_000
+_MIB_PER_GIB = 1024
+_NEAR_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a training job is placed by."""
+
+    #: EC2's name for the type, without `ml.`.
+    instance_type: str
+    resources: Resources
+    has_accelerator: bool
+    #: What the host lacks of the type, in words; None when it lacks nothing.
+    note: str | None = None
+
+
+def place_for(wanted: str, host: Resources | None) -> Place:
+    """What a type asks for; no more than the host has, where the job runs on a host of its own."""
+    kind = catalog.find(wanted)
+    if kind is None:
+        raise invalid(_unknown_type(wanted))
+    asked = kind.resources
+    accelerated = bool(asked.gpus or kind.chips)
+    if host is None or asked.fits_in(host):
+        return Place(kind.name, asked, accelerated)
+    given = Resources(
+        min(asked.vcpus, host.vcpus), min(asked.memory_mib, host.memory_mib), min(asked.gpus, host.gpus)
+    )
+    return Place(kind.name, given, accelerated, _shortfall(wanted, asked, host))
+
+
+def environment(spot: bool, engine: str, created_at: int) -> ComputeEnvironment:
+    """The environment of all training jobs of one kind of capacity; its queue has the same name."""
+    name = names.SPOT if spot else names.ON_DEMAND
+    return ComputeEnvironment(
+        name=name,
+        provisioning=Provisioning.SPOT if spot else Provisioning.EC2,
+        min_vcpus=0,
+        max_vcpus=UNBOUNDED_VCPUS,
+        engine=engine,
+        uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"windfall:{name}")),
+        created_at=created_at,
+        # Each job names its own type; retired ones too, for programs that were written when they were new.
+        instance_types=tuple(kind.name for kind in catalog.select(include_retired=True)),
+    )
+
+
+def _unknown_type(wanted: str) -> str:
+    try:
+        several = catalog.expand([wanted])
+    except catalog.UnknownInstanceType as unknown:
+        return f"InstanceType: {unknown}"
+    # A family, or a word that stands for many.
+    near = ", ".join(f"ml.{one.name}" for one in several[:_NEAR_MAX])
+    return f"InstanceType: {wanted} stands for several types; choose one, such as {near}"
+
+
+def _shortfall(wanted: str, asked: Resources, host: Resources) -> str:
+    lacks = []
+    if asked.gpus > host.gpus:
+        lacks.append(f"{asked.gpus} GPU{'s' if asked.gpus > 1 else ''}, this host has {host.gpus or 'none'}")
+    if asked.vcpus > host.vcpus:
+        lacks.append(f"{asked.vcpus:g} vCPUs, this host has {host.vcpus:g}")
+    if asked.memory_mib > host.memory_mib:
+        lacks.append(f"{_gib(asked.memory_mib)} GiB of memory, this host has {_gib(host.memory_mib)}")
+    return f"{wanted} asks for {'; for '.join(lacks)}"
+
+
+def _gib(memory_mib: int) -> str:
+    return f"{memory_mib / _MIB_PER_GIB:.3g}"

@@ -1,0 +1,51 @@
+"""The table of SageMaker's operations that Windfall has: who may call each, and what answers it.
+
+An operation that AWS has and this table has not is refused by name, with nothing changed. Must not know what
+any operation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from windfall.aws_api.protocol.service import Call, ModelledService, Role
+from windfall.aws_api.sagemaker import changing, creating, describing, listing, tagging
+from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
+from windfall.aws_api.sagemaker.metrics import FinalMetrics
+from windfall.aws_api.sagemaker.rejections import VALIDATION
+from windfall.control.ports import Gate
+
+__all__ = ["OPERATIONS", "TrainingSettings", "training_service"]
+
+Work = Callable[[Desk, Call], Awaitable[dict[str, Any]]]
+
+OPERATIONS: Mapping[str, tuple[Role, Work]] = {
+    "CreateTrainingJob": (Role.SUBMIT, creating.create_training_job),
+    "DescribeTrainingJob": (Role.READ, describing.describe_training_job),
+    "ListTrainingJobs": (Role.READ, listing.list_training_jobs),
+    "StopTrainingJob": (Role.SUBMIT, changing.stop_training_job),
+    "DeleteTrainingJob": (Role.SUBMIT, changing.delete_training_job),
+    "UpdateTrainingJob": (Role.SUBMIT, changing.update_training_job),
+    "AddTags": (Role.SUBMIT, tagging.add_tags),
+    "ListTags": (Role.READ, tagging.list_tags),
+    "DeleteTags": (Role.SUBMIT, tagging.delete_tags),
+}
+
+
+def training_service(
+    gate: Gate, account_id: str, clock_ms: Callable[[], int], logs_dir: Path, settings: TrainingSettings
+) -> ModelledService:
+    """SageMaker training over a gate; `clock_ms` tells the time in milliseconds, `logs_dir` has the attempts' logs."""
+    desk = Desk(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir))
+    return ModelledService(
+        "sagemaker",
+        {name: partial(work, desk) for name, (_, work) in OPERATIONS.items()},
+        {name: role for name, (role, _) in OPERATIONS.items()},
+        # Which types there are is the catalog's to say, in words that help.
+        lenient_enums=frozenset({"ResourceConfig.InstanceType"}),
+        validation_code=VALIDATION,
+        unsupported_code=VALIDATION,
+    )

@@ -1,0 +1,85 @@
+"""AddTags, ListTags and DeleteTags of training jobs.
+
+Decides how SageMaker's lists of tags become the core's, and which tag is Windfall's own. Must not know how
+tags are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windfall.aws_api.batch.paging import position_in, token_of
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.desk import Desk
+from windfall.aws_api.sagemaker.rejections import invalid, shown
+from windfall.control.events import TagResource
+from windfall.jobs.job import Job
+
+PAGE_MAX = 50
+JOB = "job"
+
+
+async def add_tags(desk: Desk, call: Call) -> dict[str, Any]:
+    """AddTags; the answer is all tags of the resource."""
+    job = await _taggable(desk, call)
+    added = tags_of(call.params["Tags"])
+    await desk.execute(TagResource(JOB, job.id, add=added))
+    return {"Tags": tag_list({**job.submission.tags, **added})}
+
+
+async def delete_tags(desk: Desk, call: Call) -> dict[str, Any]:
+    """DeleteTags; keys that are not there are no error."""
+    job = await _taggable(desk, call)
+    await desk.execute(TagResource(JOB, job.id, remove=tuple(call.params["TagKeys"])))
+    return {}
+
+
+async def list_tags(desk: Desk, call: Call) -> dict[str, Any]:
+    """ListTags, by key."""
+    job = await desk.require(names.name_in_arn(call.params["ResourceArn"]))
+    tags = tag_list(job.submission.tags)
+    if token := call.params.get("NextToken"):
+        last = _position(token)
+        tags = [tag for tag in tags if tag["Key"] > last]
+    size = call.params.get("MaxResults", PAGE_MAX)
+    more = len(tags) > size
+    return {"Tags": tags[:size], "NextToken": token_of(tags[size - 1]["Key"]) if more else None}
+
+
+async def _taggable(desk: Desk, call: Call) -> Job:
+    job = await desk.require(names.name_in_arn(call.params["ResourceArn"]))
+    if job.finished:
+        raise invalid(
+            f"The training job {job.submission.name} has ended, and the tags of ended jobs cannot be changed here"
+        )
+    return job
+
+
+def tags_of(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """A list of tags as the core keeps them; of a key that is given twice the last value counts."""
+    found = {}
+    for tag in tags:
+        if tag["Key"].lower().startswith("aws:"):
+            raise invalid(f"Tag key {shown(tag['Key'])!r} begins with aws:, which is reserved")
+        found[tag["Key"]] = tag["Value"]
+    return found
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as SageMaker lists them, by key."""
+    return [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
+
+
+def _position(token: str) -> str:
+    try:
+        return position_in(token)
+    except ApiError:
+        raise invalid_token() from None
+
+
+def invalid_token() -> ApiError:
+    """The refusal of a NextToken that we did not give."""
+    return invalid("NextToken is not valid; send the one of the previous answer unchanged")

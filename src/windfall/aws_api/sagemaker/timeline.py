@@ -1,0 +1,215 @@
+"""SecondaryStatusTransitions: a training job's life, from the time stamps of its attempts.
+
+Decides which stage a job is in and since when, with SageMaker's words for each. Stages follow one another
+without a gap and never become fewer, because clients print what is new by counting. Pure. Must not know the
+wire's form of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from windfall.aws_api.sagemaker.documents import Document
+from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.job import Job
+from windfall.jobs.states import FAILED, SUCCEEDED
+
+#: The core's words for a training job that came to one of its own limits.
+RUN_TIME, WAIT_TIME, PENDING_TIME = "MaxRuntimeExceeded", "MaxWaitTimeExceeded", "MaxPendingTimeExceeded"
+
+STARTING = "Starting the training job."
+NO_CAPACITY = "Insufficient capacity error from EC2 while launching instances, retrying!"
+PREPARING = "Preparing the instances for training."
+DOWNLOADING = "Downloading input data"
+TRAINING = "Training image download completed. Training in progress."
+UPLOADING = "Uploading generated training model"
+STOPPING = "Stopping the training job"
+
+_ASKED_TO_STOP = frozenset(
+    {
+        StopCause.TERMINATED,
+        StopCause.TIMED_OUT,
+        StopCause.RUN_TIME,
+        StopCause.WAIT_TIME,
+        StopCause.BUDGET,
+    }
+)
+#: How the core's words for a spent budget begin.
+_BUDGET = "Budget of "
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One transition: a secondary status, from when to when (None for the present one), and its message."""
+
+    status: str
+    since: int
+    until: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a job that waits has no place, as the scheduler explains it."""
+
+    #: Whether it is for lack of capacity that could be launched.
+    for_capacity: bool = False
+    text: str | None = None
+
+
+def stages(job: Job, document: Document, waiting: Waiting | None = None) -> list[Stage]:
+    """A job's life so far, the present stage last."""
+    return list(_in_order(_told(job, document, waiting or Waiting())))
+
+
+def final_status(job: Job) -> tuple[str, str]:
+    """TrainingJobStatus and SecondaryStatus of a job that has ended."""
+    if job.state is SUCCEEDED:
+        return "Completed", "Completed"
+    last = job.attempts[-1] if job.attempts else None
+    cause = None if last is None else last.stop_cause
+    if job.status_reason == RUN_TIME or cause is StopCause.RUN_TIME:
+        return "Stopped", RUN_TIME
+    if job.status_reason == WAIT_TIME or cause is StopCause.WAIT_TIME:
+        return "Stopped", WAIT_TIME
+    if job.terminated or job.cancelled or cause is StopCause.TERMINATED:
+        return "Stopped", "Stopped"
+    if job.status_reason == PENDING_TIME or _is_budget_spent(job):
+        return "Stopped", "Stopped"
+    return "Failed", "Failed"
+
+
+def is_interrupted(attempt: Attempt) -> bool:
+    """Whether an attempt ended, or is ending, because its capacity went away."""
+    if attempt.stopped_at is not None:
+        return attempt.interrupted
+    return attempt.stop_cause is StopCause.INTERRUPTED
+
+
+def _told(job: Job, document: Document, waiting: Waiting) -> Iterator[Stage]:
+    since = job.created_at
+    for attempt in job.attempts:
+        yield Stage("Starting", since, attempt.placed_at, _noted(PREPARING, document.capacity_note))
+        yield from _attempt(attempt, document)
+        since = attempt.stopped_at or since
+    if job.finished:
+        yield from _end(job, since)
+    elif job.attempt is None:
+        yield Stage("Starting", since, None, _noted(_waiting_message(job, waiting), document.capacity_note))
+
+
+def _attempt(attempt: Attempt, document: Document) -> Iterator[Stage]:
+    """From the place to the end of one attempt."""
+    ended = attempt.exited_at or attempt.stopped_at
+    asked = attempt.stop_at if attempt.stop_cause in _ASKED_TO_STOP else None
+    works_until = asked if asked is not None else ended
+    started = attempt.started_at
+    downloads_until = started if started is not None else works_until
+    yield Stage("Downloading", attempt.placed_at, downloads_until, _download_message(attempt))
+    if started is not None:
+        yield Stage("Training", started, works_until, _training_message(attempt, document))
+    if works_until is None:
+        return
+    if asked is not None:
+        yield Stage("Stopping", asked, attempt.stopped_at, _stopping_message(attempt))
+    elif is_interrupted(attempt):
+        yield Stage("Interrupted", works_until, attempt.stopped_at, _interruption_message(attempt))
+    elif attempt.exited_at is not None:
+        yield Stage("Uploading", attempt.exited_at, attempt.stopped_at, UPLOADING)
+
+
+def _end(job: Job, since: int) -> Iterator[Stage]:
+    at = job.stopped_at or since
+    _, secondary = final_status(job)
+    last = job.attempts[-1] if job.attempts else None
+    waited = last is None or last.stop_cause not in _ASKED_TO_STOP
+    if secondary not in ("Completed", "Failed") and waited:
+        # It ended while it waited for a place: nothing had to be stopped.
+        yield Stage("Starting", since, at, STARTING)
+        yield Stage("Stopping", at, at, STOPPING)
+    elif last is None:
+        yield Stage("Starting", since, at, STARTING)
+    yield Stage(secondary, at, at, _final_message(job, secondary))
+
+
+def _in_order(told: Iterator[Stage]) -> Iterator[Stage]:
+    """The same with times that never go back: they come from clocks of two programs."""
+    reached = 0
+    for stage in told:
+        since = max(stage.since, reached)
+        until = None if stage.until is None else max(stage.until, since)
+        reached = since if until is None else until
+        yield replace(stage, since=since, until=until)
+
+
+def _noted(message: str, note: str | None) -> str:
+    return message if note is None else f"{message} Note: {note}."
+
+
+def _waiting_message(job: Job, waiting: Waiting) -> str:
+    if waiting.for_capacity:
+        return NO_CAPACITY
+    last = job.attempts[-1] if job.attempts else None
+    message = STARTING
+    if last is not None and not is_interrupted(last):
+        message = f"Starting the training job again: {last.reason or last.status_reason or 'it could not be started'}."
+    return message if waiting.text is None else f"{message} It waits: {waiting.text}."
+
+
+def _download_message(attempt: Attempt) -> str:
+    if attempt.started_at is None and attempt.stopped_at is None and attempt.doing:
+        return f"{DOWNLOADING} ({attempt.doing})"
+    return DOWNLOADING
+
+
+def _training_message(attempt: Attempt, document: Document) -> str:
+    message = _noted(TRAINING, document.program_note)
+    if attempt.restored is not None:
+        message += f" Resumed from checkpoint {attempt.restored.name}."
+    if attempt.stopped_at is None:
+        if attempt.alarm:
+            message += f" Checkpoints are not safe: {attempt.alarm}."
+        if attempt.stop_cause is StopCause.INTERRUPTED:
+            message += f" Its capacity is being taken away{_by(attempt)}."
+    return message
+
+
+def _interruption_message(attempt: Attempt) -> str:
+    kept = "; what it had saved is kept" if attempt.checkpoint is not None else ""
+    return f"The capacity was taken away{_by(attempt)}{kept}."
+
+
+def _by(attempt: Attempt) -> str:
+    return f" ({attempt.stop_words})" if attempt.stop_words else ""
+
+
+def _stopping_message(attempt: Attempt) -> str:
+    if attempt.stop_cause is StopCause.RUN_TIME:
+        return f"{STOPPING}: MaxRuntimeInSeconds is over"
+    if attempt.stop_cause is StopCause.WAIT_TIME:
+        return f"{STOPPING}: MaxWaitTimeInSeconds is over"
+    return STOPPING
+
+
+def _final_message(job: Job, secondary: str) -> str:
+    if secondary == "Completed":
+        return "Training job completed"
+    if secondary == RUN_TIME:
+        return "Training job runtime exceeded MaxRuntimeInSeconds provided"
+    if secondary == WAIT_TIME:
+        return "Training job wait time exceeded MaxWaitTimeInSeconds provided"
+    if secondary == "Failed":
+        return "Training job failed"
+    if job.status_reason == PENDING_TIME:
+        return "Training job stopped: no capacity within MaxPendingTimeInSeconds"
+    return f"Training job stopped: {job.status_reason}" if _is_budget_spent(job) else "Training job stopped"
+
+
+def _is_budget_spent(job: Job) -> bool:
+    return job.status_reason is not None and job.status_reason.startswith(_BUDGET)
+
+
+def has_failed(job: Job) -> bool:
+    """Whether a job ended by a fault, its own or ours."""
+    return job.state is FAILED and final_status(job)[0] == "Failed"

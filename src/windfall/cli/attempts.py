@@ -1,0 +1,84 @@
+"""What AWS has no words for in a job's attempts: where each ran, what it began with, what it saved, why it left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.cli.client import Client
+from windfall.cli.errors import Refused
+from windfall.cli.wording import duration
+
+Attempt = dict[str, Any]
+
+
+def print_capacity(client: Client, job_id: str, now: int) -> None:
+    """Print the attempts of a job that keeps checkpoints or has lost its place before; else nothing."""
+    try:
+        answer = client.own("Attempts", jobId=job_id)
+    except Refused:
+        return
+    attempts: list[Attempt] = answer["attempts"]
+    told = [attempt for attempt in attempts if _has_news(attempt)]
+    if answer["checkpointUri"] is None and not told:
+        return
+    from windfall.cli.tables import Column, console, heading, plain, print_table
+
+    heading("Places and checkpoints")
+    if answer["checkpointUri"] is not None:
+        console().print(plain(f"kept at {answer['checkpointUri']}"))
+    columns = [
+        Column("#", right=True),
+        Column("INSTANCE"),
+        Column("TYPE"),
+        Column("MARKET"),
+        Column("BEGAN WITH"),
+        Column("NEWEST SAVED"),
+        Column("NOW, OR WHY IT LEFT", shrinks=True),
+    ]
+    print_table(columns, [_row(attempt, now) for attempt in attempts])
+
+
+def _has_news(attempt: Attempt) -> bool:
+    return any(attempt[name] for name in ("checkpoint", "restored", "stopWords", "alarm", "commit"))
+
+
+def _row(attempt: Attempt, now: int) -> list[str]:
+    return [
+        str(attempt["number"]),
+        attempt["instance"],
+        attempt["instanceType"] or "",
+        attempt["market"],
+        mark_words(attempt["restored"]),
+        mark_words(attempt["checkpoint"]),
+        _story(attempt, now),
+    ]
+
+
+def mark_words(mark: dict[str, Any] | None) -> str:
+    """A checkpoint in a few characters."""
+    if mark is None:
+        return "-"
+    name = f"step {mark['step']:,}" if mark["step"] is not None else mark["name"]
+    return f"{name} ({size(mark['bytes'])})"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def _story(attempt: Attempt, now: int) -> str:
+    parts = [attempt["stopWords"], attempt["doing"], attempt["alarm"]]
+    progress = attempt["progress"]
+    if attempt["stoppedAt"] is None and progress and progress["step"] is not None:
+        parts.append(f"at step {progress['step']:,}")
+    if attempt["stoppedAt"] is None and attempt["deadlineAt"] is not None:
+        parts.append(f"place gone in {duration(max(0, attempt['deadlineAt'] - now))}")
+    if attempt["commit"]:
+        parts.append(f"commit {attempt['commit'][:12]}")
+    return "; ".join(part for part in parts if part)

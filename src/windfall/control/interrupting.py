@@ -1,0 +1,139 @@
+"""Capacity that is taken away: notice to attempts, from an engine, for a job on demand, or as a drill.
+
+An attempt with notice keeps its place until it has left or the deadline is over; how its end is read is closing.py's.
+The notice lives in the attempt, so it is given again, with the same deadline, whenever its agent may not have heard it.
+"""
+
+from __future__ import annotations
+
+from windfall.capacity.machines import InstanceState
+from windfall.control.events import InterruptInstance, InterruptionNoticed, InterruptJob, RebalanceRecommended
+from windfall.control.instances import let_go_if_left
+from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
+from windfall.control.round import Round
+from windfall.control.state import State
+from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.errors import Invalid, NotFound
+from windfall.jobs.ids import InstanceId, JobId, child_id, split_child
+from windfall.jobs.job import Job, JobKind
+from windfall.scheduling.snapshot import Reclaim
+
+#: Attempts that are asked to leave for these reasons are told when, and may save until then.
+WITH_NOTICE = frozenset({StopCause.INTERRUPTED, StopCause.BUDGET})
+DRILL = "drill"
+
+
+def give_notice(
+    state: State,
+    job: Job,
+    deadline_at: int,
+    words: str,
+    round_: Round,
+    *,
+    cause: StopCause = StopCause.INTERRUPTED,
+    for_job: JobId | None = None,
+) -> bool:
+    """Tell an attempt that its place goes away; one that is asked to stop already only learns of an earlier end."""
+    attempt = job.attempt
+    if attempt is None:
+        return False
+    if attempt.stop_cause is None:
+        attempt.stop_cause, attempt.stop_at = cause, round_.now
+        attempt.deadline_at, attempt.stop_words = deadline_at, words
+        if for_job is not None:
+            attempt.stop_for = for_job
+            state.left_places.note(attempt, state.instances[attempt.instance].machine)
+    elif attempt.stop_cause in WITH_NOTICE and deadline_at < (attempt.deadline_at or 0):
+        attempt.deadline_at = deadline_at
+    else:
+        return attempt.stop_cause in WITH_NOTICE
+    round_.changes.jobs[job.id] = job
+    round_.instructions.append(notice_of(attempt))
+    return True
+
+
+def notice_of(attempt: Attempt) -> InterruptAttempt:
+    """The instruction for an attempt that has notice, the same every time."""
+    deadline_at = attempt.deadline_at or attempt.stop_at or 0
+    return InterruptAttempt(attempt.token, attempt.instance, deadline_at, attempt.stop_words or "")
+
+
+def stop_again(state: State, job: Job, attempt: Attempt) -> InterruptAttempt | StopAttempt:
+    """The instruction for an attempt that was asked to stop, for an agent that may not have heard of it."""
+    if attempt.stop_cause in WITH_NOTICE:
+        return notice_of(attempt)
+    return StopAttempt(attempt.token, attempt.instance, grace_of(state, job))
+
+
+def grace_of(state: State, job: Job) -> float:
+    """How long a job's process has between SIGTERM and SIGKILL, in seconds."""
+    training = job.submission.kind is JobKind.TRAINING
+    return state.rules.training_grace_s if training else state.rules.grace_s
+
+
+def on_interrupt_job(state: State, command: InterruptJob, round_: Round) -> int:
+    """Take the place of a job, or of all children of an array, away; the reply is how many attempts have notice."""
+    deadline_at = _deadline(command.notice_s, round_)
+    job = state.jobs.get(command.job_id)
+    parent, index = split_child(command.job_id)
+    if job is None and (index is None or parent not in state.children):
+        raise NotFound(
+            f"Job {command.job_id} does not exist, or has finished; `windfall jobs` shows what runs"
+        )
+    if job is None:
+        return 0
+    jobs = [job]
+    if job.is_array:
+        ids = (child_id(job.id, number) for number in range(state.children[job.id].size))
+        jobs = [state.jobs[one] for one in ids if one in state.jobs]
+    return sum(give_notice(state, one, deadline_at, DRILL, round_) for one in jobs)
+
+
+def on_interrupt_instance(state: State, command: InterruptInstance, round_: Round) -> int:
+    """Take an instance away, with notice to all that runs there; the reply is how many attempts have it."""
+    deadline_at = _deadline(command.notice_s, round_)
+    if command.instance not in state.instances:
+        raise NotFound(f"Instance {command.instance} does not exist; `windfall status` shows what there is")
+    return _take_away(state, command.instance, deadline_at, DRILL, round_)
+
+
+def on_interruption_noticed(state: State, report: InterruptionNoticed, round_: Round) -> None:
+    """An instance will go: nothing new is placed there, and what runs has until then."""
+    if report.instance in state.instances:
+        _take_away(state, report.instance, report.deadline_at, report.words, round_)
+
+
+def on_rebalance_recommended(state: State, report: RebalanceRecommended, round_: Round) -> None:
+    """Pass a warning on to what runs on an instance; nothing else depends on it."""
+    use = state.occupancy.instances.get(report.instance)
+    for token in use.holds if use is not None else ():
+        attempt = state.attempts[token].attempt
+        if attempt is not None and attempt.stop_cause is None:
+            round_.instructions.append(RecommendRebalance(token, report.instance, round_.now))
+
+
+def take_back(state: State, reclaim: Reclaim, round_: Round) -> None:
+    """Ask an attempt to leave its place to a job that may have it."""
+    victim, job = state.attempts[reclaim.token], state.jobs[reclaim.for_job]
+    deadline_at = round_.now + int(state.rules.notice_s * 1000)
+    words = f"job {job.id} ({job.submission.name}) of queue {job.submission.queue} takes its place back"
+    give_notice(state, victim, deadline_at, words, round_, for_job=job.id)
+
+
+def _deadline(notice_s: float, round_: Round) -> int:
+    if not 0 <= notice_s <= 86_400:
+        raise Invalid(f"A notice of {notice_s} s makes no sense; give 0 to 86,400 seconds")
+    return round_.now + int(notice_s * 1000)
+
+
+def _take_away(state: State, instance_id: InstanceId, deadline_at: int, words: str, round_: Round) -> int:
+    instance = state.instances[instance_id]
+    if instance.reclaim_at is None or deadline_at < instance.reclaim_at:
+        instance.state, instance.reclaim_at = InstanceState.TERMINATING, deadline_at
+        round_.changes.instances[instance_id] = instance
+        state.unsettled = True
+    use = state.occupancy.instances.get(instance_id)
+    jobs = [state.attempts[token] for token in use.holds] if use is not None else []
+    noticed = sum(give_notice(state, job, instance.reclaim_at, words, round_) for job in jobs)
+    let_go_if_left(state, instance, round_)
+    return noticed

@@ -1,0 +1,157 @@
+"""Limits on a job as a whole, over all its attempts: a training job's times, and what a job may spend.
+
+Each job with such a limit has one entry in a heap, for the next moment at which something may be due; it is worked out
+anew whenever an attempt is placed, starts or ends. A job that waits ends at once; one that runs is asked to stop first.
+For an array the budget is what each child may spend.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from windfall.accounting.ledger import HOUR_MS, spent_usd
+from windfall.accounting.prices import price_of
+from windfall.control.instructions import StopAttempt
+from windfall.control.interrupting import give_notice, grace_of
+from windfall.control.lifecycle import finish
+from windfall.control.round import Round
+from windfall.control.state import State
+from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.job import Job
+from windfall.jobs.states import FAILED, RUNNABLE
+
+RUN_TIME = "MaxRuntimeExceeded"
+WAIT_TIME = "MaxWaitTimeExceeded"
+PENDING_TIME = "MaxPendingTimeExceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A limit, and when it is reached if nothing changes."""
+
+    at: int
+    cause: StopCause
+    #: The status reason of a job that ends by it.
+    reason: str
+
+
+def watch(state: State, job: Job) -> None:
+    """Note when the next limit of a job is due, if it has any."""
+    submission = job.submission
+    if (submission.limits is None and submission.budget_usd is None) or job.is_array:
+        return
+    due = next_limit(state, job)
+    if due is None:
+        state.limit_due.pop(job.id, None)
+    elif state.limit_due.get(job.id) != due.at:
+        state.limit_due[job.id] = due.at
+        heapq.heappush(state.limits, (due.at, job.id))
+
+
+def next_limit(state: State, job: Job) -> Due | None:
+    """The limit that a live job reaches first as things are; one that is being stopped reaches none."""
+    attempt = job.attempt
+    if attempt is not None and (attempt.stop_cause is not None or attempt.exited_at is not None):
+        return None
+    if attempt is None and job.state is not RUNNABLE:
+        return None
+    found = [*_time_limits(job, attempt), *_budget(state, job, attempt)]
+    return min(found, key=lambda due: due.at, default=None)
+
+
+def end_overdue(state: State, round_: Round) -> None:
+    """Stop what has used up its time or its money."""
+    while state.limits and state.limits[0][0] <= round_.now:
+        at, job_id = heapq.heappop(state.limits)
+        if state.limit_due.get(job_id) != at:
+            continue
+        del state.limit_due[job_id]
+        job = state.jobs.get(job_id)
+        due = next_limit(state, job) if job is not None else None
+        if job is None or due is None:
+            continue
+        if due.at > round_.now:
+            watch(state, job)
+        elif job.attempt is None:
+            finish(state, job, FAILED, due.reason, round_)
+        else:
+            _stop(state, job, job.attempt, due, round_)
+
+
+def reached_while_waiting(state: State, job: Job, now: int) -> str | None:
+    """Why a job whose attempt has just been closed may not be tried again, if a limit says so."""
+    submission = job.submission
+    if submission.limits is None and submission.budget_usd is None:
+        return None
+    found = [due for due in (*_time_limits(job, None), *_budget(state, job, None)) if due.at <= now]
+    return min(found, key=lambda due: due.at).reason if found else None
+
+
+def budget_reason(job: Job) -> str:
+    """What a job is told that has spent its budget."""
+    staging = job.submission.staging
+    kept = staging is not None and staging.checkpoints is not None
+    text = f"Budget of ${job.submission.budget_usd:,.2f} spent (windfall:budget-usd)"
+    return f"{text}; its last checkpoint is kept" if kept else text
+
+
+def _stop(state: State, job: Job, attempt: Attempt, due: Due, round_: Round) -> None:
+    if due.cause is StopCause.BUDGET:
+        deadline_at = round_.now + int(state.rules.notice_s * 1000)
+        give_notice(state, job, deadline_at, due.reason, round_, cause=StopCause.BUDGET)
+        return
+    grace_s = grace_of(state, job)
+    attempt.stop_cause, attempt.stop_at, attempt.stop_words = due.cause, round_.now, due.reason
+    attempt.deadline_at = round_.now + int(grace_s * 1000)
+    round_.changes.jobs[job.id] = job
+    round_.instructions.append(StopAttempt(attempt.token, attempt.instance, grace_s))
+
+
+def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
+    limits = job.submission.limits
+    if limits is None:
+        return []
+    found = []
+    if limits.wait_s is not None:
+        found.append(Due(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME, WAIT_TIME))
+    if limits.run_s is not None:
+        left_ms = limits.run_s * 1000 - sum(_run_ms(one) for one in job.attempts if one is not attempt)
+        if attempt is not None and attempt.started_at is not None:
+            found.append(Due(attempt.started_at + left_ms, StopCause.RUN_TIME, RUN_TIME))
+        elif left_ms <= 0:
+            found.append(Due(job.created_at, StopCause.RUN_TIME, RUN_TIME))
+    if limits.pending_s is not None and attempt is None:
+        since, waited_ms = job.created_at, 0
+        for one in job.attempts:
+            waited_ms += max(0, one.placed_at - since)
+            since = one.stopped_at or one.placed_at
+        at = since + limits.pending_s * 1000 - waited_ms
+        found.append(Due(at, StopCause.WAIT_TIME, PENDING_TIME))
+    return found
+
+
+def _run_ms(attempt: Attempt) -> int:
+    ended_at = attempt.exited_at or attempt.stopped_at
+    if attempt.started_at is None or ended_at is None:
+        return 0
+    return max(0, ended_at - attempt.started_at)
+
+
+def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
+    budget, rates = job.submission.budget_usd, state.rules.rates
+    if budget is None:
+        return []
+    # Up to the present attempt's own beginning: its clock goes on from there.
+    until = max((one.stopped_at or 0 for one in job.attempts), default=0)
+    left_usd = budget - spent_usd(job, rates, until if attempt is None else attempt.placed_at)
+    if left_usd <= 0:
+        return [Due(job.created_at, StopCause.BUDGET, budget_reason(job))]
+    if attempt is None:
+        return []
+    usd_hour = price_of(attempt, job.submission.resources, rates).paid_usd or 0.0
+    if usd_hour <= 0:
+        return []
+    # A thousand years are enough: a price of next to nothing must not overflow.
+    held_ms = min(left_usd / usd_hour * HOUR_MS, 1000 * 365 * 24 * HOUR_MS)
+    return [Due(attempt.placed_at + int(held_ms), StopCause.BUDGET, budget_reason(job))]

@@ -1,0 +1,116 @@
+"""Training jobs: one job of a queue that is made for it, with limits of its own and code that it brings along.
+
+They live as Batch jobs do; what differs is who made the queue, what is retried, and that their records can be removed.
+Must not know SageMaker's words: the wire reads states, attempts and reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
+from windfall.control.declaring import (
+    on_create_compute_environment,
+    on_create_job_queue,
+)
+from windfall.control.events import (
+    CreateComputeEnvironment,
+    CreateJobQueue,
+    DeleteTraining,
+    SubmitTraining,
+    UpdateTraining,
+)
+from windfall.control.lifecycle import make_runnable
+from windfall.control.limits import watch
+from windfall.control.round import Round
+from windfall.control.state import State
+from windfall.control.wishes import budget_of
+from windfall.jobs.attempts import EXITED
+from windfall.jobs.errors import Conflict, Invalid, NotFound
+from windfall.jobs.ids import DefinitionKey, QueueName
+from windfall.jobs.job import Job, JobKind, Submission
+from windfall.jobs.retry import Action, ExitRule, RetryStrategy
+from windfall.jobs.states import SUBMITTED
+
+#: A process that ran and failed, or an image that nobody can run, is the job's own fault: trying again is no help.
+OWN_FAULTS = (
+    ExitRule(Action.EXIT, on_status_reason=EXITED),
+    ExitRule(Action.EXIT, on_reason="CannotPullContainerError*"),
+)
+
+
+def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> Job:
+    """Accept a training job, with its environment and queue if they are missing, or refuse it with nothing changed."""
+    if command.job_id in state.jobs or command.job_id in state.finished:
+        raise Conflict(
+            f"Training job {command.name} exists; choose another name, or delete it when it has ended"
+        )
+    budget_usd = budget_of(command.tags)
+    queue = _queue(state, command.environment, round_)
+    submission = Submission(
+        command.name,
+        queue,
+        DefinitionKey(""),
+        command.container.resources,
+        RetryStrategy(command.attempts, OWN_FAULTS),
+        tags=command.tags,
+        tenant=command.tenant,
+        document=command.document,
+        kind=JobKind.TRAINING,
+        container=command.container,
+        staging=command.staging,
+        free_interruptions=True,
+        instance_type=command.instance_type,
+        limits=command.limits,
+        budget_usd=budget_usd,
+    )
+    job = Job(command.job_id, submission, SUBMITTED, round_.now)
+    state.jobs[job.id] = round_.changes.jobs[job.id] = job
+    make_runnable(state, job, round_)
+    watch(state, job)
+    return job
+
+
+def on_update_training(state: State, command: UpdateTraining, round_: Round) -> Job:
+    """Replace the kept request of a live training job."""
+    job = state.jobs.get(command.job_id)
+    if job is None or job.submission.kind is not JobKind.TRAINING:
+        raise NotFound(f"{command.job_id} is no live training job")
+    job.submission = replace(job.submission, document=command.document)
+    round_.changes.jobs[job.id] = job
+    return job
+
+
+def on_delete_training(state: State, command: DeleteTraining, round_: Round) -> None:
+    """Remove the record of a training job that has finished; its name can be used again."""
+    if command.job_id in state.jobs:
+        raise Conflict(f"{command.job_id} has not ended; stop it first")
+    state.finished.pop(command.job_id, None)
+    # Its end may be of this very round: the removal is the last word about it.
+    round_.changes.jobs.pop(command.job_id, None)
+    round_.changes.removed_jobs.add(command.job_id)
+
+
+def _queue(state: State, wanted: ComputeEnvironment, round_: Round) -> QueueName:
+    """The queue in front of an environment of this name; both are made if they are missing."""
+    environment, name = state.environments.get(wanted.name), QueueName(wanted.name)
+    queue = state.queues.get(name)
+    if environment is not None and environment.provisioning is not wanted.provisioning:
+        raise Conflict(
+            f"Compute environment {wanted.name} exists and is {environment.provisioning}, training jobs need it"
+            f" to be {wanted.provisioning}; delete it, and it is made anew"
+        )
+    if queue is not None and (environment is None or wanted.name not in queue.environments):
+        raise Conflict(
+            f"Job queue {name} exists and does not lead to compute environment {wanted.name}, which training jobs"
+            " need; delete it, and it is made anew"
+        )
+    if queue is not None and queue.switch is Switch.DISABLED:
+        raise Invalid(f"JobQueue {name} is DISABLED and takes no new jobs; enable it with update-job-queue")
+    if environment is None:
+        made = replace(wanted, created_at=wanted.created_at or round_.now)
+        on_create_compute_environment(state, CreateComputeEnvironment(made), round_)
+    if queue is None:
+        made_queue = JobQueue(name, 1, (wanted.name,), created_at=round_.now)
+        on_create_job_queue(state, CreateJobQueue(made_queue), round_)
+    return name

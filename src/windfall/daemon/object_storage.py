@@ -1,0 +1,116 @@
+"""Where objects are kept and with which keys: what agents are told of it, and the S3 server if one is asked for.
+
+Decides whether there is an S3 at all: without one, buckets that training jobs name are directories under the data
+directory. Must not know what is stored.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+from windfall.aws_api.protocol.keys import Key
+from windfall.daemon.errors import DaemonError
+from windfall.daemon.s3_server import S3Server
+from windfall.daemon.settings import Settings
+from windfall.objects.opening import ANCHOR_VARIABLE
+
+#: What the environment may say about S3, handed on to agents that were started long ago.
+VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+)
+#: Any of these means that somebody has an S3 elsewhere.
+_HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+class ObjectStorage:
+    """The object storage of one daemon."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._server: S3Server | None = None
+        self.url: str | None = None
+
+    @property
+    def checkpoint_root(self) -> str:
+        """Where the checkpoints of jobs go that name no place of their own."""
+        return f"{self._settings.objects_url}/checkpoints"
+
+    @property
+    def bucket_root(self) -> str | None:
+        """Where buckets lie as directories; None when there is an S3."""
+        s3_is_there = self._settings.s3 or self._settings.objects_url.startswith("s3://")
+        if s3_is_there or any(self._environment.get(name) for name in _HAS_S3):
+            return None
+        return (self._settings.data / "objects" / "buckets").absolute().as_uri()
+
+    def open(self, key: Key, told: Path) -> None:
+        """Start the S3 server if one is asked for, and write down for agents how storage is reached."""
+        variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
+        variables |= self._anchored()
+        if self._settings.s3:
+            directory = self._settings.data / "s3"
+            # Jobs may get the storage's key, and must not get one of the API with it.
+            for_jobs = _key_for_jobs(key)
+            self._server = S3Server(
+                directory, key.access_key_id, key.secret_access_key, self._settings.s3_port, for_jobs
+            )
+            self.url = self._server.start()
+            variables = {
+                **self._anchored(),
+                "AWS_ACCESS_KEY_ID": for_jobs[0],
+                "AWS_SECRET_ACCESS_KEY": for_jobs[1],
+                "AWS_ENDPOINT_URL_S3": self.url,
+                "AWS_REGION": self._settings.region,
+            }
+        _write_secret(told, json.dumps(variables))
+
+    def _anchored(self) -> dict[str, str]:
+        """Make the directory that objects are kept in, if it is one of this host and was never made."""
+        url = self._settings.objects_url
+        if not url.startswith("file://"):
+            return {}
+        root = Path(unquote(url.removeprefix("file://")))
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise DaemonError(
+                f"cannot keep objects in {root}: {error.strerror}; choose another place with --objects"
+            ) from None
+        return {ANCHOR_VARIABLE: str(root)}
+
+    def close(self) -> None:
+        """End the S3 server: nothing runs any more that could need it."""
+        if self._server is not None:
+            self._server.stop()
+
+
+def _key_for_jobs(key: Key) -> tuple[str, str]:
+    """A key for storage alone, always the same for the same admin key, from which that one cannot be worked out."""
+    secret = hmac.new(key.secret_access_key.encode(), b"windfall: object storage", "sha256").hexdigest()
+    return f"{key.access_key_id}S3", secret
+
+
+def _write_secret(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+    temporary.rename(path)

@@ -1,0 +1,134 @@
+"""Which engine serves which environment, and so who is told what.
+
+Decides where an instruction goes: to the engine of its instance's environment. Must not know what engines do, nor
+anything of jobs. Every engine that this daemon has is in the table; the first is for environments that name none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from windfall.capacity.environments import ComputeEnvironment
+from windfall.control.events import (
+    Command,
+    CreateComputeEnvironment,
+    SubmitTraining,
+    TagResource,
+    UpdateComputeEnvironment,
+)
+from windfall.control.instructions import Instruction, LaunchInstance, StartAttempt, TerminateInstance
+from windfall.control.ports import Engine, Holdings
+from windfall.control.snapshots import Offers
+from windfall.control.state import State
+from windfall.jobs.errors import Invalid
+from windfall.jobs.ids import EnvironmentName, InstanceId
+
+log = logging.getLogger(__name__)
+
+#: Homes of instances that are gone are dropped when there are so many more of them than instances.
+_SPARE_HOMES = 1_000
+
+
+class Routing:
+    """The engines of this daemon."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._engines = engines
+        self._default = next(iter(engines.values()))
+        #: Who has which instance: the core may have let go of one before it is told so.
+        self._homes: dict[InstanceId, Engine] = {}
+
+    def engine_of(self, environment: ComputeEnvironment) -> Engine:
+        """Who serves an environment; one that names an engine which is not here any more gets the default."""
+        return self._engines.get(environment.engine or "", self._default)
+
+    def check(self, state: State, command: Command) -> None:
+        """Raise Rejected for an environment that no engine, or not the one that it names, can serve."""
+        environment = _declared(state, command)
+        if environment is None:
+            return
+        if environment.engine is not None and environment.engine not in self._engines:
+            known = ", ".join(self._engines)
+            raise Invalid(
+                f"The tag windfall:engine names {environment.engine[:100]!r}, which this daemon does not have;"
+                f" it has {known}"
+            )
+        self.engine_of(environment).check(environment)
+
+    def offers(self, state: State) -> Offers:
+        """What could be launched now, by environment."""
+        return {
+            name: self.engine_of(environment).offers(environment)
+            for name, environment in state.environments.items()
+        }
+
+    def adopt(self, state: State) -> None:
+        """Give every engine what the store knows to be its own."""
+        for instance in state.instances.values():
+            self._homes[instance.id] = self._engine_named(state, instance.environment)
+        for engine in self._engines.values():
+            own = [one for one in state.instances.values() if self._homes[one.id] is engine]
+            ids = {instance.id for instance in own}
+            attempts = {
+                token: job.attempt.instance
+                for token, job in state.attempts.items()
+                if job.attempt is not None and job.attempt.instance in ids
+            }
+            environments = [one for one in state.environments.values() if self.engine_of(one) is engine]
+            engine.adopt(Holdings(environments, own, attempts))
+
+    def carry_out(self, state: State, instructions: Sequence[Instruction]) -> None:
+        """Tell each engine what is for it, in order."""
+        if len(self._engines) == 1:
+            self._default.carry_out(instructions)
+            return
+        told: dict[str, list[Instruction]] = {}
+        for instruction in instructions:
+            for engine in self._addressees(state, instruction):
+                told.setdefault(engine.name, []).append(instruction)
+        for engine in self._engines.values():
+            if engine.name in told:
+                engine.carry_out(told[engine.name])
+        if len(self._homes) > 2 * len(state.instances) + _SPARE_HOMES:
+            self._homes = {one: home for one, home in self._homes.items() if one in state.instances}
+
+    def _addressees(self, state: State, instruction: Instruction) -> Sequence[Engine]:
+        if isinstance(instruction, LaunchInstance):
+            home = self._engine_named(state, instruction.environment)
+            self._homes[instruction.instance] = home
+            return (home,)
+        if isinstance(instruction, TerminateInstance):
+            known = self._homes.pop(instruction.instance, None)
+        else:
+            known = None if instruction.instance is None else self._homes.get(instruction.instance)
+        if known is not None:
+            return (known,)
+        if isinstance(instruction, StartAttempt):
+            log.error("%s cannot be started on %s, which nobody has", instruction.token, instruction.instance)
+            return ()
+        # The core does not know the attempt any more. Whoever knows it acts; the others have nothing to do.
+        return tuple(self._engines.values())
+
+    def _engine_named(self, state: State, name: EnvironmentName) -> Engine:
+        environment = state.environments.get(name)
+        return self._default if environment is None else self.engine_of(environment)
+
+
+def _declared(state: State, command: Command) -> ComputeEnvironment | None:
+    """The environment that a command is about to make or change, as it would be; None for other commands."""
+    if isinstance(command, CreateComputeEnvironment | SubmitTraining):
+        return command.environment
+    if isinstance(command, UpdateComputeEnvironment):
+        known = state.environments.get(command.name)
+        if known is None or command.instance_types is None:
+            return None
+        return replace(known, instance_types=command.instance_types)
+    if isinstance(command, TagResource) and command.kind == "compute-environment":
+        known = state.environments.get(EnvironmentName(command.name))
+        if known is None:
+            return None
+        tags = {key: text for key, text in {**known.tags, **command.add}.items() if key not in command.remove}
+        return replace(known, tags=tags)
+    return None

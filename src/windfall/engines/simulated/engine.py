@@ -1,0 +1,310 @@
+"""The simulated engine: instances of the catalog's types that boot, cost and are taken away, with real jobs on them.
+
+Every instance is a machine of its own to the core, and one agent on this host runs the attempts of all of them, so that
+a laptop can play a fleet. Decides what the core and the agent are told as instances come and go. A host that is taken
+away takes its attempts with it: they are killed first and their ends kept back, so that the core sees them lost with
+their host and not as processes that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from windfall.agent import messages
+from windfall.agent.serve import SOCKET_NAME
+from windfall.agent.settings import AgentSettings
+from windfall.capacity.environments import ComputeEnvironment
+from windfall.capacity.machines import Instance, InstanceState, Machine, Offer
+from windfall.control.events import (
+    InstanceLaunchFailed,
+    InstanceLost,
+    InstanceReady,
+    InterruptionNoticed,
+    RebalanceRecommended,
+)
+from windfall.control.instructions import (
+    Instruction,
+    LaunchInstance,
+    StartAttempt,
+    TerminateInstance,
+)
+from windfall.control.ports import Holdings, Sink
+from windfall.engines.agent_link import AgentLink, OnConnected, OnMessage
+from windfall.engines.simulated.fleet import Fleet, Happening, SimulatedInstance, Stage
+from windfall.engines.simulated.hardware import machine_of, real_devices
+from windfall.engines.simulated.launch_book import LaunchBook
+from windfall.engines.simulated.market import Fate
+from windfall.engines.simulated.offering import Offerings, open_offering
+from windfall.engines.simulated.settings import SimulatedSettings
+from windfall.engines.translation import to_connected, to_ended, to_messages, to_report, to_running
+
+MakeLink = Callable[[AgentSettings, int, OnConnected, OnMessage], AgentLink]
+
+
+class SimulatedEngine:
+    """A spot market on this host."""
+
+    name = "simulated"
+
+    def __init__(
+        self,
+        sink: Sink,
+        agent: AgentSettings,
+        logs: Path,
+        epoch: int,
+        settings: SimulatedSettings,
+        clock_ms: Callable[[], int],
+        make_link: MakeLink = AgentLink,
+    ) -> None:
+        self._sink = sink
+        self._agent = agent
+        self._logs = logs
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._link = make_link(agent, epoch, self._introduce, self._hear)
+        self._book = LaunchBook(Path(agent.directory, "launches.json"))
+        self._fleet = Fleet()
+        self._offerings = Offerings(settings)
+        self._inventory: messages.Inventory | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def connected(self) -> asyncio.Event:
+        """Set while an agent is connected that has said what it has; there is none before the first launch."""
+        return self._link.connected
+
+    # What the core asks ---------------------------------------------------------------------------------
+
+    def check(self, environment: ComputeEnvironment) -> None:
+        """Refuse types, tags and traces that cannot be used."""
+        open_offering(environment, self._settings)
+
+    def adopt(self, holdings: Holdings) -> None:
+        """Know again the instances of an earlier daemon; their time went on while nobody looked."""
+        for environment in holdings.environments:
+            self._offerings.see(environment)
+        self._book.keep_only(
+            (_key(environment) for environment in holdings.environments),
+            (instance.id for instance in holdings.instances),
+        )
+        for instance in holdings.instances:
+            self._fleet.add(self._adopted(instance))
+        for token, place in holdings.attempts.items():
+            if (found := self._fleet.find(place)) is not None:
+                self._fleet.place(token, found)
+        if holdings.instances or holdings.attempts or Path(self._agent.directory, SOCKET_NAME).exists():
+            self._link.wanted.set()
+
+    def offers(self, environment: ComputeEnvironment) -> tuple[Offer, ...]:
+        """The environment's types at their price of the moment, as far as there are any."""
+        offering = self._offerings.see(environment)
+        if offering is None:
+            return ()
+        return offering.offers(self._fleet.stock(environment.name), self._clock_ms())
+
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Launch and let go; what concerns attempts is the agent's, as long as their instance is there."""
+        told: list[Instruction] = []
+        for instruction in instructions:
+            if isinstance(instruction, LaunchInstance):
+                self._launch(instruction)
+            elif isinstance(instruction, TerminateInstance):
+                self._fleet.remove(instruction.instance)
+            elif not isinstance(instruction, StartAttempt):
+                told.append(instruction)
+            elif (instance := self._fleet.find(instruction.instance)) is None:
+                self._sink(InstanceLost(instruction.instance))
+            elif instance.stage is not Stage.GOING:
+                self._fleet.place(instruction.token, instance)
+                told.append(replace(instruction, gpu_ids=real_devices(instruction.gpu_ids)))
+        self._link.write(to_messages(told, self._logs))
+        self._wake.set()
+
+    def _launch(self, launch: LaunchInstance) -> None:
+        self._link.wanted.set()
+        known = self._fleet.find(launch.instance)
+        if known is not None:
+            if known.stage is Stage.READY and (machine := self._machine(known)) is not None:
+                self._sink(InstanceReady(known.id, machine))
+            return
+        now, offering = self._clock_ms(), self._offerings.find(launch.environment)
+        if offering is None:
+            reason = f"InvalidParameterValue: {self._offerings.trouble(launch.environment)}"
+            self._sink(InstanceLaunchFailed(launch.instance, reason))
+            return
+        available = offering.available(launch.offer.type, self._fleet.stock(launch.environment), now)
+        if available == 0:
+            reason = (
+                f"InsufficientInstanceCapacity: the simulated market of {launch.environment} has no more"
+                f" {launch.offer.type} at the moment"
+            )
+            self._sink(InstanceLaunchFailed(launch.instance, reason))
+            return
+        instance = Instance(
+            launch.instance, launch.environment, launch.offer.type, launch.offer.resources, launched_at=now
+        )
+        self._fleet.add(self._adopted(instance))
+
+    def _adopted(self, instance: Instance) -> SimulatedInstance:
+        """An instance of the core's as this engine sees it."""
+        stage = Stage.BOOTING if instance.state is InstanceState.LAUNCHING else Stage.READY
+        fate = self._fate(instance)
+        if instance.reclaim_at is not None:
+            stage, fate = Stage.NOTICED, replace(fate, lost_at=instance.reclaim_at)
+        taken_at = self._book.taken_at(instance.id)
+        if taken_at is not None:
+            stage = Stage.GOING
+        return SimulatedInstance(
+            instance.id,
+            instance.environment,
+            instance.type,
+            instance.total,
+            instance.launched_at,
+            fate,
+            stage,
+            gone_at=taken_at or 0,
+        )
+
+    def _fate(self, instance: Instance) -> Fate:
+        offering = self._offerings.find(instance.environment)
+        if offering is None:
+            return Fate(instance.launched_at)
+        number, script = 1, offering.market.tags.interrupt_at_s
+        if script is not None:
+            number = self._book.number(_key(offering.environment), instance.id, len(script))
+        return offering.market.fate(instance.id, instance.type, number, instance.launched_at)
+
+    # What the agent says --------------------------------------------------------------------------------
+
+    def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
+        """One agent stands for all instances: for each of them it tells what runs, and with the first what ended."""
+        self._inventory = inventory
+        ended = [result for result in results if not _is_kept_back(self._fleet.close(result.token), result)]
+        staying = [one for one in self._fleet if one.stage in (Stage.READY, Stage.NOTICED)]
+        for position, instance in enumerate(staying):
+            machine = machine_of(instance.id, instance.type, instance.total, inventory)
+            self._sink(to_connected(machine, inventory, () if position else ended))
+        if not staying:
+            # Nobody's attempts: the core asks for them to be stopped and forgotten.
+            for report in (*to_running(inventory), *to_ended(ended)):
+                self._sink(report)
+        for instance in self._fleet:
+            if instance.stage is Stage.GOING:
+                self._kill(instance.tokens)
+                self._report_if_gone(instance)
+        self._wake.set()
+
+    def _hear(self, message: messages.ToDaemon) -> None:
+        instance = self._fleet.close(message.token) if isinstance(message, messages.Result) else None
+        report = to_report(message)
+        if report is not None and not _is_kept_back(instance, message):
+            self._sink(report)
+        if instance is not None:
+            self._report_if_gone(instance)
+
+    # What the market does -------------------------------------------------------------------------------
+
+    def advance(self, now: int) -> None:
+        """Let all happen that is due."""
+        self._follow_traces(now)
+        for instance in self._fleet:
+            self._report_if_gone(instance)  # an earlier daemon may have taken it away
+        for happening, instance in self._fleet.advance(now, can_boot=self._inventory is not None):
+            if happening is Happening.BOOTED:
+                if (machine := self._machine(instance)) is not None:
+                    self._sink(InstanceReady(instance.id, machine))
+            elif happening is Happening.ADVISED:
+                self._sink(RebalanceRecommended(instance.id))
+            elif happening is Happening.NOTICED:
+                self._sink(InterruptionNoticed(instance.id, instance.fate.lost_at or now))
+            else:
+                self._take_away(instance)
+
+    def _follow_traces(self, now: int) -> None:
+        """Take back what a trace says is not to be had any more."""
+        for offering in self._offerings:
+            for instance in self._fleet.taken_back(offering, now):
+                if instance.stage is Stage.BOOTING:
+                    self._fleet.remove(instance.id)
+                    reason = f"InsufficientInstanceCapacity: {instance.type} was taken back while it booted"
+                    self._sink(InstanceLaunchFailed(instance.id, reason))
+                elif instance.fate.lost_at is None:
+                    instance.fate = offering.market.end_now(instance.id, instance.fate.ready_at, now)
+
+    def _take_away(self, instance: SimulatedInstance) -> None:
+        if instance.fate.notice_at is None and instance.tokens:
+            # With notice, the core knows how to read what follows.
+            self._book.take(instance.id, instance.gone_at)
+        self._kill(instance.tokens)
+        self._report_if_gone(instance)
+
+    def _kill(self, tokens: Iterable[str]) -> None:
+        self._link.write([messages.Stop(token, 0, lose=True) for token in sorted(tokens)])
+
+    def _report_if_gone(self, instance: SimulatedInstance) -> None:
+        """Tell of an instance that was taken away, once nothing runs there any more."""
+        if instance.stage is Stage.GOING and not instance.tokens:
+            self._fleet.remove(instance.id)
+            self._sink(InstanceLost(instance.id))
+
+    def _machine(self, instance: SimulatedInstance) -> Machine | None:
+        if self._inventory is None:
+            return None
+        return machine_of(instance.id, instance.type, instance.total, self._inventory)
+
+    # The whole ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the market going, and an agent once there is something to run, until told to close."""
+        tasks = [asyncio.create_task(self._link.run()), asyncio.create_task(self._keep_time())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._clock_ms()
+            self.advance(now)
+            due = self._next_at(now)
+            try:
+                async with asyncio.timeout(None if due is None else max(0, due - self._clock_ms()) / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _next_at(self, now: int) -> int | None:
+        times = [self._fleet.next_at(can_boot=self._inventory is not None)]
+        for instance in self._fleet:
+            offering = self._offerings.find(instance.environment)
+            if offering is not None and instance.lasts:
+                times.append(offering.market.next_tick_at(instance.type, now))
+        return min((at for at in times if at is not None), default=None)
+
+    async def shut_down_agent(self, *, kill: bool) -> None:
+        """End the agent, with its attempts if `kill`; without it they run on and are adopted by the next one."""
+        await self._link.shut_down(kill=kill)
+
+    def let_go(self) -> None:
+        """Leave the agent to itself; the market's time goes on."""
+        self._link.let_go()
+
+
+def _key(environment: ComputeEnvironment) -> str:
+    """What tells an environment from a later one of the same name."""
+    return environment.uuid or environment.name
+
+
+def _is_kept_back(instance: SimulatedInstance | None, message: messages.ToDaemon) -> bool:
+    """Whether an end is not told as such, because it came with or after the end of its host."""
+    if instance is None or instance.stage is not Stage.GOING or not isinstance(message, messages.Result):
+        return False
+    return message.at >= instance.gone_at

@@ -1,0 +1,13 @@
+"""What can be wrong with a simulated market. Each text tells the user what to do.
+
+Invalid (jobs)   a request that contradicts itself or a limit
+└── BadTrace     a file that is no recorded trace
+"""
+
+from __future__ import annotations
+
+from windfall.jobs.errors import Invalid
+
+
+class BadTrace(Invalid):
+    """A file that cannot be read as a trace, or is none."""

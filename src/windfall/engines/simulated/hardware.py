@@ -1,0 +1,59 @@
+"""What a simulated instance looks like to the core: a machine of its own, of the size that its type has.
+
+Decides the devices: GPUs are simulated ones, or stand for real ones of this host, taken in turn. Must not know markets.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from windfall.agent import messages
+from windfall.capacity import catalog
+from windfall.capacity.machines import GpuDevice, Machine
+from windfall.jobs.ids import InstanceId, MachineId
+from windfall.jobs.resources import Resources
+
+#: Between the id of a real device and the number of the simulated one that stands for it.
+_MARK = "~"
+
+
+def machine_of(instance: InstanceId, type_: str, total: Resources, inventory: messages.Inventory) -> Machine:
+    """The machine that an instance is, on the host whose agent runs its attempts."""
+    facts = {
+        "hostname": inventory.hostname,
+        "job_user": inventory.job_user,
+        "isolation": ", ".join(inventory.abilities) or "process",
+        "warnings": "\n".join(inventory.warnings),
+        "simulated": (
+            f"{type_} is simulated: its jobs are processes of {inventory.hostname}, which has"
+            f" {inventory.vcpus:g} vCPUs and {inventory.memory_mib} MiB for all of them"
+        ),
+    }
+    return Machine(MachineId(instance), total, _devices(instance, type_, total.gpus, inventory), facts)
+
+
+def _devices(
+    instance: InstanceId, type_: str, count: int, inventory: messages.Inventory
+) -> tuple[GpuDevice, ...]:
+    known = catalog.find(type_)
+    model = (known.gpu_model if known is not None else None) or "GPU"
+    memory_mib = known.gpu_memory_mib if known is not None else None
+    real = [gpu for gpu in inventory.gpus if not gpu.simulated]
+    if not real:
+        return tuple(
+            GpuDevice(f"GPU-simulated-{instance}-{n}", f"{model} (simulated)", memory_mib, simulated=True)
+            for n in range(count)
+        )
+    # Not the first device for everybody, and the same after a restart.
+    start = zlib.crc32(instance.encode())
+    chosen = [real[(start + n) % len(real)] for n in range(count)]
+    return tuple(
+        GpuDevice(f"{gpu.id}{_MARK}{n}", f"{model} (simulated on {gpu.name})", memory_mib, simulated=True)
+        for n, gpu in enumerate(chosen)
+    )
+
+
+def real_devices(gpu_ids: Sequence[str]) -> tuple[str, ...]:
+    """The ids by which the agent knows the devices of an attempt, each once."""
+    return tuple(dict.fromkeys(gpu_id.partition(_MARK)[0] for gpu_id in gpu_ids))

@@ -1,0 +1,146 @@
+"""Between the core's words and the agent's messages. Pure: values in, values out.
+
+Decides what each word of one side is called on the other. Must not know which machine an agent stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from windfall.agent import messages
+from windfall.capacity.machines import Machine
+from windfall.control.events import (
+    AgentConnected,
+    AttemptExited,
+    AttemptLost,
+    AttemptProgressed,
+    AttemptStarted,
+    IsolationChanged,
+    Report,
+)
+from windfall.control.instructions import (
+    ForgetAttempt,
+    Instruction,
+    InterruptAttempt,
+    RecommendRebalance,
+    StartAttempt,
+    StopAttempt,
+)
+from windfall.jobs.ids import AttemptToken
+
+#: The states of attempts whose results the agent repeats at a connection.
+ENDED = ("exited", "refused", "lost")
+
+
+def to_messages(instructions: Iterable[Instruction], logs: Path) -> list[messages.Message]:
+    """What to tell the agent; all that it may forget goes into one message."""
+    told: list[messages.Message] = []
+    forget: list[str] = []
+    for instruction in instructions:
+        if isinstance(instruction, StartAttempt):
+            told.append(_start(instruction, logs))
+        elif isinstance(instruction, StopAttempt):
+            told.append(messages.Stop(instruction.token, instruction.grace_s, instruction.lose))
+        elif isinstance(instruction, InterruptAttempt):
+            told.append(messages.Interrupt(instruction.token, instruction.deadline_at, instruction.words))
+        elif isinstance(instruction, RecommendRebalance):
+            told.append(messages.Rebalance(instruction.token, instruction.at))
+        elif isinstance(instruction, ForgetAttempt):
+            forget.append(instruction.token)
+    if forget:
+        told.append(messages.Forget(forget))
+    return told
+
+
+def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
+    return messages.Start(
+        token=instruction.token,
+        task_id=instruction.task_id,
+        argv=list(instruction.argv),
+        environment=dict(instruction.environment),
+        directory=instruction.directory,
+        log_path=f"{logs}/{instruction.task_id}.log",
+        vcpus=instruction.resources.vcpus,
+        memory_mib=instruction.resources.memory_mib,
+        gpu_ids=list(instruction.gpu_ids),
+        shared_memory_mib=instruction.shared_memory_mib,
+        needs_sandbox=instruction.shared_with_strangers,
+        staging=instruction.staging,
+        fence=instruction.fence,
+        instance=instruction.instance,
+        instance_type=instruction.instance_type,
+        market=instruction.market,
+    )
+
+
+def to_report(message: messages.ToDaemon) -> Report | None:
+    """What a message of the agent means to the core; None when it means nothing to it."""
+    token = AttemptToken(getattr(message, "token", ""))
+    if isinstance(message, messages.Started):
+        return AttemptStarted(token, message.at, message.isolation, message.prepared_at)
+    if isinstance(message, messages.Progressed):
+        return AttemptProgressed(
+            token,
+            message.at,
+            message.doing,
+            message.restored,
+            message.checkpoint,
+            message.alarm,
+            message.progress,
+            message.commit,
+            message.exited_at,
+        )
+    if isinstance(message, messages.Enrolled):
+        return IsolationChanged(token, message.isolation)
+    if isinstance(message, messages.Exited):
+        return AttemptExited(
+            token,
+            message.at,
+            message.exit_code,
+            message.reason,
+            message.started_at,
+            message.isolation,
+            message.exited_at,
+            message.checkpoint,
+            message.progress,
+            message.failure,
+        )
+    if isinstance(message, messages.Refused):
+        return AttemptExited(token, message.at, None, message.reason)
+    if isinstance(message, messages.Lost):
+        return AttemptLost(token, message.at)
+    return None
+
+
+def to_connected(
+    machine: Machine, inventory: messages.Inventory, results: Sequence[messages.Result]
+) -> AgentConnected:
+    """All that the agent knows, in one event: the results that it repeats belong to its inventory."""
+    return AgentConnected(
+        machine,
+        running=to_running(inventory),
+        preparing=tuple(
+            AttemptToken(status.token)
+            for status in inventory.attempts
+            if status.state not in ("running", *ENDED)
+        ),
+        ended=to_ended(results),
+    )
+
+
+def to_running(inventory: messages.Inventory) -> tuple[AttemptStarted, ...]:
+    """The attempts of an inventory that run."""
+    return tuple(
+        AttemptStarted(
+            AttemptToken(status.token), status.started_at, status.isolation or None, status.prepared_at
+        )
+        for status in inventory.attempts
+        if status.state == "running" and status.started_at is not None
+    )
+
+
+def to_ended(results: Sequence[messages.Result]) -> tuple[AttemptExited | AttemptLost, ...]:
+    """The ends that an agent repeats."""
+    ended = (to_report(result) for result in results)
+    return tuple(report for report in ended if isinstance(report, AttemptExited | AttemptLost))

@@ -1,0 +1,98 @@
+"""docs/sagemaker.md, followed as a reader follows it: its files saved, its programs run, its commands typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.daemon import RunningWindfall
+from tests.conftest import require_part
+from tests.docs.pages import FENCE
+from tests.tidy.tree import ROOT
+from tests.waiting import wait_until
+from windfall.daemon.s3_server import S3ServerError, find_program
+
+GROUP = "/aws/sagemaker/TrainingJobs"
+PAGE = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def reader() -> Iterator[tuple[RunningWindfall, Path]]:
+    """A daemon with an S3 server, and a directory with the files that the page has the reader save."""
+    try:
+        find_program()
+    except S3ServerError as error:
+        require_part(False, str(error))
+    running = RunningWindfall("--vcpus", "8", "--memory-mib", "32768", "--s3", "--s3-port", "0")
+    place = Path(tempfile.mkdtemp(prefix="sagemaker-page-"))
+    for name, content in re.findall(
+        r"<!-- file: (\S+) -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE
+    ):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(content)
+    try:
+        yield running.up(), place
+    finally:
+        running.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def typed(running: RunningWindfall, place: Path, script: str) -> str:
+    """What a shell prints in which the reader has said `eval "$(windfall env)"`."""
+    binaries = place / "bin"
+    binaries.mkdir(exist_ok=True)
+    (binaries / "windfall").write_text(f'#!/bin/sh\nexec {sys.executable} -m windfall.cli "$@"\n')
+    (binaries / "windfall").chmod(0o755)
+    path = f"{binaries}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "WINDFALL_DATA": str(running.data), "PATH": path, "AWS_PAGER": ""}
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", f'eval "$(windfall env)"\n{script}'],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=place,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{running.log.read_text()}"
+    return done.stdout
+
+
+def test_the_page_does_what_it_says(reader):
+    running, place = reader
+    typed(running, place, "python run.py")
+    logs = running.client("logs")
+
+    def trains() -> bool:
+        events = logs.filter_log_events(logGroupName=GROUP, logStreamNamePrefix="by-boto3/")["events"]
+        return any("step 5 " in event["message"] for event in events)
+
+    wait_until(
+        lambda: logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"], "a log", deadline_s=60
+    )
+    wait_until(trains, "the job trains", deadline_s=60)
+    (block,) = [fence[3] for fence in FENCE.finditer(PAGE) if fence[2] == "sh" and "interrupt" in fence[3]]
+    printed = typed(running, place, block)
+    statuses = [status for status, _ in json.loads(printed[printed.index("[\n") : printed.rindex("]") + 1])]
+    assert statuses[:4] == ["Starting", "Downloading", "Training", "Interrupted"]
+    assert statuses[-1] == "Completed"
+    with tarfile.open(place / "model.tar.gz") as archive:
+        model = json.load(archive.extractfile("model.json") or pytest.fail("no model"))
+    assert model == {"step": 60, "sum": 120}
+
+
+def test_every_block_of_python_can_be_compiled():
+    blocks = [fence[3] for fence in FENCE.finditer(PAGE) if fence[2] == "python"]
+    assert len(blocks) == 3
+    for block in blocks:
+        assert compile(block, "docs/sagemaker.md", "exec")

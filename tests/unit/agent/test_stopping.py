@@ -1,0 +1,42 @@
+"""When signals are due to an attempt that has notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from windfall.agent.journal import Noticed
+from windfall.agent.processes import catches
+from windfall.agent.stopping import plan_notice
+
+
+@pytest.mark.parametrize(
+    ("window_s", "staged", "last_call_s", "kill_s"),
+    [
+        (120, True, 95, 100),
+        (120, False, 115, 120),
+        (10, True, 7, 8),
+        (5, False, 4.5, 5),
+        (600, True, 575, 580),
+    ],
+)
+def test_the_notice_is_divided(window_s: float, staged: bool, last_call_s: float, kill_s: float):
+    plan = plan_notice(Noticed("t", 1_000, 1_000 + int(window_s * 1000), ""), staged=staged)
+    assert plan == (1_000 + last_call_s * 1000, 1_000 + kill_s * 1000)
+
+
+def test_a_deadline_in_the_past_is_now():
+    assert plan_notice(Noticed("t", 5_000, 1_000, ""), staged=True) == (1_000, 1_000)
+
+
+def test_who_catches_a_signal_is_known_to_the_kernel():
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        assert catches(os.getpid(), signal.SIGUSR2)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        assert not catches(os.getpid(), signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert not catches(1 << 30, signal.SIGTERM)

@@ -1,0 +1,69 @@
+"""The service over the real reactor and a real SQLite store, spoken to by boto3: the sides fit together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.aws_api.sagemaker.world import ARN, NOW, SPOT, World, a_request
+from windfall.control.reactor import close, handle
+from windfall.control.round import Round
+from windfall.control.state import State
+
+
+class CoreGate:
+    """Commands go to the reactor and are committed; nothing is ever placed, because there is no machine."""
+
+    def __init__(self) -> None:
+        self.store: Any = None
+        self.state, self.now = State(), NOW
+
+    async def execute(self, command: Any) -> Any:
+        self.now += 1
+        round_ = Round(self.now)
+        reply = handle(self.state, command, round_)
+        close(self.state, round_)
+        self.store.commit(round_.changes)
+        return reply
+
+    async def read(self, question: Any) -> Any:
+        return question(self.store)
+
+    async def why(self, job_id: str) -> None:
+        return None
+
+
+@pytest.fixture
+def client(tmp_path):
+    world = World(tmp_path, CoreGate())
+    world.gate.store = world.store
+    yield world.client()
+    world.close()
+
+
+def test_a_life_without_capacity(client):
+    created = client.create_training_job(**a_request(**SPOT, Tags=[{"Key": "a", "Value": "b"}]))
+    assert created["TrainingJobArn"] == f"{ARN}/first"
+    with pytest.raises(client.exceptions.ResourceInUse):
+        client.create_training_job(**a_request())
+    client.add_tags(ResourceArn=f"{ARN}/first", Tags=[{"Key": "c", "Value": "d"}])
+    assert len(client.list_tags(ResourceArn=f"{ARN}/first")["Tags"]) == 2
+    client.update_training_job(TrainingJobName="first", ProfilerConfig={"DisableProfiler": True})
+    described = client.describe_training_job(TrainingJobName="first")
+    assert (described["TrainingJobStatus"], described["SecondaryStatus"]) == ("InProgress", "Starting")
+    assert described["ProfilerConfig"] == {"DisableProfiler": True}
+    with pytest.raises(client.exceptions.ResourceInUse):
+        client.delete_training_job(TrainingJobName="first")
+    client.stop_training_job(TrainingJobName="first")
+    described = client.describe_training_job(TrainingJobName="first")
+    assert [it["Status"] for it in described["SecondaryStatusTransitions"]] == [
+        "Starting",
+        "Stopping",
+        "Stopped",
+    ]
+    client.delete_training_job(TrainingJobName="first")
+    assert client.list_training_jobs()["TrainingJobSummaries"] == []
+    client.create_training_job(**a_request())
+    (found,) = client.list_training_jobs()["TrainingJobSummaries"]
+    assert (found["TrainingJobName"], found["TrainingJobStatus"]) == ("first", "InProgress")
