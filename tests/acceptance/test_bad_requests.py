@@ -244,6 +244,25 @@ class Bad:
         )
         return self._batch(operation, params)
 
+    def bad_training(self):
+        target, params = self.dice.choice(
+            [
+                ("DescribeTrainingJob", {"TrainingJobName": "no-such"}),
+                ("DescribeTrainingJob", {"TrainingJobName": junk(self.dice)}),
+                ("StopTrainingJob", {"TrainingJobName": "no-such"}),
+                ("DeleteTrainingJob", {}),
+                ("ListTrainingJobs", {"MaxResults": 10**6}),
+                ("ListTrainingJobs", {"NextToken": noise(self.dice) or "x"}),
+                ("CreateTrainingJob", {"TrainingJobName": "a", "RoleArn": "no-arn"}),
+                ("CreateTrainingJob", {"TrainingJobName": noise(self.dice), "OutputDataConfig": 7}),
+                ("CreateEndpoint", {"EndpointName": "e", "EndpointConfigName": "c"}),
+                ("NoSuchOperation", {}),
+            ]
+        )
+        body = json.dumps(params).encode()
+        headers = LOGS | {"x-amz-target": f"SageMaker.{target}"}
+        return "POST", "/", self.sender.signed("/", body, service="sagemaker", headers=headers), body
+
     def bad_logs(self):
         target, params = self.dice.choice(
             [
@@ -287,7 +306,7 @@ class Bad:
         return self._batch("RegisterJobDefinition", params | {"jobDefinitionName": "has space"})
 
     def other_service(self):
-        service = self.dice.choice(["s3", "ec2", "sagemaker", "windfall2", "sts"])
+        service = self.dice.choice(["s3", "ec2", "scheduler", "windfall2"])
         return "POST", "/", self.sender.signed("/", b"", service=service), b""
 
     def other_method(self):

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,11 @@ class Drill:
         self.running.close()
 
     @property
-    def client(self) -> Client:
+    @contextmanager
+    def client(self) -> Iterator[Client]:
         """A client of the daemon that runs now: its port changes when it is killed."""
-        return Client(find_endpoint(self.running.data))
+        with closing(Client(find_endpoint(self.running.data))) as client:
+            yield client
 
     def play(self, seeds: Iterable[int], *, at_once: int, say: Callable[[str], None]) -> list[str]:
         """Play one run per seed; the answer is what was wrong, in words."""
@@ -109,7 +112,6 @@ class Drill:
         return _hash(done.stdout)
 
     def _declare(self) -> None:
-        client = self.client
         resources = {
             "type": "SPOT",
             "minvCpus": 0,
@@ -118,42 +120,41 @@ class Drill:
             "subnets": ["s"],
             "instanceRole": "r",
         }
-        client.batch(
-            "CreateComputeEnvironment",
-            computeEnvironmentName="spot",
-            type="MANAGED",
-            computeResources=resources,
-        )
         order = [{"order": 1, "computeEnvironment": "spot"}]
-        client.batch("CreateJobQueue", jobQueueName="spot", priority=1, computeEnvironmentOrder=order)
         container = {
             "image": "host",
             "command": [sys.executable, str(TRAINER), str(STEPS), str(STEP_S)],
             "environment": [{"name": "PYTHONPATH", "value": self.running.extra_environment["PYTHONPATH"]}],
             "resourceRequirements": [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "512"}],
         }
-        client.batch(
-            "RegisterJobDefinition",
-            jobDefinitionName="trainer",
-            type="container",
-            containerProperties=container,
-        )
+        with self.client as client:
+            client.batch(
+                "CreateComputeEnvironment",
+                computeEnvironmentName="spot",
+                type="MANAGED",
+                computeResources=resources,
+            )
+            client.batch("CreateJobQueue", jobQueueName="spot", priority=1, computeEnvironmentOrder=order)
+            client.batch(
+                "RegisterJobDefinition",
+                jobDefinitionName="trainer",
+                type="container",
+                containerProperties=container,
+            )
 
     def _submit(self, seed: int) -> str:
         tags = {"windfall:checkpoint": "true"}
-        answer = self.client.batch(
-            "SubmitJob", jobName=f"run-{seed}", jobQueue="spot", jobDefinition="trainer", tags=tags
-        )
+        with self.client as client:
+            answer = client.batch(
+                "SubmitJob", jobName=f"run-{seed}", jobQueue="spot", jobDefinition="trainer", tags=tags
+            )
         return str(answer["jobId"])
 
     def _look(self, run: Run, reference: str) -> str | None:
         """Strike if a moment has come; the verdict when the run is over."""
-        client = self.client
-        try:
+        with self.client as client:
             job = client.batch("DescribeJobs", jobs=[run.job_id])["jobs"][0]
             attempts = client.own("Attempts", jobId=run.job_id)["attempts"]
-        finally:
-            client.close()
         if job["status"] == "SUCCEEDED":
             found = self._log_hash(job)
             return "equal" if found == reference else f"ended with {found}, not {reference}"
@@ -177,7 +178,8 @@ class Drill:
             if blow.what in ("interrupt", "no notice"):
                 run.struck = attempt
                 notice_s = 0.0 if blow.what == "no notice" else blow.notice_s
-                self.client.own("Interrupt", jobId=run.job_id, noticeS=notice_s)
+                with self.client as client:
+                    client.own("Interrupt", jobId=run.job_id, noticeS=notice_s)
             elif blow.what == "kill agent":
                 self.running.kill_agent()
             elif blow.what == "kill courier":
@@ -219,14 +221,13 @@ class Drill:
             self._store_back_at = None
 
     def _log_hash(self, job: dict[str, Any]) -> str:
-        client = self.client
-        events = client.logs(
-            "GetLogEvents",
-            logGroupName="/aws/batch/job",
-            logStreamName=job["container"]["logStreamName"],
-            startFromHead=True,
-        )["events"]
-        client.close()
+        with self.client as client:
+            events = client.logs(
+                "GetLogEvents",
+                logGroupName="/aws/batch/job",
+                logStreamName=job["container"]["logStreamName"],
+                startFromHead=True,
+            )["events"]
         return _hash("\n".join(event["message"] for event in events))
 
 

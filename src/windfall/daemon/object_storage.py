@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from windfall.daemon.errors import DaemonError
 from windfall.daemon.s3_server import S3Server
 from windfall.daemon.settings import Settings
 from windfall.objects.opening import ANCHOR_VARIABLE
+
+log = logging.getLogger(__name__)
 
 #: What the environment may say about S3, handed on to agents that were started long ago.
 VARIABLES = (
@@ -61,8 +64,9 @@ class ObjectStorage:
 
     def open(self, key: Key, told: Path) -> None:
         """Start the S3 server if one is asked for, and write down for agents how storage is reached."""
+        anchored = self._anchored(_told_before(told))
         variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
-        variables |= self._anchored()
+        variables |= anchored
         if self._settings.s3:
             directory = self._settings.data / "s3"
             # Jobs may get the storage's key, and must not get one of the API with it.
@@ -72,7 +76,7 @@ class ObjectStorage:
             )
             self.url = self._server.start()
             variables = {
-                **self._anchored(),
+                **anchored,
                 "AWS_ACCESS_KEY_ID": for_jobs[0],
                 "AWS_SECRET_ACCESS_KEY": for_jobs[1],
                 "AWS_ENDPOINT_URL_S3": self.url,
@@ -80,12 +84,21 @@ class ObjectStorage:
             }
         _write_secret(told, json.dumps(variables))
 
-    def _anchored(self) -> dict[str, str]:
-        """Make the directory that objects are kept in, if it is one of this host and was never made."""
+    def _anchored(self, known: str | None) -> dict[str, str]:
+        """Make the directory that objects are kept in, if it is one of this host and was never made.
+
+        One that was there before and is missing now is not made again: its disk is not mounted.
+        """
         url = self._settings.objects_url
         if not url.startswith("file://"):
             return {}
         root = Path(unquote(url.removeprefix("file://")))
+        if known == str(root):
+            if not root.is_dir():
+                log.warning(
+                    "%s is not there; jobs that need their checkpoints wait until it is mounted again", root
+                )
+            return {ANCHOR_VARIABLE: known}
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -98,6 +111,15 @@ class ObjectStorage:
         """End the S3 server: nothing runs any more that could need it."""
         if self._server is not None:
             self._server.stop()
+
+
+def _told_before(told: Path) -> str | None:
+    """Where objects were kept at the last start."""
+    try:
+        known = json.loads(told.read_text()).get(ANCHOR_VARIABLE)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return known if isinstance(known, str) else None
 
 
 def _key_for_jobs(key: Key) -> tuple[str, str]:
