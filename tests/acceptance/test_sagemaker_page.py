@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall
+from tests.acceptance.reader import typed
 from tests.conftest import require_part
 from tests.docs.pages import FENCE
 from tests.tidy.tree import ROOT
@@ -24,6 +22,9 @@ from windfall.daemon.s3_server import S3ServerError, find_program
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 PAGE = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")
+
+#: What the reader has said before.
+LOGGED_IN = 'eval "$(windfall env)"\n'
 
 
 @pytest.fixture
@@ -47,30 +48,9 @@ def reader() -> Iterator[tuple[RunningWindfall, Path]]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def typed(running: RunningWindfall, place: Path, script: str) -> str:
-    """What a shell prints in which the reader has said `eval "$(windfall env)"`."""
-    binaries = place / "bin"
-    binaries.mkdir(exist_ok=True)
-    (binaries / "windfall").write_text(f'#!/bin/sh\nexec {sys.executable} -m windfall.cli "$@"\n')
-    (binaries / "windfall").chmod(0o755)
-    path = f"{binaries}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "WINDFALL_DATA": str(running.data), "PATH": path, "AWS_PAGER": ""}
-    done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", f'eval "$(windfall env)"\n{script}'],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=place,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{running.log.read_text()}"
-    return done.stdout
-
-
 def test_the_page_does_what_it_says(reader):
     running, place = reader
-    typed(running, place, "python run.py")
+    typed(running, place, LOGGED_IN + "python run.py")
     logs = running.client("logs")
 
     def trains() -> bool:
@@ -82,7 +62,7 @@ def test_the_page_does_what_it_says(reader):
     )
     wait_until(trains, "the job trains", deadline_s=60)
     (block,) = [fence[3] for fence in FENCE.finditer(PAGE) if fence[2] == "sh" and "interrupt" in fence[3]]
-    printed = typed(running, place, block)
+    printed = typed(running, place, LOGGED_IN + block)
     statuses = [status for status, _ in json.loads(printed[printed.index("[\n") : printed.rindex("]") + 1])]
     assert statuses[:4] == ["Starting", "Downloading", "Training", "Interrupted"]
     assert statuses[-1] == "Completed"

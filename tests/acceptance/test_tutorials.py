@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import getpass
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall
+from tests.acceptance.reader import typed
 from tests.docs.pages import FENCE
 from tests.tidy.tree import ROOT
 
@@ -33,33 +31,14 @@ def reader() -> Iterator[tuple[RunningWindfall, Path]]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def typed(running: RunningWindfall, place: Path, page: str) -> str:
-    """Everything that the shell blocks of a page print, in one shell that stops at the first failure."""
+def blocks(page: str) -> str:
+    """All shell blocks of a page, in order."""
     text = (TUTORIALS / page).read_text(encoding="utf-8")
-    script = "\n".join(fence[3] for fence in FENCE.finditer(text) if fence[2] == "sh")
-    binaries = place / "bin"
-    binaries.mkdir()
-    command = binaries / "windfall"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m windfall.cli "$@"\n')
-    command.chmod(0o755)
-    path = f"{binaries}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "WINDFALL_DATA": str(running.data), "PATH": path, "AWS_PAGER": ""}
-    environment["PYTHON"] = sys.executable
-    done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", script],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=place,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{running.log.read_text()}"
-    return done.stdout
+    return "\n".join(fence[3] for fence in FENCE.finditer(text) if fence[2] == "sh")
 
 
 def test_a_plain_program_goes_on_where_it_was(reader):
-    printed = typed(*reader, "plain-program.md")
+    printed = typed(*reader, blocks("plain-program.md"))
     assert "sum 11249925000" in printed, "the sum of an uninterrupted run"
     started = re.findall(r"starting at (\d+)", printed)
     assert started, printed
@@ -68,7 +47,7 @@ def test_a_plain_program_goes_on_where_it_was(reader):
 
 
 def test_a_batch_job_resumes_at_the_step_where_it_stopped(reader):
-    printed = typed(*reader, "batch-job.md")
+    printed = typed(*reader, blocks("batch-job.md"))
     hashes = re.findall(r"weights ([0-9a-f]{64})", printed)
     assert len(hashes) == 2, printed
     assert hashes[0] == hashes[1], "the interrupted and the uninterrupted run end with the same bits"
