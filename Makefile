@@ -9,12 +9,13 @@ PY     := $(VENV)/bin/python
 LOCK   := requirements.lock
 JOBS   ?= 2
 N      ?= 200
+FRAMEWORKS ?= torch jax keras tensorflow-cpu lightning transformers accelerate
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt sim drill soak bench docs lock clean
+.PHONY: help demo test check fmt sim drill frameworks soak bench docs lock clean
 
 help: ## show this list
 	@echo 'Windfall: make TARGET'
@@ -44,6 +45,11 @@ sim: $(VENV)/.develop ## simulate N=200 seeds with crashes and lost reports; SEE
 
 drill: $(VENV)/.develop ## N=200 real trainings, interrupted at every stage by every means; SEED=n begins elsewhere
 	$(PY) -m tests.drill --runs $(N) $(if $(SEED),--seed $(SEED))
+
+frameworks: $(VENV)/.develop ## windfall.checkpoint with PyTorch, JAX, Keras, Lightning and Hugging Face: installs gigabytes
+	@test -x build/frameworks/bin/python || $(PY) -m venv build/frameworks
+	@build/frameworks/bin/python -m pip install --quiet --editable '.[test]' $(FRAMEWORKS)
+	build/frameworks/bin/python -m pytest -n $(JOBS) --dist worksteal tests/unit/checkpoint $(ARGS)
 
 soak: $(VENV)/.develop ## the slow tests: minutes to an hour
 	$(PY) -m pytest -n $(JOBS) -m slow --timeout 3600 $(ARGS)
