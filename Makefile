@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED := 1
 help: ## show this list
 	@echo 'Windfall: make TARGET'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Needs python3 (3.11 or newer) with venv; PYTHON=python3.12 takes another one.'
 
