@@ -11,7 +11,21 @@ from tests.docs.pages import code_lines, pages
 from tests.tidy.tree import ROOT, shown
 
 #: What the pages promise; a target may be added but none of these may go away.
-PROMISED = {"help", "demo", "test", "check", "fmt", "sim", "drill", "frameworks", "soak", "bench", "docs", "lock", "clean"}
+PROMISED = {
+    "help",
+    "demo",
+    "test",
+    "check",
+    "fmt",
+    "sim",
+    "drill",
+    "frameworks",
+    "soak",
+    "bench",
+    "docs",
+    "lock",
+    "clean",
+}
 
 
 def targets_in_help() -> set[str]:

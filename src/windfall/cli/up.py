@@ -69,6 +69,7 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
         f"data directory  {settings.data}",
         f"offers          {_offer(ready)}",
         f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
+        f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""),
     ]
     if ready.live_jobs:
         lines.append(f"adopted         {counted(ready.live_jobs, 'unfinished job')} of an earlier run")

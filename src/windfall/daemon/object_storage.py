@@ -62,12 +62,16 @@ class ObjectStorage:
             return None
         return (self._settings.data / "objects" / "buckets").absolute().as_uri()
 
-    def open(self, key: Key, told: Path) -> None:
+    def open(self, key: Key | None, told: Path) -> None:
         """Start the S3 server if one is asked for, and write down for agents how storage is reached."""
         anchored = self._anchored(_told_before(told))
         variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
         variables |= anchored
         if self._settings.s3:
+            if key is None:
+                raise DaemonError(
+                    "the S3 server needs an admin key; make one: windfall keys create --role admin"
+                )
             directory = self._settings.data / "s3"
             # Jobs may get the storage's key, and must not get one of the API with it.
             for_jobs = _key_for_jobs(key)

@@ -64,6 +64,8 @@ class Ready:
     url: str
     machine: Machine
     live_jobs: int
+    #: Where the S3 server answers that was started beside the daemon, if one was.
+    s3_url: str | None = None
 
 
 def clock_ms() -> int:
@@ -91,9 +93,10 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
         os.close(lock)
 
 
-def _first_admin_key(directory: DataDirectory) -> Key:
-    """Whose key the S3 server knows: the one that `windfall env` exports."""
-    return next(key for key in load_keys(directory.keys) if key.role is Role.ADMIN)
+def _first_admin_key(directory: DataDirectory) -> Key | None:
+    """Whose key the S3 server knows: the one that `windfall env` exports, if there is one."""
+    valid = (key for key in load_keys(directory.keys) if key.revoked_at is None)
+    return next((key for key in valid if key.role is Role.ADMIN), None)
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -214,7 +217,7 @@ class _Daemon:
             machine = await self._first_contact(turning)
             serving = asyncio.create_task(server.serve([listening]), name="http")
             self._directory.write_address(url)
-            ready(Ready(url, machine, self._live_jobs))
+            ready(Ready(url, machine, self._live_jobs, self._objects.url))
             stopping = asyncio.create_task(self._stop.wait())
             watched = [turning, *engines]
             await asyncio.wait([stopping, serving, *watched], return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,77 @@
+"""Where objects are kept, what agents are told of it, and that a missing disk is no new store."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from windfall.aws_api.protocol.keys import Key, Role
+from windfall.daemon.errors import DaemonError
+from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.settings import Settings
+from windfall.objects.opening import ANCHOR_VARIABLE
+
+KEY = Key("AKIATESTTESTTESTTEST", "a secret for tests", Role.ADMIN, "default", None, 0)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(tmp_path / "data")
+
+
+def opened(settings, told, **environment):
+    settings.data.mkdir(exist_ok=True)
+    storage = ObjectStorage(settings, environment)
+    storage.open(KEY, told)
+    return storage
+
+
+def test_the_directory_is_made_at_the_first_start_and_agents_are_told(settings, tmp_path):
+    told = tmp_path / "objects.json"
+    storage = opened(settings, told, AWS_REGION="eu-west-1", HOME="/x")
+    root = settings.data / "objects"
+    assert root.is_dir()
+    assert json.loads(told.read_text()) == {"AWS_REGION": "eu-west-1", ANCHOR_VARIABLE: str(root)}
+    assert told.stat().st_mode & 0o777 == 0o600
+    assert storage.checkpoint_root == f"{root.as_uri()}/checkpoints"
+    assert storage.url is None
+
+
+def test_one_that_was_there_and_is_missing_is_not_made_again(settings, tmp_path, caplog):
+    told = tmp_path / "objects.json"
+    opened(settings, told)
+    (settings.data / "objects").rmdir()
+    with caplog.at_level(logging.WARNING):
+        opened(settings, told)
+    assert not (settings.data / "objects").exists()
+    assert "not there" in caplog.text
+
+
+def test_a_place_that_cannot_be_made_is_told(settings, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DaemonError, match="--objects"):
+        opened(replace(settings, objects=(tmp_path / "file" / "x").as_uri()), tmp_path / "objects.json")
+
+
+def test_an_s3_server_without_an_admin_key_is_refused_with_advice(settings, tmp_path):
+    settings.data.mkdir()
+    with pytest.raises(DaemonError, match="keys create --role admin"):
+        ObjectStorage(replace(settings, s3=True), {}).open(None, tmp_path / "objects.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "environment", "there"),
+    [
+        ({}, {}, False),
+        ({"s3": True}, {}, True),
+        ({"objects": "s3://bucket/prefix"}, {}, True),
+        ({}, {"AWS_ACCESS_KEY_ID": "x"}, True),
+        ({}, {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}, True),
+    ],
+)
+def test_buckets_are_directories_only_where_there_is_no_s3(settings, change, environment, there):
+    storage = ObjectStorage(replace(settings, **change), environment)
+    assert (storage.bucket_root is None) is there
