@@ -6,7 +6,7 @@ from typing import Any
 
 from windfall.cli.client import Client
 from windfall.cli.errors import Refused
-from windfall.cli.wording import duration
+from windfall.cli.wording import ago, duration
 
 Attempt = dict[str, Any]
 
@@ -49,9 +49,17 @@ def _row(attempt: Attempt, now: int) -> list[str]:
         attempt["instanceType"] or "",
         attempt["market"],
         mark_words(attempt["restored"]),
-        mark_words(attempt["checkpoint"]),
+        _newest(attempt, now),
         _story(attempt, now),
     ]
+
+
+def _newest(attempt: Attempt, now: int) -> str:
+    """The newest checkpoint that is safe, and how old it is while the attempt goes on."""
+    words = mark_words(attempt["checkpoint"])
+    if attempt["checkpoint"] is None or attempt["stoppedAt"] is not None:
+        return words
+    return f"{words}, {ago(attempt['checkpoint']['stateAt'], now)}"
 
 
 def mark_words(mark: dict[str, Any] | None) -> str:
