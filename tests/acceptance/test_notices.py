@@ -341,3 +341,36 @@ def test_what_a_job_says_of_itself_is_passed_on(house: House):
     late.send(Stop("a", 0.0))
     exited = late.exited("a")
     assert exited.progress == news.progress
+
+
+#: Saves one whole state, then never finishes writing the next one over it. Has no handler for anything.
+WRITES_IN_PLACE = """
+import os, time
+place = os.environ["WINDFALL_CHECKPOINT_DIR"] + "/state"
+if os.path.exists(place):
+    print("found", open(place).read(), flush=True)
+    raise SystemExit(0)
+with open(place, "w") as file:
+    file.write("whole")
+print("ready", flush=True)
+while not os.path.exists(os.environ["WINDFALL_NOTICE_FILE"]):
+    time.sleep(0.02)
+with open(place, "w") as file:
+    while True:
+        file.write("x")
+        file.flush()
+        time.sleep(0.02)
+"""
+
+
+def test_a_program_that_dies_in_the_middle_of_writing_keeps_its_last_whole_state(house: House):
+    daemon = house.daemon()
+    program = (public_python(), "-c", WRITES_IN_PLACE)
+    daemon.send(house.start("one", *program, staging=kept(house), fence=FENCE))
+    wait_until(ready(house, "one"), "the first state is written")
+    wait_until(lambda: b"whole" in state_in_store(house), "the first state is stored", deadline_s=30)
+    daemon.send(Interrupt("one", in_seconds(4), ""))
+    assert daemon.exited("one").exit_code in (137, 143)
+    daemon.send(house.start("two", *program, staging=kept(house), fence=FENCE + 1))
+    assert daemon.exited("two").exit_code == 0
+    assert house.log("two") == "found whole\n"

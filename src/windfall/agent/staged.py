@@ -8,6 +8,7 @@ sockets.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -140,7 +141,8 @@ class StagedAttempts:
         code = story.departed.exit_code if isinstance(story.departed, Exited) else None
         # Exit code 0 within the window is success, and its outputs are wanted.
         interrupted = story.noticed is not None and code != 0
-        return Finish(errand, code, interrupted, story.losing, deadline_at, story.departed.at)
+        killed_at = story.departed.at if code is not None and _was_killed(attempt, code) else None
+        return Finish(errand, code, interrupted, story.losing, deadline_at, killed_at)
 
     def _errand(self, attempt: Attempt) -> Errand:
         start = attempt.story.accepted
@@ -287,3 +289,13 @@ def _as_progressed(news: News) -> Progressed:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _was_killed(attempt: Attempt, exit_code: int) -> bool:
+    """Whether the process did not leave by itself. Programs that save when they are told leave with 143, by themselves.
+
+    With that code an attempt was killed all the same when nobody in it listened and everybody had got the signal.
+    """
+    if exit_code == 128 + signal.SIGTERM:
+        return attempt.story.noticed is not None and attempt.terminated and not attempt.told
+    return exit_code > 128

@@ -48,9 +48,6 @@ _SAVE_WITHOUT_ANSWER_S = 600.0
 _PASS_EVERY_S = 1.0
 _LOOK_AT_ORDERS_EVERY_S = 0.05
 
-#: 128 + SIGTERM.
-_LEFT_ON_SIGTERM = 143
-
 
 class RunningErrand:
     """What is being done for one attempt."""
@@ -262,7 +259,7 @@ class RunningErrand:
         self.board.set(doing="storing the last checkpoint")
         self.board.publish()
         try:
-            synced = sync.flush(_monotonic(order.deadline_at), _killed_at(order))
+            synced = sync.flush(_monotonic(order.deadline_at), order.killed_at)
         except SupersededError as error:
             self.board.complain("checkpoints", str(error))
             return
@@ -326,15 +323,6 @@ class RunningErrand:
             self._worker.join()
         self._close()
         self._tell(Dropped(self.errand.token))
-
-
-def _killed_at(order: Finish) -> int | None:
-    """When the process was killed, so that a file may be half written; None when it left by itself.
-
-    143 is no kill: programs that save on SIGTERM leave with it.
-    """
-    code = order.exit_code
-    return order.exited_at if code is not None and code > 128 and code != _LEFT_ON_SIGTERM else None
 
 
 def _monotonic(at: int) -> float:

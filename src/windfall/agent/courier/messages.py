@@ -60,8 +60,8 @@ class Finish(Line, frozen=True, tag=True):
     interrupted: bool
     lose: bool
     deadline_at: int
-    #: When the process ended; None when nobody knows.
-    exited_at: int | None = None
+    #: When the process was killed, so that a file may be half written; None when it left by itself.
+    killed_at: int | None = None
 
 
 class Drop(Line, frozen=True, tag=True):

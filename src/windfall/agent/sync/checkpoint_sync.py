@@ -190,7 +190,8 @@ class CheckpointSync:
 
     def _torn(self, look: Look, changed: Collection[str]) -> frozenset[str]:
         """Files that were being written when the process was killed: nothing is committed with them, or without."""
-        torn = [] if self._killed_at is None else half_written(look, changed, self._killed_at)
+        written = [path for path in changed if path not in self._stillness.replaced]
+        torn = [] if self._killed_at is None else half_written(look, written, self._killed_at)
         if torn:
             self._held_back = (
                 f"{torn[0]} was being written when the process was killed; the checkpoint before stands"

@@ -69,6 +69,9 @@ class Pictures:
         """Learn which files of a look are uploaded as the look found them."""
         for path, entry in entries.items():
             self._uploaded[path] = (look.files[path].stamp, entry)
+            if self._files.get(path) == entry:
+                # Linked, or renamed and renamed back: another stamp, and nothing new to commit.
+                self._stamps[path] = look.files[path].stamp
 
     def needed(self) -> set[str]:
         """Pieces that the next commit counts on."""

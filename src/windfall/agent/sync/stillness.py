@@ -62,6 +62,11 @@ class Stillness:
         )
         return Judgement(still, frozenset(self._unsettled_since) - restless | self._gone.keys(), restless)
 
+    @property
+    def replaced(self) -> Collection[str]:
+        """Names that stand for another file than at the look before: whoever gave it the name had finished it."""
+        return self._replaced.keys()
+
     def _is_replaced(self, path: str, now: float) -> bool:
         """Whether a name stands for another file at every look: then each was complete when it got the name.
 

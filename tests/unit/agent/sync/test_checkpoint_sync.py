@@ -484,3 +484,26 @@ def test_a_file_that_is_replaced_all_the_time_is_committed_while_the_job_runs(jo
         synced = job.pass_once(after_s=0.1)
     assert synced.mark is not None
     assert job.restored()["state"] in versions
+
+
+def test_what_was_renamed_into_place_just_before_a_kill_is_whole(job):
+    """A file that is written in place at that moment may be half; one that was given the name of another is not."""
+    job.write("replaced", b"old")
+    job.write("in-place", b"old")
+    job.settle()
+    now_ns = 1_800_000_000_000_000_000
+    job.write("replaced.new.tmp", b"new")
+    (job.directory / "replaced.new.tmp").rename(job.directory / "replaced")
+    os.utime(job.directory / "replaced", ns=(now_ns, now_ns))
+    assert job.sync.flush(job.clock.now + 60, killed_at=now_ns // 1_000_000).alarm is None
+    assert job.restored() == {"replaced": b"new", "in-place": b"old"}
+
+
+def test_a_second_name_for_a_committed_file_does_not_make_it_look_unsaved(job):
+    """Linking changes a file's times and not its content, as programs do that keep a `latest` beside their steps."""
+    job.write("step-1.pt", b"weights")
+    job.settle()
+    (job.directory / "latest.tmp").hardlink_to(job.directory / "step-1.pt")
+    synced = job.flush()
+    assert (synced.pending_files, synced.alarm) == (0, None)
+    assert job.restored() == {"step-1.pt": b"weights"}
