@@ -175,7 +175,7 @@ class CheckpointSync:
         if final:
             torn = self._torn(look, [path for path in changed if path not in judgement.restless])
             judgement = Judgement(frozenset() if torn else frozenset(changed), torn, frozenset())
-        self._lag.differ({*changed, *self._pictures.removed(look)} - judgement.restless, now)
+        self._note_lag(look, judgement, now)
         self._tell_left_out(look, judgement)
         self._stage("looked")
         files = self._pictures.to_upload(look, judgement)
@@ -184,9 +184,15 @@ class CheckpointSync:
         picture = self._pictures.picture(look, judgement, final=final)
         if picture is not None:
             self._commit(picture, judgement)
+        else:
+            self._note_lag(look, judgement, now)  # What was looked at again may be as it was committed.
         self._follow_up(should_stop, swept=picture is not None)
         is_stored = not self._pictures.changed(look) and not self._pictures.removed(look)
         self._is_settled = final and (is_stored or bool(judgement.unsettled))
+
+    def _note_lag(self, look: Look, judgement: Judgement, now: float) -> None:
+        differing = {*self._pictures.changed(look), *self._pictures.removed(look)}
+        self._lag.differ(differing - judgement.restless, now)
 
     def _torn(self, look: Look, changed: Collection[str]) -> frozenset[str]:
         """Files that were being written when the process was killed: nothing is committed with them, or without."""
