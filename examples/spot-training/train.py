@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,12 @@ def main() -> None:
     model.track(run)
     first = run.resume()
     print(f"training from step {first} with {type(model).__name__}", flush=True)
+    # A fast machine would be done before the show is over.
+    pace_s = float(os.environ.get("PACE_S", "0"))
     for step in range(first + 1, steps + 1):
+        begun = time.monotonic()
         loss = model.train(*text.batch(step), step)
+        time.sleep(max(0.0, begun + pace_s - time.monotonic()))
         if step % 20 == 0:
             print(f"step {step} loss {loss:.4f}", flush=True)
         run.step(step, loss=loss)
