@@ -32,7 +32,8 @@ from windfall.cli.errors import CliError
 HERE = Path(__file__).resolve().parent
 TEXTS = [HERE.parent / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 STEPS = 1200
-INSTANCE_TYPE = "g4dn.xlarge"
+#: A type whose spot price the catalog knows, with its date.
+INSTANCE_TYPE = "g5.2xlarge"
 #: Seconds after the launch of the first, second and third instance at which the market takes it back.
 INTERRUPTIONS = "6,7,6"
 #: Characters of a life line; the tables around it fit 80 columns.
@@ -251,7 +252,7 @@ def declare(client: Client) -> None:
             computeResources={
                 "type": kind,
                 "minvCpus": 0,
-                "maxvCpus": 4,
+                "maxvCpus": 8,
                 "instanceTypes": [INSTANCE_TYPE],
                 "subnets": ["subnet-1"],
                 "instanceRole": "ecsInstanceRole",

@@ -42,3 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     os.environ["AWS_PAGER"] = ""
+
+
+@pytest.fixture(autouse=True)
+def _no_size_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are cut to COLUMNS where it is set, and a framework that another test has loaded may set it."""
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)

@@ -186,7 +186,7 @@ def _sandboxed(
         isolation += f" + {machine.cgroup_words}"
     plan = SandboxPlan(
         directory=directory,
-        tmp_directory=_tmp_directory(attempt),
+        tmp_directory=_tmp_directory(attempt) if _wants_own_tmp(start, machine) else None,
         shared_memory_mib=start.shared_memory_mib,
         # bubblewrap would make a missing one, on the host.
         hide=tuple(path for path in machine.settings.hide if os.path.isdir(path)),
@@ -201,6 +201,15 @@ def _sandboxed(
 def _hosts(start: Start, machine: Machine) -> str | None:
     wants_it = start.staging is not None and start.staging.wants_ml_root
     return write_hosts(machine.settings.directory) if wants_it else None
+
+
+def _wants_own_tmp(start: Start, machine: Machine) -> bool:
+    """Whether /tmp is the attempt's own: not for a job that has a sandbox for its checkpoint directory alone.
+
+    Such a job would run as a plain process otherwise, with its program or data perhaps below /tmp.
+    """
+    is_training = start.staging is not None and start.staging.wants_ml_root
+    return is_training or machine.wants_sandbox(start.needs_sandbox, start.shared_memory_mib)
 
 
 def _tmp_directory(attempt: Attempt) -> str:

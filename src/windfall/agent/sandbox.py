@@ -49,7 +49,8 @@ class SandboxPlan(msgspec.Struct, frozen=True):
     """What one attempt's sandbox looks like."""
 
     directory: str
-    tmp_directory: str
+    #: What it sees as /tmp; None means the host's own.
+    tmp_directory: str | None
     shared_memory_mib: int | None
     hide: tuple[str, ...]
     #: Files to join before anything of the job runs.
@@ -92,13 +93,16 @@ def find_tools(user: JobUser) -> SandboxTools | None:
 
 def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> list[str]:
     """Return the command that reads a `job_script` from its standard input and runs it in the sandbox."""
-    private = ("/tmp", "/dev/shm", *plan.hide)
+    own_tmp = () if plan.tmp_directory is None else ("/tmp",)
+    private = (*own_tmp, "/dev/shm", *plan.hide)
     mounts = plan_mounts(plan.binds, private)
     command = [tools.bwrap, *mounts.root, *mounts.covers]
     command += ["--unshare-pid", "--unshare-ipc", "--proc", "/proc", "--perms", "1777"]
     if plan.shared_memory_mib is not None:
         command += ["--size", str(plan.shared_memory_mib << 20)]
-    command += ["--tmpfs", "/dev/shm", "--bind", plan.tmp_directory, "/tmp"]
+    command += ["--tmpfs", "/dev/shm"]
+    if plan.tmp_directory is not None:
+        command += ["--bind", plan.tmp_directory, "/tmp"]
     for hidden in plan.hide:
         command += ["--tmpfs", hidden]
     # Only what was covered is shown again: binding a parent of the covered would uncover all of it.

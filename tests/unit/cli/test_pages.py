@@ -304,6 +304,7 @@ def test_what_up_says(capsys, tmp_path):
         f"data directory  {tmp_path / 'a b'}",
         "offers          8 vCPUs, 23.5 GiB of memory, 2 × H200 (simulated)",
         "isolation       process, jobs run as nobody",
+        f"checkpoints     {(tmp_path / 'a b' / 'objects').as_uri()}",
         "adopted         1 unfinished job of an earlier run",
         "warning: no cgroups",
         "warning: no bubblewrap",
