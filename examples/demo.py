@@ -346,23 +346,15 @@ def bill(client: Client) -> Panel:
     answer = client.own("Cost", by="queue")
     table = Table(box=None, padding=(0, 1), header_style="grey70")
     names = ("useful", "checkpoint", "lost", "startUp", "idle")
-    for title in (
-        "",
-        "useful s",
-        "saving s",
-        "lost s",
-        "start s",
-        "idle s",
-        "paid $",
-        "on demand $",
-        "saved",
-    ):
-        table.add_column(title, justify="right")
+    for title in ("", "useful", "saving", "lost", "start", "idle", "paid $", "on demand $", "saved"):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in answer["rows"]:
         seconds = [f"{row['ms'][name] / 1000:.1f}" for name in names]
         money = [f"{row['paidUsd']:.4f}", f"{row['onDemandUsd']:.4f}", f"{row['savedPercent'] or 0:.0f} %"]
         table.add_row(row["key"], *seconds, *money)
-    return Panel(table, title="the bill: windfall cost --by queue", border_style="grey37")
+    return Panel(
+        table, title="the bill, in seconds and dollars: windfall cost --by queue", border_style="grey37"
+    )
 
 
 def without_foreign_fonts(svg: str) -> str:
