@@ -85,7 +85,9 @@ def check_claims(world: World) -> None:
             continue
         claimed.free_at = claimed.free_at or world.now
         waiting, tries = _standing(state, job_id)
-        if waiting < claimed.waiting or tries > claimed.tries or claimed.disturbances != world.disturbances:
+        # Nobody waits in vain who does not wait: its queue may have been deleted meanwhile.
+        served = waiting == 0 or waiting < claimed.waiting or tries > claimed.tries
+        if served or claimed.disturbances != world.disturbances:
             del world.claimants[job_id]
         elif world.now - claimed.free_at > PATIENCE_MS:
             raise BrokenPromise(f"{sorted(claimed.tokens)} left for {job_id} in vain, it still waits")
