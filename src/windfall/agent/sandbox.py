@@ -4,7 +4,7 @@ Isolation is graduated because it has a price: a plain start costs about 0.4 ms 
 times that. An attempt starts plain unless it asks for shared memory of its own or for a sandbox, or the
 agent must hide directories and has no other user to run the job as. A sandbox gives it its own PID
 namespace and /proc, /tmp, /dev/shm and IPC, and hides the directories of the daemon except the attempt's
-own.
+own. One that exists for a checkpoint directory alone keeps the host's /tmp, as a plain attempt has it.
 
 Two rules shape the command:
 - Never --die-with-parent: the agent's death must kill no job.
