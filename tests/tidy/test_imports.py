@@ -42,6 +42,7 @@ LAYERS = (
     "control",
     "scheduling",
     "accounting",
+    "advisor",
     "capacity",
     "jobs",
     "checkpoint",

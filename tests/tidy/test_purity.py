@@ -1,6 +1,6 @@
 """The functional core decides; it does not look around.
 
-jobs/, capacity/, scheduling/, accounting/ and control/ import only themselves, the layers below them and standard
+jobs/, capacity/, scheduling/, accounting/, advisor/ and control/ import only themselves, the layers below them and standard
 modules without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a seed
 replays exactly.
 """
@@ -21,7 +21,8 @@ CORE = {
     "capacity": {"capacity", "jobs"},
     "scheduling": {"scheduling", "capacity", "jobs"},
     "accounting": {"accounting", "capacity", "jobs"},
-    "control": {"control", "scheduling", "accounting", "capacity", "jobs"},
+    "advisor": {"advisor", "capacity", "jobs"},
+    "control": {"control", "scheduling", "accounting", "advisor", "capacity", "jobs"},
 }
 
 #: Standard modules whose functions return the same for the same arguments. Add one only if all of it does.

@@ -23,6 +23,13 @@ class GpuDevice(msgspec.Struct, frozen=True):
     name: str
     memory_mib: int | None = None
     simulated: bool = False
+    #: As capacity.machines.GpuDevice has them.
+    fence: str | None = None
+    evacuate: bool = False
+    notes: tuple[str, ...] = ()
+    sharing: str | None = None
+    parent: str | None = None
+    driver: str | None = None
 
 
 def find_gpus(spec: str) -> list[GpuDevice]:

@@ -17,7 +17,10 @@ import msgspec
 
 from windfall.agent.errors import ProtocolError
 from windfall.agent.gpus import GpuDevice
+from windfall.jobs.containers import ContainerRun
+from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.staging import Mark, Progress, Staging
+from windfall.jobs.workers import Worker
 
 #: The state of an attempt as the agent knows it.
 AttemptState: TypeAlias = Literal["starting", "running", "exited", "refused", "lost"]
@@ -64,6 +67,13 @@ class Start(Message, frozen=True, tag=True):
     instance: str = ""
     instance_type: str = ""
     market: str = "on-demand"
+    #: Set for a container; `argv` and `directory` are then not used.
+    container: ContainerRun | None = None
+    #: The part of its one GPU that it may use; None means all of them.
+    gpu_share: float | None = None
+    #: Set for a child that is to run in a warm worker; `worker_key` names whose worker it may share.
+    worker: Worker | None = None
+    worker_key: str = ""
 
 
 class Stop(Message, frozen=True, tag=True):
@@ -135,6 +145,8 @@ class Inventory(Message, frozen=True, tag=True):
     attempts: list[AttemptStatus]
     #: The digest of the settings that this agent was started with, perhaps long ago.
     settings: str = ""
+    #: The container engine that answers here, such as "docker 28.2"; empty when none does.
+    containers: str = ""
 
 
 class Rejected(Message, frozen=True, tag=True):
@@ -195,6 +207,7 @@ class Exited(Message, frozen=True, tag=True):
     checkpoint: Mark | None = None
     progress: Progress | None = None
     failure: str | None = None
+    diagnosis: Diagnosis | None = None
 
 
 class Refused(Message, frozen=True, tag=True):
@@ -212,8 +225,16 @@ class Lost(Message, frozen=True, tag=True):
     at: int
 
 
+class Devices(Message, frozen=True, tag=True):
+    """What the machine's GPUs are, or how they are, has changed."""
+
+    gpus: list[GpuDevice]
+
+
 ToAgent: TypeAlias = Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown
-ToDaemon: TypeAlias = Inventory | Pong | Rejected | Started | Enrolled | Progressed | Exited | Refused | Lost
+ToDaemon: TypeAlias = (
+    Inventory | Pong | Rejected | Started | Enrolled | Progressed | Devices | Exited | Refused | Lost
+)
 Result: TypeAlias = Exited | Refused | Lost
 
 _encoder = msgspec.json.Encoder()

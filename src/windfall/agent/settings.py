@@ -36,6 +36,14 @@ class AgentSettings(msgspec.Struct, frozen=True):
     objects_file: str | None = None
     #: Whether EC2's own metadata address is given to the loopback interface and served to staged attempts.
     link_local_metadata: bool = False
+    #: auto, process or container.
+    runtime: str = "auto"
+    #: The socket of the container engine; None looks in the usual places.
+    container_socket: str | None = None
+    #: Where secrets of containers are kept, a file each; None when there are none.
+    secrets_directory: str | None = None
+    #: Seconds between two samples of every attempt; 0 takes none.
+    sample_every_s: float = 2.0
 
     @property
     def agent_id(self) -> str:

@@ -23,6 +23,17 @@ class GpuDevice:
     name: str
     memory_mib: int | None = None
     simulated: bool = False
+    #: Why no new job gets it, for people; None when it is well.
+    fence: str | None = None
+    #: Whether a sick one is bad enough that its job is moved away.
+    evacuate: bool = False
+    #: What is not right but no reason to stay away: throttled, corrected errors.
+    notes: tuple[str, ...] = ()
+    #: Whether several jobs may have a part of it each, and by what (`mps`); None when it cannot be shared.
+    sharing: str | None = None
+    #: The whole GPU that a MIG slice is a part of.
+    parent: str | None = None
+    driver: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

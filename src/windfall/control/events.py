@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
-from windfall.capacity.machines import Machine
+from windfall.capacity.machines import GpuDevice, Machine
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, QueueName
+from windfall.jobs.diagnosis import Diagnosis
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import TimeLimits
 from windfall.jobs.retry import RetryStrategy
@@ -192,6 +193,14 @@ class TagResource:
 
 
 @dataclass(frozen=True, slots=True)
+class FenceDevice:
+    """Keep new jobs from a GPU, or allow them again (`reason` None). The reply is how many attempts hold it."""
+
+    gpu_id: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class AddImage:
     mapping: ImageMapping
 
@@ -219,6 +228,7 @@ Command = (
     | CancelJob
     | TerminateJob
     | TagResource
+    | FenceDevice
     | AddImage
     | RemoveImage
 )
@@ -315,6 +325,7 @@ class AttemptExited:
     progress: Progress | None = None
     #: What its failure file said.
     failure: str | None = None
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +348,14 @@ class AgentConnected:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicesChanged:
+    """What a machine's GPUs are, or how they are, has changed."""
+
+    machine: MachineId
+    gpus: tuple[GpuDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """Nothing but time: look at what is due."""
 
@@ -353,6 +372,7 @@ Report = (
     | AttemptExited
     | AttemptLost
     | AgentConnected
+    | DevicesChanged
     | TimePassed
 )
 Event = Command | Report

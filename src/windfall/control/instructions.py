@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windfall.capacity.machines import Offer
+from windfall.jobs.containers import ContainerRun
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
+from windfall.jobs.workers import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,13 @@ class StartAttempt:
     #: For the instance's metadata, as programs on EC2 ask for it.
     instance_type: str = ""
     market: str = "on-demand"
+    #: Set for a container; `argv` and `directory` are then not used.
+    container: ContainerRun | None = None
+    #: The part of its one GPU that it may use; None means all of them.
+    gpu_share: float | None = None
+    #: Set for a child that is to run in a warm worker; `worker_key` names whose worker it may share.
+    worker: Worker | None = None
+    worker_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from windfall.control import (
     declaring,
+    devices,
     events,
     interrupting,
     progress,
@@ -73,6 +74,7 @@ HANDLERS: dict[type, Handler] = {
     events.AttemptExited: reporting.on_attempt_exited,
     events.AttemptLost: reporting.on_attempt_lost,
     events.AgentConnected: reporting.on_agent_connected,
+    events.DevicesChanged: devices.on_devices_changed,
     events.TimePassed: lambda state, _, round_: timekeeping.on_time_passed(state, round_),
 }
 

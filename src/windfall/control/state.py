@@ -16,6 +16,7 @@ from windfall.control.backlog import Backlog
 from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
 from windfall.jobs.arrays import ChildTable
+from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
@@ -43,6 +44,8 @@ class Rules:
     checkpoint_root: str | None = None
     #: What capacity costs that has no price of its own.
     rates: Rates = field(default_factory=Rates)
+    #: What an attempt is when its job does not say.
+    runtime: Runtime = Runtime.AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         staging=wishes.staging,
         free_interruptions=wishes.free_interruptions,
         budget_usd=wishes.budget_usd,
+        gpu_wish=wishes.gpu_wish,
+        larger_gpu_on_oom=wishes.larger_gpu_on_oom,
+        runtime=wishes.runtime,
+        pull=wishes.pull,
+        worker=wishes.worker,
     )
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job

@@ -1,4 +1,5 @@
-"""What a Batch job asks for beyond AWS's own fields, by tag or parameter: checkpoints, code from Git, a budget.
+"""What a Batch job asks for beyond AWS's own fields, by tag or parameter: checkpoints, code from Git, a budget, GPUs
+of a kind, containers or processes, warm workers.
 
 Looked for in the job's own tags, its parameters, the definition's tags and its parameters, in this order. Decides what
 the words mean and refuses what makes no sense; must not look whether a place or a repository exists.
@@ -9,19 +10,31 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from math import isfinite
+from typing import TypeVar
 
+from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Invalid
+from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import JobId
 from windfall.jobs.staging import Checkpoints, GitSource, Staging
+from windfall.jobs.workers import Worker, WorkerKind
 
 #: As tags. As parameters, which may not hold a colon, they are spelled `windfall-checkpoint` and so on.
 CHECKPOINT, GIT, BUDGET = "windfall:checkpoint", "windfall:git", "windfall:budget-usd"
+PROFILE = "windfall:profile"
+GPU_MODEL, GPU_MEMORY, GPU_SHARE = "windfall:gpu-model", "windfall:gpu-memory-gib", "windfall:gpu-share"
+ON_GPU_OOM = "windfall:on-gpu-oom"
+RUNTIME, PULL = "windfall:runtime", "windfall:pull"
+WORKER = "windfall:worker"
 
 _YES, _NO = ("true", "yes", "1"), ("", "false", "no", "0")
 _URI = re.compile(r"(file:///|s3://[^/]+).*")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
+_TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
+_ALL = (CHECKPOINT, GIT, BUDGET, PROFILE, GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, RUNTIME, PULL, WORKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,11 @@ class Wishes:
 
     staging: Staging | None = None
     budget_usd: float | None = None
+    gpu_wish: GpuWish | None = None
+    larger_gpu_on_oom: bool = False
+    runtime: Runtime | None = None
+    pull: Pull | None = None
+    worker: Worker | None = None
 
     @property
     def free_interruptions(self) -> bool:
@@ -38,6 +56,7 @@ class Wishes:
 
 
 NONE = Wishes()
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 def wishes_of(
@@ -51,13 +70,22 @@ def wishes_of(
     if not (tags or parameters or definition.tags or definition.parameters):
         return NONE  # as most jobs are
     sources = (tags, parameters, definition.tags, definition.parameters)
-    found = {name: value for name in (CHECKPOINT, GIT, BUDGET) if (value := _find(name, sources)) is not None}
+    found = {name: value for name in _ALL if (value := _find(name, sources)) is not None}
     if not found:
         return NONE
     checkpoints = _checkpoints(found.get(CHECKPOINT, ""), job_id, checkpoint_root)
     git = _git(found[GIT]) if GIT in found else None
-    staging = Staging(checkpoints, git) if checkpoints is not None or git is not None else None
-    return Wishes(staging, budget_of(found))
+    # A job that is profiled needs a place for what it says of itself, which every staged one has.
+    wants_staging = checkpoints is not None or git is not None or _is_yes(PROFILE, found.get(PROFILE, ""))
+    return Wishes(
+        Staging(checkpoints, git) if wants_staging else None,
+        budget_of(found),
+        _gpu_wish(found),
+        _larger_on_oom(found.get(ON_GPU_OOM)),
+        _one_of(RUNTIME, Runtime, found.get(RUNTIME)),
+        _one_of(PULL, Pull, found.get(PULL)),
+        _worker(found.get(WORKER)),
+    )
 
 
 def budget_of(tags: Mapping[str, str]) -> float | None:
@@ -77,6 +105,68 @@ def budget_of(tags: Mapping[str, str]) -> float | None:
 def _find(name: str, sources: tuple[Mapping[str, str], ...]) -> str | None:
     spellings = (name, name.replace(":", "-"))
     return next((source[each] for source in sources for each in spellings if each in source), None)
+
+
+def _is_yes(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in (*_YES, *_NO):
+        raise Invalid(f"{name} must be true or false; it is {text!r}")
+    return word in _YES
+
+
+def _one_of(name: str, kind: type[_Word], text: str | None) -> _Word | None:
+    if text is None:
+        return None
+    try:
+        return kind(text.strip().lower())
+    except ValueError:
+        words = ", ".join(member.value for member in kind)
+        raise Invalid(f"{name} must be one of {words}; it is {text!r}") from None
+
+
+def _gpu_wish(found: Mapping[str, str]) -> GpuWish | None:
+    model = found.get(GPU_MODEL, "").strip() or None
+    memory = _number(GPU_MEMORY, found.get(GPU_MEMORY), "a number of GiB above 0, such as 40", 1_000_000)
+    share = _number(GPU_SHARE, found.get(GPU_SHARE), "a part of one GPU, above 0 and below 1, such as 0.5", 1)
+    if share == 1:
+        share = None  # all of it is an ordinary request
+    wish = GpuWish(model, None if memory is None else int(memory * 1024), share)
+    return None if wish == GpuWish() else wish
+
+
+def _number(name: str, text: str | None, meaning: str, most: float) -> float | None:
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number <= most:
+        raise Invalid(f"{name} must be {meaning}; it is {text!r}")
+    return number
+
+
+def _larger_on_oom(text: str | None) -> bool:
+    word = (text or "").strip().lower()
+    if word not in ("", "fail", "larger"):
+        raise Invalid(
+            f"{ON_GPU_OOM} must be larger (try again on a GPU with more memory) or fail; it is {text!r}"
+        )
+    return word == "larger"
+
+
+def _worker(text: str | None) -> Worker | None:
+    word = (text or "").strip()
+    if word.lower() in _NO:
+        return None
+    if word.lower() == WorkerKind.LINES:
+        return Worker(WorkerKind.LINES)
+    if not _TARGET.fullmatch(word):
+        raise Invalid(
+            f"{WORKER} must be `module:function` (called once per child with its index) or `lines` (the job's command"
+            f" reads one JSON line per child); it is {text!r}"
+        )
+    return Worker(WorkerKind.CALLABLE, word)
 
 
 def _checkpoints(text: str, job_id: JobId, root: str | None) -> Checkpoints | None:

@@ -57,6 +57,11 @@ class DataDirectory:
         """How agents reach object storage, 0600."""
         return self.root / "objects.json"
 
+    @property
+    def secrets(self) -> Path:
+        """Secrets that containers may be given, a 0600 file each."""
+        return self.root / "secrets"
+
     def prepare(self) -> None:
         """Make the directories, each as closed as it can be."""
         try:
@@ -65,7 +70,7 @@ class DataDirectory:
             for passable in (self.attempts, self.root / "simulated", self.simulated_attempts):
                 passable.mkdir(mode=0o711, exist_ok=True)
                 passable.chmod(0o711)
-            for closed in (self.root / "store", self.logs, self.agent, self.simulated_agent):
+            for closed in (self.root / "store", self.logs, self.agent, self.simulated_agent, self.secrets):
                 closed.mkdir(mode=0o700, exist_ok=True)
                 closed.chmod(0o700)
         except OSError as error:

@@ -46,6 +46,7 @@ from windfall.daemon.settings import Settings
 from windfall.engines.local.engine import LocalEngine
 from windfall.engines.simulated.engine import SimulatedEngine
 from windfall.engines.simulated.settings import SimulatedSettings
+from windfall.jobs.containers import Runtime
 from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import SchedulingRules
 from windfall.store.errors import StoreError
@@ -145,6 +146,7 @@ class _Daemon:
             notice_s=s.notice_s,
             checkpoint_root=self._objects.checkpoint_root,
             rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
+            runtime=Runtime(s.runtime),
         )
 
     def _agent_settings(self) -> AgentSettings:
@@ -159,6 +161,10 @@ class _Daemon:
             hide=(str(self._directory.root),),
             objects_file=str(self._directory.objects_file),
             link_local_metadata=s.link_local_metadata,
+            runtime=s.runtime,
+            container_socket=s.container_socket,
+            secrets_directory=str(self._directory.secrets),
+            sample_every_s=s.sample_every_s,
         )
 
     def _fleet_settings(self) -> AgentSettings:
@@ -197,7 +203,7 @@ class _Daemon:
     def _remove_logs(self, task_ids: Sequence[str]) -> None:
         def remove() -> None:
             for task_id in task_ids:
-                for name in (f"{task_id}.log", f"{task_id}.log.times"):
+                for name in (f"{task_id}.log", f"{task_id}.log.times", f"{task_id}.samples"):
                     (self._directory.logs / name).unlink(missing_ok=True)
 
         asyncio.get_running_loop().run_in_executor(None, remove)

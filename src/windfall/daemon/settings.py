@@ -46,7 +46,7 @@ class Settings:
     vcpus: int | None = None
     #: Memory to offer to jobs, in MiB; the machine's own by default.
     memory_mib: int | None = None
-    #: GPUs to offer: auto, none or simulated:N.
+    #: GPUs to offer: auto, none, simulated:N, or recorded:PATH (a set of devices described in a JSON file).
     gpus: str = "auto"
     #: Where state is kept: sqlite:///PATH or postgresql://...; a SQLite file under `data` by default.
     store: str | None = None
@@ -74,6 +74,12 @@ class Settings:
     notice_s: float = 120.0
     #: Whether jobs also find the notice at 169.254.169.254, as on EC2; needs root, and a host that is not on EC2.
     link_local_metadata: bool = False
+    #: What jobs are: process, container, or auto (containers where an engine answers and the image is not mapped).
+    runtime: str = "auto"
+    #: Socket of the Docker or Podman engine; found in the usual places by default.
+    container_socket: str | None = None
+    #: Seconds between two samples of every running job (its GPUs, CPU, memory, disk, network); 0 takes none.
+    sample_every_s: float = 2.0
     #: The engine of compute environments that name none: local or simulated.
     engine: str = "local"
     #: The engine that SageMaker training jobs run on; `engine` by default.
@@ -120,6 +126,7 @@ _KINDS: dict[str, type] = {
     "s3": bool,
     "s3_port": int,
     "notice_s": float,
+    "sample_every_s": float,
     "link_local_metadata": bool,
     "simulated_boot_s": float,
     "simulated_mtbi_s": float,
@@ -139,6 +146,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "stop_grace_s": (0, 86_400),
     "s3_port": (0, 65535),
     "notice_s": (0, 86_400),
+    "sample_every_s": (0, 3_600),
     "simulated_boot_s": (0, 86_400),
     "simulated_mtbi_s": (1, 86_400 * 365),
     "simulated_notice_s": (0, 86_400),
@@ -148,7 +156,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "spot_factor": (0, 1),
 }
 _PATTERNS: dict[str, tuple[str, str]] = {
-    "gpus": (r"auto|none|simulated:[1-9][0-9]{0,3}", "auto, none or simulated:N"),
+    "gpus": (
+        r"auto|none|simulated:[1-9][0-9]{0,3}|recorded:/.+",
+        "auto, none, simulated:N or recorded:/PATH",
+    ),
+    "runtime": (r"auto|process|container", "auto, process or container"),
+    "container_socket": (r"(unix://)?/.+", "the path of a socket, such as /var/run/docker.sock"),
     "account_id": (r"[0-9]{12}", "twelve digits"),
     "region": (r"[a-z0-9-]{1,40}", "a region such as us-east-1"),
     "store": (r"(sqlite:///|postgresql://|/).+", "sqlite:///PATH or postgresql://USER@HOST/DATABASE"),

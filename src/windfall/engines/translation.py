@@ -71,6 +71,10 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         instance=instruction.instance,
         instance_type=instruction.instance_type,
         market=instruction.market,
+        container=instruction.container,
+        gpu_share=instruction.gpu_share,
+        worker=instruction.worker,
+        worker_key=instruction.worker_key,
     )
 
 
@@ -105,6 +109,7 @@ def to_report(message: messages.ToDaemon) -> Report | None:
             message.checkpoint,
             message.progress,
             message.failure,
+            message.diagnosis,
         )
     if isinstance(message, messages.Refused):
         return AttemptExited(token, message.at, None, message.reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
 from windfall.jobs.staging import Mark, Progress
 
@@ -91,6 +92,8 @@ class Attempt:
     commit: str | None = None
     #: What its failure file said.
     failure: str | None = None
+    #: Why it failed, as far as its end, its log and its samples tell.
+    diagnosis: Diagnosis | None = None
     instance_type: str | None = None
     market: Market = Market.ON_DEMAND
     #: What its share of the instance costs, and would cost on demand; None when nobody said.

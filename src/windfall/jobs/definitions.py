@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from windfall.jobs.containers import ContainerOptions
 from windfall.jobs.errors import MissingParameter
 from windfall.jobs.ids import DefinitionKey
 from windfall.jobs.resources import Resources
@@ -34,6 +35,8 @@ class ContainerSpec:
     entrypoint: tuple[str, ...] | None = None
     #: The working directory as the job sees it; None means a private, empty one.
     directory: str | None = None
+    #: For a job that runs as a container.
+    options: ContainerOptions = field(default_factory=ContainerOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from windfall.jobs.attempts import Attempt
+from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency
+from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.staging import Staging
 from windfall.jobs.states import TERMINAL, JobState, check_move
+from windfall.jobs.workers import Worker
 
 
 class JobKind(StrEnum):
@@ -69,6 +72,15 @@ class Submission:
     limits: TimeLimits | None = None
     #: What it may spend before it is asked to save and is stopped.
     budget_usd: float | None = None
+    #: What its GPUs must be, beyond their number in `resources`.
+    gpu_wish: GpuWish | None = None
+    #: Whether it is tried again on a GPU with more memory when a GPU's memory was too small.
+    larger_gpu_on_oom: bool = False
+    #: None means the daemon's own rule.
+    runtime: Runtime | None = None
+    pull: Pull | None = None
+    #: For an array whose children share initialised processes.
+    worker: Worker | None = None
 
 
 @dataclass(slots=True)
@@ -101,6 +113,8 @@ class Job:
     rest: JobState | None = None
     rest_reason: str | None = None
     rest_at: int | None = None
+    #: GPUs with less memory than this have been tried and were too small.
+    gpu_memory_floor_mib: int | None = None
 
     @property
     def is_array(self) -> bool:

@@ -27,7 +27,7 @@ def test_defaults(tmp_path):
         ("port", 70_000, "between 0 and 65,535"),
         ("port", "ten", "number"),
         ("gpus", "simulated:0", "simulated:N"),
-        ("gpus", "two", "auto, none or simulated:N"),
+        ("gpus", "two", "auto, none, simulated:N or recorded"),
         ("account_id", "123", "twelve digits"),
         ("store", "mysql://x", "postgresql://"),
         ("vcpus", 0, "between 1"),
