@@ -18,6 +18,7 @@ from bench import (
     submit_rate,
     sync,
     throughput,
+    warm_workers,
 )
 from bench.machine import describe
 from bench.results import Bench, Result, line, table, write_json, write_page
@@ -35,6 +36,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], list[Result]]] = {
     "changeover": changeover.measure,
     "step": step_cost.measure,
     "sync": sync.measure,
+    "warm": warm_workers.measure,
 }
 
 

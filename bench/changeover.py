@@ -104,7 +104,7 @@ def _submit(client: Client, size: int) -> str:
     order = [{"order": 1, "computeEnvironment": "spot"}]
     client.batch("CreateJobQueue", jobQueueName="spot", priority=1, computeEnvironmentOrder=order)
     container = {
-        "image": "host",
+        "image": "windfall/host",
         "command": [sys.executable, str(ROOT / "bench" / "changeover_job.py"), str(size)],
         "environment": [{"name": "PYTHONPATH", "value": environment()["PYTHONPATH"]}],
         "resourceRequirements": [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "16384"}],

@@ -125,7 +125,7 @@ class RunningDaemon:
             jobDefinitionName=name,
             type="container",
             containerProperties={
-                "image": "none",
+                "image": "windfall/host",
                 "command": command,
                 "resourceRequirements": needs,
                 **container,

@@ -272,7 +272,7 @@ def declare(client: Client) -> None:
         jobDefinitionName="train",
         type="container",
         containerProperties={
-            "image": "host",
+            "image": "windfall/host",
             "command": command,
             "environment": [{"name": "PACE_S", "value": "0.016"}],
             "resourceRequirements": needs,

@@ -34,7 +34,7 @@ def run_job(client: Client, name: str, gpus: int, environment: dict[str, str]) -
     needs = [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "16384"}]
     needs += [{"type": "GPU", "value": str(gpus)}] if gpus else []
     container = {
-        "image": "host",
+        "image": "windfall/host",
         "command": [sys.executable, "-c", LOOK],
         "resourceRequirements": needs,
         "environment": [{"name": key, "value": value} for key, value in environment.items()],

@@ -195,7 +195,8 @@ class TestWorld:
         if launch.offer.machine is not None:
             return self.machine
         size = launch.offer.resources
-        devices = tuple(GpuDevice(f"{launch.instance}-gpu{n}", "simulated") for n in range(size.gpus))
+        kinds = launch.offer.gpus or (GpuDevice("", "simulated"),) * int(size.gpus)
+        devices = tuple(replace(gpu, id=f"{launch.instance}-gpu{n}") for n, gpu in enumerate(kinds))
         return Machine(MachineId(f"m-{launch.instance}"), size, devices)
 
     def instance_of(self, job_id: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.docker_engine import RunningEngine
 
 # Without a deadline: a busy machine must not fail a property. In CI the examples are the same every time.
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
@@ -31,6 +35,17 @@ def require_part(part_present: bool, reason: str) -> None:
 def require() -> Callable[[bool, str], None]:
     """`require(shutil.which("bwrap") is not None, "bubblewrap is not installed")` at the start of a test."""
     return require_part
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[RunningEngine]:
+    """A real Docker engine for all tests of a worker (tests/docker_engine.py)."""
+    # Not at the top: it needs this module in turn.
+    from tests.docker_engine import require_docker, running_engine
+
+    require_docker()
+    with running_engine() as engine:
+        yield engine
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,7 +29,8 @@ class RunningWindfall:
         self.root.chmod(0o755)
         self.data = self.root / "data"
         self.options = options
-        #: How the command is run, and with what environment beside the usual.
+        #: How the command is run, and with what environment beside the usual. Jobs are processes unless a test says
+        #: otherwise: most name no image that a container engine of this machine could have.
         self.command = WINDFALL
         self.extra_environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
@@ -45,7 +46,7 @@ class RunningWindfall:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, **self.extra_environment},
+                env={**os.environ, "WINDFALL_RUNTIME": "process", **self.extra_environment},
                 cwd="/",
             )
         assert self.process.stdout is not None
@@ -207,7 +208,7 @@ def a_definition(
     needs = [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": str(memory_mib)}]
     if gpus:
         needs.append({"type": "GPU", "value": str(gpus)})
-    properties = {"image": "host", "command": list(command), "resourceRequirements": needs}
+    properties = {"image": "windfall/host", "command": list(command), "resourceRequirements": needs}
     return str(
         batch.register_job_definition(
             jobDefinitionName=name,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.daemon import RunningWindfall
+from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
+from tests.acceptance.test_warm_workers import children, log_of
 from tests.tidy.tree import ROOT
 
 NOBODY = 65534
@@ -63,3 +64,21 @@ def test_without_a_sandbox_start_up_says_so_in_one_line(windfall):
     warnings = [line for line in windfall.log.read_text().splitlines() if line.startswith("warning: ")]
     [warning] = [line for line in warnings if "sandbox" in line]
     assert "bubblewrap" in warning
+
+
+def test_a_warm_worker_is_in_a_sandbox_too(windfall):
+    windfall.up()
+    batch = a_queue(windfall)
+    script = f"""while read -r task; do id -u; ls {windfall.data}/keys.json; echo '{{}}' >&3; done"""
+    a_definition(batch, "peek", "sh", "-c", script, memory_mib=256)
+    job_id = batch.submit_job(
+        jobName="peek",
+        jobQueue="q",
+        jobDefinition="peek",
+        arrayProperties={"size": 3},
+        tags={"windfall:worker": "lines"},
+    )["jobId"]
+    for child in children(windfall, job_id, 3):
+        user, refused = log_of(windfall, child)
+        assert user == "65534"
+        assert "No such file" in refused

@@ -18,6 +18,7 @@ from windfall.aws_api.coverage import coverage_page
 PARTS: dict[str, str] = {
     "job-states": "tests.docs.parts:job_states",
     "settings": "tests.docs.parts:settings",
+    "lint-rules": "tests.docs.parts:lint_rules",
 }
 
 MARKED = re.compile(

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 
+from windfall.aws_api.batch.lint.checking import RULES
 from windfall.daemon.settings import Settings
 from windfall.jobs import states
 
@@ -26,4 +27,11 @@ def settings() -> str:
     for field in dataclasses.fields(Settings):
         default = {dataclasses.MISSING: "see below", None: "-"}.get(field.default, field.default)
         rows.append(f"| `{field.name}` | {default} | {comments[field.name]} |")
+    return "\n".join(rows)
+
+
+def lint_rules() -> str:
+    """Every rule of `windfall lint`."""
+    rows = ["| code | severity | what it finds | why it matters |", "|---|---|---|---|"]
+    rows += [f"| {rule.code} | {rule.severity} | {rule.title} | {rule.why} |" for rule in RULES]
     return "\n".join(rows)

@@ -30,5 +30,5 @@ def test_a_member_that_does_not_exist_is_found():
 def test_every_operation_stands_in_the_page():
     page = coverage_page()
     assert "| SubmitJob | submit |" in page
-    assert "`containerProperties.secrets`" in page
+    assert "`containerProperties.repositoryCredentials`" in page
     assert "SubmitServiceJob" in page.split("Not supported yet: ")[1]

@@ -122,7 +122,7 @@ class Drill:
         }
         order = [{"order": 1, "computeEnvironment": "spot"}]
         container = {
-            "image": "host",
+            "image": "windfall/host",
             "command": [sys.executable, str(TRAINER), str(STEPS), str(STEP_S)],
             "environment": [{"name": "PYTHONPATH", "value": self.running.extra_environment["PYTHONPATH"]}],
             "resourceRequirements": [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "512"}],

@@ -307,7 +307,7 @@ def ends(cluster: Cluster, decided: Plan) -> list[tuple[str, Release]]:
     for placement in decided.placements:
         shape = cluster.job(placement.job_id).shape
         at = None if shape.timeout_s is None else cluster.now + shape.timeout_s * 1000
-        found.append((placement.instance, Release(shape.resources, shape.resources.gpus, at)))
+        found.append((placement.instance, Release(shape.resources, placement.gpu_ids, at)))
     return found
 
 

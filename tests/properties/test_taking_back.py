@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tests.unit.scheduling.builders import MINUTE, Cluster, a_snapshot, an_offer
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning
+from windfall.capacity.occupancy import PartUse
 from windfall.jobs.ids import AttemptToken, EnvironmentName
 from windfall.jobs.resources import Resources
 from windfall.scheduling.allocate import in_order, too_dear
 from windfall.scheduling.planning import plan
-from windfall.scheduling.reclaim import victims
-from windfall.scheduling.reserve import given_back
-from windfall.scheduling.snapshot import Plan, Release
+from windfall.scheduling.snapshot import MachineView, Plan, Release
+from windfall.scheduling.victims import Need, freed_by, victims
 
 many = settings(max_examples=400)
 most = settings(max_examples=1_000)
@@ -102,19 +102,33 @@ def after_leaving(cluster: Cluster, gone: set[str]) -> Cluster:
     """The cluster when these attempts have left."""
     for token in gone:
         instance_id, release = releases_of(cluster)[token]
-        amount = given_back(release)
+        amount = release.resources
         old = next(one for one in cluster.instances if one.id == instance_id)
         left = tuple(one for one in old.releases if one is not release)
         new = replace(old, used=old.used - amount, releases=left)
         machine = cluster.machines[str(old.machine)]
-        free = (*machine.free_gpus, *(f"back-{token}-{n}" for n in range(amount.gpus)))
-        machine = replace(machine, used=machine.used - amount, free_gpus=free)
+        machine = given_back_on(machine, release)
         cluster = replace(
             cluster,
             instances=tuple(new if one is old else one for one in cluster.instances),
             machines={**cluster.machines, machine.id: machine},
         )
     return cluster
+
+
+def given_back_on(machine: MachineView, release: Release) -> MachineView:
+    """A machine when an attempt has left it."""
+    shared, free = dict(machine.shared_gpus), list(machine.free_gpus)
+    for one in release.gpu_ids:
+        part = shared.pop(one, None)
+        if part is not None and part.sharers > 1:
+            shared[one] = PartUse(part.used - release.resources.gpus, part.sharers - 1)
+        elif one not in machine.devices.fenced:
+            free.append(one)
+    rank = machine.devices.rank
+    free.sort(key=lambda one: rank.get(one, 0))
+    used = machine.used - release.resources
+    return replace(machine, used=used, free_gpus=tuple(free), shared_gpus=shared)
 
 
 def applied(cluster: Cluster, decided: Plan) -> Cluster:
@@ -128,6 +142,7 @@ def applied(cluster: Cluster, decided: Plan) -> Cluster:
             need.vcpus,
             need.memory_mib,
             need.gpus,
+            on=placement.gpu_ids,
             ends_in_s=shape.timeout_s,
             job=f"new{number}",
         )
@@ -245,7 +260,7 @@ releases = st.lists(
     st.builds(
         lambda number, vcpus, gpus, loss: Release(
             Resources(vcpus, int(vcpus * 1_000), gpus),
-            gpus,
+            tuple(f"r{number}-{n}" for n in range(gpus)),
             None,
             AttemptToken(f"r{number}"),
             reclaimable=True,
@@ -263,25 +278,18 @@ needs = st.builds(
 )
 
 
-def freed(chosen: tuple[Release, ...]) -> Resources:
-    amount = Resources(0, 0, 0)
-    for one in chosen:
-        amount = amount + given_back(one)
-    return amount
-
-
 @many
 @given(releases, needs)
 def test_enough_leave_and_none_of_them_could_have_stayed(candidates, missing):
     if missing.fits_in(Resources(0, 0, 0)):
         return
-    chosen = victims(missing, candidates)
+    chosen = victims(Need(missing), candidates)
     if chosen is None:
-        assert not missing.fits_in(freed(tuple(candidates)))
+        assert not missing.fits_in(freed_by(tuple(candidates)))
         return
-    assert missing.fits_in(freed(chosen))
+    assert missing.fits_in(freed_by(chosen))
     for one in chosen:
-        assert not missing.fits_in(freed(tuple(other for other in chosen if other is not one)))
+        assert not missing.fits_in(freed_by(tuple(other for other in chosen if other is not one)))
 
 
 @many
@@ -289,17 +297,17 @@ def test_enough_leave_and_none_of_them_could_have_stayed(candidates, missing):
 def test_no_single_one_and_no_equal_ones_would_have_lost_less(candidates, missing):
     if missing.fits_in(Resources(0, 0, 0)):
         return
-    chosen = victims(missing, candidates)
+    chosen = victims(Need(missing), candidates)
     if chosen is None:
         return
     loss = sum(one.loss for one in chosen)
-    assert all(one.loss >= loss for one in candidates if missing.fits_in(freed((one,))))
-    if len({(one.resources, one.gpus) for one in candidates}) == 1:
+    assert all(one.loss >= loss for one in candidates if missing.fits_in(freed_by((one,))))
+    if len({one.resources for one in candidates}) == 1:
         best = min(
             sum(one.loss for one in some)
             for count in range(1, len(candidates) + 1)
             for some in combinations(candidates, count)
-            if missing.fits_in(freed(some))
+            if missing.fits_in(freed_by(some))
         )
         assert loss == best
 

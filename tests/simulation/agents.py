@@ -10,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.gpus import TOO_SMALL, devices_of
 from tests.simulation.objects import Work
-from windfall.capacity.machines import GpuDevice, Machine
+from windfall.capacity.machines import Machine
 from windfall.control.events import (
     AgentConnected,
     AttemptExited,
     AttemptLost,
     AttemptProgressed,
     AttemptStarted,
+    DevicesChanged,
 )
 from windfall.control.instructions import (
     ForgetAttempt,
@@ -37,8 +39,7 @@ HOST = MachineId("host")
 
 def a_machine(machine_id: MachineId, size: Resources) -> Machine:
     """A machine with as many simulated devices as its size says."""
-    gpus = tuple(GpuDevice(f"{machine_id}-gpu{n}", "simulated", simulated=True) for n in range(size.gpus))
-    return Machine(machine_id, size, gpus)
+    return Machine(machine_id, size, devices_of(machine_id, int(size.gpus)))
 
 
 @dataclass(slots=True)
@@ -99,6 +100,10 @@ class Agent:
         connected = AgentConnected(self.machine, tuple(running), tuple(preparing), tuple(ended))
         self._up(connected)
 
+    def tell_devices(self) -> None:
+        """Say how its devices are; without a connection that is said when there is one again."""
+        self._up(DevicesChanged(self.machine.id, self.machine.gpus))
+
     def disconnect(self) -> None:
         """Lose the connection and all that is on its way; try again later."""
         if self.connection is not None:
@@ -118,7 +123,7 @@ class Agent:
                 self.world.engine.on_report(self, report)
 
         self.world.at(connection.up_at, arrive)
-        if not isinstance(report, AgentConnected) and self.world.fault(0.15):
+        if not isinstance(report, AgentConnected | DevicesChanged) and self.world.fault(0.15):
             # The same again, late, whatever came in between.
             again = connection.up_at + self.world.delay(0, 6000)
             self.world.at(again, lambda: self.world.daemon.report(report))
@@ -266,6 +271,7 @@ class Agent:
             self.isolation,
             exited_at=exited_at,
             checkpoint=mark,
+            diagnosis=TOO_SMALL if code == 1 and entry.start.gpu_ids else None,
         )
         if not self.alive and self.world.fault(0.2):
             self.end(token, AttemptLost(token, self.world.now))  # nobody wrote its exit code down

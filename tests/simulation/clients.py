@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.gpus import GPU_TAGS
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.control import events
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
@@ -165,7 +166,7 @@ class Clients:
             overrides,
             retry=self.rng.choice(RETRIES),
             timeout_s=self.rng.choice((None, None, 5)),
-            tags=self.rng.choice(TAGS),
+            tags={**self.rng.choice(TAGS), **(self.rng.choice(GPU_TAGS) if gpus else {})},
             finished=self.world.store.finished([d.job_id for d in depends_on if d.job_id is not None]),
         )
 

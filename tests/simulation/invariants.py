@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.simulation.gpus import check_holds, check_wish
 from tests.simulation.store import BrokenPromise, FakeStore
+from windfall.capacity.machines import Hold
 from windfall.control.changes import Changes
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
@@ -35,12 +37,13 @@ FOR_EVER = {
     "MAX_VCPUS_TOO_SMALL",
     "NOTHING_OFFERED",
     "GPUS_ON_FARGATE",
+    "NO_SUCH_GPU",
 }
 
 
 def check_occupancy(state: State) -> None:
     """Nothing is given out twice, and what is held is held by attempts that live."""
-    by_machine: dict[str, list[str]] = {}
+    by_machine: dict[str, list[Hold]] = {}
     held = 0
     for instance_id, use in state.occupancy.instances.items():
         instance = state.instances.get(instance_id)
@@ -53,9 +56,8 @@ def check_occupancy(state: State) -> None:
             if token not in state.attempts:
                 raise BrokenPromise(f"{token} holds {hold} and is no live attempt")
             if instance.machine is not None:
-                by_machine.setdefault(instance.machine, []).extend(hold.gpu_ids)
-            if len(hold.gpu_ids) != hold.resources.gpus:
-                raise BrokenPromise(f"{token} asked {hold.resources.gpus} GPUs and got {hold.gpu_ids}")
+                by_machine.setdefault(instance.machine, []).append(hold)
+                check_wish(state, state.attempts[token], state.machines[instance.machine], hold)
         # A bound that was lowered makes a share smaller than what it holds; nothing that runs is touched.
         bound = (
             replace(instance.total, vcpus=max(instance.total.vcpus, used.vcpus))
@@ -68,11 +70,12 @@ def check_occupancy(state: State) -> None:
         raise BrokenPromise(f"{len(state.attempts)} attempts live and {held} hold a place")
     for machine_id, use_of_machine in state.occupancy.machines.items():
         machine = state.machines[machine_id]
-        gpus = by_machine.get(machine_id, [])
-        if len(set(gpus)) != len(gpus) or set(gpus) != use_of_machine.held_gpus:
-            raise BrokenPromise(
-                f"devices of {machine_id}: {gpus} are held, {use_of_machine.held_gpus} counted"
-            )
+        holds = by_machine.get(machine_id, [])
+        check_holds(machine, holds)
+        gpus = {one for hold in holds for one in hold.gpu_ids}
+        counted = use_of_machine.held_gpus | use_of_machine.shared_gpus.keys()
+        if gpus != counted:
+            raise BrokenPromise(f"devices of {machine_id}: {gpus} are held, {counted} counted")
         if not use_of_machine.used.fits_in(machine.total):
             raise BrokenPromise(f"{machine_id} of {machine.total} is used to {use_of_machine.used}")
 

@@ -7,14 +7,17 @@ sometimes cannot be had at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.agents import HOST, Agent, a_machine
+from tests.simulation.gpus import devices_of
 from tests.simulation.store import BrokenPromise
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment
-from windfall.capacity.machines import Offer
+from windfall.capacity.machines import GpuDevice, Offer
 from windfall.control.events import (
     AgentConnected,
+    DevicesChanged,
     InstanceLaunchFailed,
     InstanceLost,
     InstanceReady,
@@ -26,6 +29,7 @@ from windfall.control.instructions import (
     LaunchInstance,
     TerminateInstance,
 )
+from windfall.jobs.gpus import held_part
 from windfall.jobs.ids import AttemptToken, InstanceId, MachineId
 from windfall.jobs.resources import NOTHING, Resources
 
@@ -72,7 +76,16 @@ class Engine:
             factor = SPOT_FACTOR if environment.provisioning in RECLAIMABLE else 1.0
             left = max(0, 3 - len(self.places)) if self.trouble else None
             return tuple(
-                Offer(name, size, left, None, price * factor, price, safety)
+                Offer(
+                    name,
+                    size,
+                    left,
+                    None,
+                    price * factor,
+                    price,
+                    safety,
+                    devices_of(name, int(size.gpus)),
+                )
                 for name, size, price, safety in TYPES
             )
         return (Offer("host", HOST_SIZE, 1, HOST),)
@@ -142,6 +155,25 @@ class Engine:
         self.world.daemon.report(InterruptionNoticed(instance, deadline_at))
         self.world.at(deadline_at, lambda: self.lose(instance) if instance in self.places else None)
 
+    def sicken_or_heal(self, agent: Agent) -> None:
+        """A device of a machine falls ill, badly or not, or gets well again."""
+        if agent.machine.gpus:
+            gpu = self.world.rng.choice(agent.machine.gpus)
+            fence = "XID 79 (simulated)" if gpu.fence is None else None
+            sick = replace(gpu, fence=fence, evacuate=fence is not None and self.world.rng.random() < 0.5)
+            self._change(agent, tuple(sick if one is gpu else one for one in agent.machine.gpus))
+
+    def heal_all(self) -> None:
+        """Every device is well."""
+        for agent in self.agents.values():
+            self._change(agent, tuple(replace(gpu, fence=None, evacuate=False) for gpu in agent.machine.gpus))
+
+    def _change(self, agent: Agent, gpus: tuple[GpuDevice, ...]) -> None:
+        if gpus != agent.machine.gpus:
+            self.world.disturbances += 1
+            agent.machine = replace(agent.machine, gpus=gpus)
+            agent.tell_devices()
+
     def lose(self, instance: InstanceId) -> None:
         """An instance goes away by itself; a shared host reboots, and all its instances with it."""
         machine = self.places[instance]
@@ -178,7 +210,7 @@ class Engine:
         if isinstance(report, AgentConnected):
             for part in (*report.running, *report.ended):
                 self.spoke[part.token] = agent
-        else:
+        elif not isinstance(report, DevicesChanged):
             self.spoke[report.token] = agent
         self.world.daemon.report(report)
 
@@ -199,5 +231,8 @@ class Engine:
         """What the processes on a machine really use."""
         used = NOTHING
         for start in self.world.processes_on(machine):
-            used = used + start.resources
+            share = start.gpu_share
+            used = used + (
+                start.resources if share is None else replace(start.resources, gpus=held_part(share))
+            )
         return used

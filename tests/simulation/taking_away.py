@@ -101,10 +101,14 @@ def _standing(state: State, job_id: JobId) -> tuple[int, int]:
 
 
 def check_free_interruptions(job: Job) -> None:
-    """A job that keeps checkpoints never fails because its place was taken away."""
-    if job.state is not FAILED or not job.submission.free_interruptions or not job.attempts:
+    """A job that keeps checkpoints never fails because its place was taken away, and none because its GPU fell ill."""
+    if job.state is not FAILED or not job.attempts:
         return
     last = job.attempts[-1]
+    if last.moved and job.status_reason == last.status_reason:
+        raise BrokenPromise(f"failed because its GPU fell ill: {job.story()}")
+    if not job.submission.free_interruptions:
+        return
     if (
         last.interrupted
         and last.stop_cause in (None, StopCause.INTERRUPTED)

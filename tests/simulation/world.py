@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.simulation.clients import Clients
 from tests.simulation.daemon import Daemon
+from tests.simulation.gpus import check_devices_of, check_fences, check_growth
 from tests.simulation.invariants import (
     check_arrays,
     check_backlog,
@@ -100,6 +101,8 @@ class World:
         self.processes: dict[AttemptToken, tuple[MachineId, StartAttempt]] = {}
         self.ran: set[AttemptToken] = set()
         self.began: set[AttemptToken] = set()
+        #: The attempts that had a place when the last round was over.
+        self.placed: set[AttemptToken] = set()
         self.objects = Objects()
         #: Jobs that others were asked to leave a place to; how often somebody meddled with what they count on.
         self.claimants: dict[JobId, Claimed] = {}
@@ -171,11 +174,10 @@ class World:
         token, machine = start.token, agent.machine
         job_id = token.partition("#")[0]
         self.note("  process", token, "starts on", machine.id, start.gpu_ids)
-        for other, (where, running) in self.processes.items():
+        for other, (where, _) in self.processes.items():
             if other.partition("#")[0] == job_id:
                 raise BrokenPromise(f"{token} starts on {machine.id} while {other} runs on {where}")
-            if where == machine.id and set(running.gpu_ids) & set(start.gpu_ids):
-                raise BrokenPromise(f"{token} and {other} share one of the devices {start.gpu_ids}")
+        check_devices_of(self, machine, start)
         if token in self.ran:
             raise BrokenPromise(f"{token} runs a second time")
         check_dependencies(self.store, JobId(job_id))
@@ -201,6 +203,8 @@ class World:
     def check_memory(self) -> None:
         """What must hold in the daemon's memory at any time."""
         check_occupancy(self.daemon.state)
+        check_fences(self.daemon.state, self.placed)
+        self.placed |= self.daemon.state.attempts.keys()
         check_arrays(self.daemon.state)
         check_backlog(self.daemon.state)
         check_deadlines(self.daemon.state)
@@ -213,6 +217,7 @@ class World:
         for job in changes.jobs.values():
             check_limits(self.daemon.state, job)
             check_free_interruptions(job)
+            check_growth(job)
             if job.state is RUNNING and job.attempts[-1].token not in self.began:
                 raise BrokenPromise(f"said to run and never started: {job.story()}")
         check_explained(self.daemon.state, changes, self.daemon.offers(), self.now)
@@ -253,6 +258,8 @@ class World:
             self.engine.lose(self.rng.choice(list(self.engine.places)))
         if self.engine.places and self.fault(0.10):
             self.engine.give_notice(self.rng.choice(list(self.engine.places)))
+        if agents and self.fault(0.08):
+            self.engine.sicken_or_heal(self.rng.choice(agents))
         if self.fault(0.05):
             self.engine.trouble = not self.engine.trouble
 
@@ -292,6 +299,7 @@ def _calm_down(world: World) -> None:
     """Nothing goes wrong any more: everything must come to an end, or say why it cannot."""
     world.faults = False
     world.engine.trouble = False
+    world.engine.heal_all()
     world.note("nothing goes wrong any more")
     world.run_for(15_000)
     _check_reconciled(world)

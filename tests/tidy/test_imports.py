@@ -46,6 +46,7 @@ LAYERS = (
     "capacity",
     "jobs",
     "checkpoint",
+    "worker",
 )
 
 
@@ -77,6 +78,8 @@ def broken_contracts(folder: Path) -> str:
         ("agent", "windfall.scheduling", "an agent carries out"),
         ("agent", "windfall.checkpoint", "the library in users' jobs"),
         ("checkpoint", "windfall.jobs", "cli > daemon > adapters"),
+        ("agent", "windfall.worker", "the library in users' jobs"),
+        ("worker", "windfall.jobs", "cli > daemon > adapters"),
         ("engines", "botocore.session", "botocore's models are known at the wire only"),
     ],
 )

@@ -1,8 +1,8 @@
 """The functional core decides; it does not look around.
 
-jobs/, capacity/, scheduling/, accounting/, advisor/ and control/ import only themselves, the layers below them and standard
-modules without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a seed
-replays exactly.
+jobs/, capacity/, scheduling/, accounting/, advisor/ and control/ import only themselves, the layers below them and
+standard modules without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a
+seed replays exactly.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ PURE_MODULES = {
     "operator",
     "re",
     "string",
+    "struct",
     "textwrap",
     "types",
     "typing",
+    "zlib",
 }
 
 INSTEAD_OF_MODULE = {

@@ -1,7 +1,7 @@
-"""What is measured of an attempt, every second or two: the values, and how they lie in a file.
+"""What is measured of an attempt, every second or two: the values. How they lie in a file is sample_file.py's.
 
 The agent writes them, the daemon reads them, the advisor thinks about them. NaN is "not known", which is never the same
-as zero. Decides shapes and bytes; must not open files nor know how anything is measured.
+as zero. Decides shapes; must not know bytes or files nor how anything is measured.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sample:
     host_tx_bytes_s: float = NAN
     #: How many threads on average waited in the kernel without being interruptible, which is mostly for a disk.
     disk_waiters: float = NAN
-    #: The part of the span in which its cgroup held it back for its vCPU limit.
+    #: The part of the span whose scheduling periods were cut short for its vCPU limit, as its cgroup counted them.
     cpu_throttled: float = NAN
     #: What it said of itself: steps, and seconds within the span in which it waited for data, and in which it held its
     #: loop up for saving.

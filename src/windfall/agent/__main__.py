@@ -36,6 +36,9 @@ def parse_arguments(arguments: list[str] | None = None) -> AgentSettings:
     parser.add_argument(
         "--link-local-metadata", action="store_true", help="serve instance metadata at 169.254.169.254 too"
     )
+    parser.add_argument(
+        "--container-socket", help="of Docker or Podman (default: where they usually are), or none"
+    )
     given = parser.parse_args(arguments)
     return AgentSettings(
         directory=os.path.abspath(given.directory),
@@ -50,6 +53,7 @@ def parse_arguments(arguments: list[str] | None = None) -> AgentSettings:
         use_sandbox=not given.no_sandbox,
         objects_file=os.path.abspath(given.objects_file) if given.objects_file else None,
         link_local_metadata=given.link_local_metadata,
+        container_socket=given.container_socket,
     )
 
 

@@ -5,6 +5,7 @@ behaviour beyond that.
 from __future__ import annotations
 
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.container.state import KeeperState
 from windfall.agent.journal import Intended, Spawned, Story
 from windfall.agent.log_times import LogTimes
 from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Progressed, Refused, Start
@@ -16,6 +17,8 @@ class Attempt:
     __slots__ = (
         "adopted",
         "cgroup",
+        "container",
+        "container_pid",
         "enrolled",
         "fault",
         "grace_s",
@@ -38,7 +41,11 @@ class Attempt:
         self.isolation = story.spawned.isolation if story.spawned is not None else ""
         self.log_times = LogTimes(story.intended.log_path, resume=start is None)
         self.cgroup: AttemptCgroup | None = None
-        self.enrolled = False
+        #: What its keeper has written down, and the container's first process while it runs; None for a process.
+        self.container: KeeperState | None = None
+        self.container_pid: int | None = None
+        #: The limits of a container are its engine's.
+        self.enrolled = story.intended.container
         #: Set when a stop was asked for.
         self.grace_s: float | None = None
         #: When SIGKILL is due, on the monotonic clock.
@@ -86,6 +93,13 @@ class Attempt:
         return story.spawned is not None and story.result is None and story.departed is None
 
     @property
+    def started_at(self) -> int | None:
+        """When the job itself began to run; a keeper is there before its container."""
+        if self.story.intended.container:
+            return self.container.started_at if self.container is not None else None
+        return self.story.spawned.at if self.story.spawned is not None else None
+
+    @property
     def preparing(self) -> bool:
         """Whether things are being brought for it, so that no process of it can exist yet."""
         story = self.story
@@ -96,7 +110,7 @@ class Attempt:
         """The state in the words of the protocol."""
         result = self.story.result
         if result is None:
-            return "running" if self.story.spawned is not None else "starting"
+            return "running" if self.started_at is not None else "starting"
         if isinstance(result, Exited):
             return "exited"
         return "refused" if isinstance(result, Refused) else "lost"
@@ -109,7 +123,7 @@ class Attempt:
             task_id=intended.task_id,
             state=self.state,
             pid=spawned.pid if spawned is not None else None,
-            started_at=spawned.at if spawned is not None else None,
+            started_at=self.started_at,
             isolation=self.isolation,
             prepared_at=self.story.launching.prepared_at if self.story.launching is not None else None,
         )

@@ -50,6 +50,9 @@ class EndingRequests:
         if supervisor.is_unstarted(attempt):
             supervisor.end_unstarted(attempt, "its place was taken away before it was started")
             return
+        if attempt.intended.container and attempt.started_at is None:
+            supervisor.stops.stop(attempt, 0.0)
+            return
         before = attempt.story.noticed
         if before is not None and before.deadline_at <= interrupt.deadline_at:
             return

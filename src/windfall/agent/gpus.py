@@ -1,19 +1,10 @@
-"""Which GPUs this machine has. Decides their ids, names and memory; must not know who gets them.
-
-`find_gpus` is the seam for another source (NVML) later: a source is a function that returns devices.
+"""One GPU as the agent tells of it, and which this machine has. Must not know who gets them, nor how their health is
+found out (agent/devices/).
 """
 
 from __future__ import annotations
 
-import os
-
 import msgspec
-
-from windfall.agent.errors import AgentError
-
-_QUERY_TIMEOUT_S = 20
-#: Where drivers put the program; /usr/lib/wsl/lib is where Windows does.
-_PROGRAM_DIRECTORIES = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
 
 
 class GpuDevice(msgspec.Struct, frozen=True):
@@ -30,47 +21,14 @@ class GpuDevice(msgspec.Struct, frozen=True):
     sharing: str | None = None
     parent: str | None = None
     driver: str | None = None
+    lost: bool = False
+    sharing_note: str | None = None
 
 
 def find_gpus(spec: str) -> list[GpuDevice]:
-    """Return the GPUs for `auto`, `none` or `simulated:N`."""
-    if spec == "none":
-        return []
-    if spec == "auto":
-        return _ask_nvidia_smi()
-    kind, _, count = spec.partition(":")
-    if kind == "simulated" and count.isascii() and count.isdigit():
-        return [
-            GpuDevice(f"GPU-simulated-{n}", "Simulated GPU", None, simulated=True) for n in range(int(count))
-        ]
-    raise AgentError(f'"{spec}" does not name GPUs: use auto, none or simulated:N (for example simulated:2)')
+    """Return the GPUs for `auto`, `none`, `simulated:N` or `recorded:/PATH`, looked at once."""
+    from windfall.agent.devices.health import Judge  # They import this module.
+    from windfall.agent.devices.sources import open_source
 
-
-def _ask_nvidia_smi() -> list[GpuDevice]:
-    directories = [*os.environ.get("PATH", "").split(os.pathsep), *_PROGRAM_DIRECTORIES]
-    candidates = (os.path.join(directory, "nvidia-smi") for directory in directories if directory)
-    program = next((path for path in candidates if os.access(path, os.X_OK)), None)
-    if program is None:
-        return []
-    import subprocess  # Only where there is a driver: an agent without GPUs stays a megabyte lighter.
-
-    command = [program, "--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return parse_nvidia_smi(answer)
-
-
-def parse_nvidia_smi(answer: str) -> list[GpuDevice]:
-    """Read `uuid, name, MiB` lines; a device whose memory is not told (unified memory) has none."""
-    devices = []
-    for line in answer.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) < 3 or not fields[0].startswith("GPU-"):
-            continue
-        memory = int(fields[-1]) if fields[-1].isdigit() else None
-        devices.append(GpuDevice(fields[0], ", ".join(fields[1:-1]), memory, simulated=False))
-    return devices
+    source = open_source(spec)
+    return [] if source is None else Judge(source.rules).hear(source.read(), 0)

@@ -51,6 +51,9 @@ class Intended(Record, frozen=True, tag="I"):
     vcpus: float
     sandboxed: bool
     at: int
+    gpu_ids: list[str] = []
+    #: Whether the attempt's process is the keeper of a container.
+    container: bool = False
 
 
 class Spawned(Record, frozen=True, tag="S"):
@@ -85,6 +88,15 @@ class Launching(Record, frozen=True, tag="G"):
     #: Where its metadata is served.
     port: int
     prepared_at: int
+
+
+class Hosted(Record, frozen=True, tag="W"):
+    """The attempt's work is done in a warm worker, below this process (its keeper)."""
+
+    token: str
+    pid: int
+    start_ticks: int
+    sandboxed: bool
 
 
 class Noticed(Record, frozen=True, tag="N"):
@@ -135,6 +147,7 @@ AnyRecord: TypeAlias = (
     | Accepted
     | Launching
     | Spawned
+    | Hosted
     | Noticed
     | Told
     | Losing
@@ -157,6 +170,8 @@ class Story(msgspec.Struct):
     told: Told | None = None
     losing: bool = False
     departed: Exited | Lost | None = None
+    #: For a child in a warm worker.
+    hosted: Hosted | None = None
 
     def records(self) -> list[AnyRecord]:
         """Return the lines that tell this story again; of an ended attempt only what is still needed."""
@@ -174,7 +189,8 @@ class Story(msgspec.Struct):
         lines: list[AnyRecord] = []
         if self.accepted is not None:
             lines.append(Accepted(self.accepted))
-        lines += [line for line in (self.launching, self.noticed, self.told) if line is not None]
+        told = (self.launching, self.hosted, self.noticed, self.told)
+        lines += [line for line in told if line is not None]
         if self.losing:
             lines.append(Losing(token))
         if self.departed is not None:
@@ -228,7 +244,9 @@ def _apply(replay: Replay, record: AnyRecord) -> None:
             _continue(story, record)
 
 
-_OfOneAttempt: TypeAlias = Accepted | Launching | Spawned | Noticed | Told | Losing | Departed | Ended
+_OfOneAttempt: TypeAlias = (
+    Accepted | Launching | Spawned | Hosted | Noticed | Told | Losing | Departed | Ended
+)
 
 
 def _token(record: _OfOneAttempt) -> str:
@@ -247,6 +265,8 @@ def _continue(story: Story, record: _OfOneAttempt) -> None:
         story.accepted = record.start
     elif isinstance(record, Launching):
         story.launching = record
+    elif isinstance(record, Hosted):
+        story.hosted = record
     elif isinstance(record, Noticed):
         story.noticed = record
     elif isinstance(record, Told):

@@ -31,5 +31,7 @@ def warden_command(settings: AgentSettings) -> list[str]:
 def agent_environment() -> dict[str, str]:
     """Return an environment in which the agent finds this very package, wherever it is started."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(windfall.__file__)))
-    paths = [root, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
+    # Absolute, because the warden leaves the directory in which it was started.
+    told = (path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
+    paths = [root, *(os.path.abspath(path) for path in told)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -20,6 +20,7 @@ from windfall.agent.messages import Enrolled
 from windfall.agent.processes import members, resident_bytes, snapshot
 from windfall.agent.speech import say
 from windfall.agent.supervisor import Supervisor, now_ms
+from windfall.agent.workers.hosts import worker_hosts
 
 _ENROL_AFTER_S = 0.1
 _SAMPLE_EVERY_S = 1.0
@@ -121,14 +122,21 @@ class Limits:
                 say(f"{token}: no log times: {error}")
 
     def _sample(self) -> None:
-        running = {attempt.pid: attempt for attempt in self._grown.values() if attempt.running}
+        running = {
+            attempt.pid: attempt
+            for attempt in self._grown.values()
+            if attempt.running and not attempt.intended.container
+        }
         processes = snapshot()
-        grouped = members(processes, running)
+        hosts = worker_hosts(running.values(), processes)
+        grouped = members(processes, running.keys() | hosts.values())
         for pid, attempt in running.items():
             limit_bytes = attempt.intended.memory_mib << 20
             over = attempt.over_memory or (attempt.cgroup is not None and attempt.cgroup.out_of_memory())
             if not over and limit_bytes > 0:
-                over = resident_bytes(grouped.get(pid, ()), limit_bytes) > limit_bytes
+                host = hosts.get(attempt.token, 0)
+                hosted = [stat for stat in grouped.get(host, ()) if stat.pid != host]
+                over = resident_bytes((*grouped.get(pid, ()), *hosted), limit_bytes) > limit_bytes
             if over:
                 attempt.over_memory = True
                 self._supervisor.stops.signal_all(attempt, signal.SIGKILL, processes)

@@ -10,7 +10,9 @@ import os
 import msgspec
 
 from windfall.agent.cgroups import AttemptCgroup, CgroupTree, find_cgroups
+from windfall.agent.container.finding import NO_ENGINE, EngineFinder
 from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_job_user
+from windfall.agent.devices.mps import DeviceShares
 from windfall.agent.errors import AgentError
 from windfall.agent.gpus import GpuDevice, find_gpus
 from windfall.agent.messages import AttemptStatus, Inventory
@@ -24,11 +26,16 @@ class Machine(msgspec.Struct, frozen=True):
     settings: AgentSettings
     vcpus: float
     memory_mib: int
+    #: Kept as they are now by the loop.
     gpus: list[GpuDevice]
     user: JobUser
     tools: SandboxTools | None
     cgroups: CgroupTree | None
     warnings: list[str]
+    #: How attempts get a part of a GPU; None where nobody can.
+    shares: DeviceShares | None = None
+    #: Who runs containers here; None when nobody is looked for.
+    engine: EngineFinder | None = None
 
     @property
     def cgroup_words(self) -> str:
@@ -59,6 +66,11 @@ class Machine(msgspec.Struct, frozen=True):
             abilities.append("bubblewrap")
         if self.cgroups is not None:
             abilities.append(self.cgroup_words)
+        engine = self.engine.look() if self.engine is not None else None
+        if engine is not None:
+            abilities.append(f"containers ({engine.words})")
+        elif self.settings.runtime == "container":
+            extra_warnings = [*extra_warnings, NO_ENGINE]
         return Inventory(
             hostname=os.uname().nodename,
             agent_pid=os.getpid(),
@@ -70,11 +82,13 @@ class Machine(msgspec.Struct, frozen=True):
             warnings=[*self.warnings, *extra_warnings],
             attempts=attempts,
             settings=self.settings.digest,
+            containers=engine.words if engine is not None else "",
         )
 
 
-def survey(settings: AgentSettings) -> Machine:
+def survey(settings: AgentSettings, gpus: list[GpuDevice] | None = None) -> Machine:
     """Find out what there is; really runs a sandbox and moves a process into a cgroup to see if it works."""
+    gpus = find_gpus(settings.gpus) if gpus is None else gpus
     user = resolve_job_user(settings.job_user)
     if user.drop and not can_drop_in_one_thread():
         raise AgentError(
@@ -87,11 +101,13 @@ def survey(settings: AgentSettings) -> Machine:
         settings=settings,
         vcpus=settings.vcpus or float(len(os.sched_getaffinity(0))),
         memory_mib=settings.memory_mib or _total_memory_mib(),
-        gpus=find_gpus(settings.gpus),
+        gpus=gpus,
         user=user,
         tools=tools,
         cgroups=cgroups,
         warnings=_warnings(settings, user, tools, cgroups),
+        shares=DeviceShares(gpus, settings.agent_id),
+        engine=EngineFinder(settings.container_socket, os.environ),
     )
 
 

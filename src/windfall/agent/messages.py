@@ -17,7 +17,7 @@ import msgspec
 
 from windfall.agent.errors import ProtocolError
 from windfall.agent.gpus import GpuDevice
-from windfall.jobs.containers import ContainerRun
+from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.staging import Mark, Progress, Staging
 from windfall.jobs.workers import Worker
@@ -74,6 +74,8 @@ class Start(Message, frozen=True, tag=True):
     #: Set for a child that is to run in a warm worker; `worker_key` names whose worker it may share.
     worker: Worker | None = None
     worker_key: str = ""
+    #: What a process gets as variables; a container has them in its options.
+    secrets: tuple[Secret, ...] = ()
 
 
 class Stop(Message, frozen=True, tag=True):
@@ -111,6 +113,12 @@ class Shutdown(Message, frozen=True, tag=True):
 
     kill: bool
     grace_s: float = 10.0
+
+
+class ContainerNews(Message, frozen=True, tag=True):
+    """A keeper has written down something about its container; it needs no greeting."""
+
+    token: str
 
 
 # --- agent -> daemon --------------------------------------------------------------------------------
@@ -231,7 +239,7 @@ class Devices(Message, frozen=True, tag=True):
     gpus: list[GpuDevice]
 
 
-ToAgent: TypeAlias = Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown
+ToAgent: TypeAlias = Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown | ContainerNews
 ToDaemon: TypeAlias = (
     Inventory | Pong | Rejected | Started | Enrolled | Progressed | Devices | Exited | Refused | Lost
 )

@@ -31,11 +31,11 @@ class Orphans:
         self._agent_id = agent_id
         self._watch = OrphanWatch()
         self._suspects: dict[int, frozenset[str]] = {}
-        self._spared = 0
+        self._spared: set[int] = set()
 
     def spare(self, pid: int) -> None:
-        """Leave the agent's own companion alone: it was started by the main thread, as orphans seem to be."""
-        self._spared = pid
+        """Leave a companion of the agent alone: it was started by the main thread, as orphans seem to be."""
+        self._spared.add(pid)
 
     def surely_has(self, pid: int) -> bool:
         """Tell whether this child is an orphan and cannot be a process that the agent just started."""
@@ -44,6 +44,7 @@ class Orphans:
     def on_collected(self, pid: int) -> None:
         """Forget a process that is no more."""
         self._suspects.pop(pid, None)
+        self._spared.discard(pid)
 
     def of(self, token: str) -> list[int]:
         """Return the orphans that certainly belong to an attempt."""
@@ -52,7 +53,7 @@ class Orphans:
     def kill_those_of_ended(self, own: Mapping[int, _Owner], attempts: Mapping[str, _Owner]) -> None:
         """Kill every orphan of which no possible owner runs."""
         for pid in self._watch.pids():
-            if pid == self._spared:
+            if pid in self._spared:
                 continue
             tokens = self._suspects.get(pid)
             if tokens is None:

@@ -21,6 +21,7 @@ from windfall.agent.object_access import shared_variables
 from windfall.agent.places import Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
+from windfall.agent.secrets import secret_values
 from windfall.agent.spawner import Launch, errno_words, missing_program
 
 #: Tokens look like `<job id>#<attempt>`. Never a leading dot: `..` would be the parent, and Forget removes
@@ -36,9 +37,16 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
     """Return what will be done, before anything is done."""
     own_root = start.staging is not None and wants_own_root(start.staging)
     sandboxed = machine.wants_sandbox(start.needs_sandbox or own_root, start.shared_memory_mib)
+    # What stands for a child of a warm worker needs nothing: the worker has it.
+    hosted = start.worker is not None
+    sandboxed = sandboxed and not hosted
+    # A container has a root of its own; only what is staged is shared with it.
+    container = start.container is not None
     base = os.path.join(machine.settings.attempts_directory, start.task_id)
-    directories = [] if start.directory is not None else [base]
-    if sandboxed:
+    directories = [] if start.directory is not None or hosted else [base]
+    if container:
+        directories = [base] if start.staging is not None else []
+    elif sandboxed:
         directories.append(base + ".tmp")
     if start.staging is not None:
         directories.append(base + ".ml")
@@ -51,8 +59,10 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
         private_directories=directories,
         memory_mib=start.memory_mib,
         vcpus=start.vcpus,
-        sandboxed=sandboxed,
+        sandboxed=sandboxed or container,
         at=at,
+        gpu_ids=start.gpu_ids,
+        container=container,
     )
 
 
@@ -66,7 +76,7 @@ def places_of(attempt: Attempt) -> Places:
 
 def working_directory(attempt: Attempt, start: Start) -> str:
     """Return the working directory on this host."""
-    if start.directory is None:
+    if start.directory is None or start.container is not None:
         return attempt.intended.private_directories[0]
     if start.staging is None or os.path.isdir(start.directory):
         return start.directory
@@ -75,7 +85,7 @@ def working_directory(attempt: Attempt, start: Start) -> str:
 
 def make_directories(attempt: Attempt, start: Start, directories: PrivateDirectories) -> None:
     """Check the names and make the attempt's private directories; raises CannotStart."""
-    _check(start)
+    check_start(start)
     for path in attempt.intended.private_directories:
         try:
             directories.make(path)
@@ -83,8 +93,18 @@ def make_directories(attempt: Attempt, start: Start, directories: PrivateDirecto
             raise CannotStart(f'mkdir "{path}": {errno_words(error.errno or 0)}') from None
 
 
-def prepare(attempt: Attempt, start: Start, machine: Machine, directories: PrivateDirectories) -> Launch:
-    """Make and open all that the process needs; raises CannotStart in a container engine's words."""
+def prepare(
+    attempt: Attempt,
+    start: Start,
+    machine: Machine,
+    directories: PrivateDirectories,
+    *,
+    feed: str = "< /dev/null",
+) -> Launch:
+    """Make and open all that the process needs; raises CannotStart in a container engine's words.
+
+    `feed` is the shell's redirection that gives a sandboxed job its standard input.
+    """
     places = None
     if start.staging is None:
         make_directories(attempt, start, directories)
@@ -93,22 +113,27 @@ def prepare(attempt: Attempt, start: Start, machine: Machine, directories: Priva
     directory = working_directory(attempt, start)
     seen = start.directory if places is not None and places.sandboxed and start.directory else directory
     environment = job_environment(start, seen, machine.settings.agent_id)
+    if start.gpu_share is not None and machine.shares is not None and start.gpu_ids:
+        environment |= machine.shares.variables(
+            start.token, start.gpu_ids[0], start.gpu_share, own_memory=attempt.intended.sandboxed
+        )
     argv, isolation = start.argv, "process"
     if places is not None:
         if places.staging.shares_object_credentials:
             environment = {**shared_variables(machine.settings.objects_file), **environment}
         environment, argv, isolation = _staged(attempt, places, environment, argv)
+    environment = {**secret_values(machine.settings.secrets_directory, start.secrets), **environment}
     path = environment["PATH"]
     directory_fd = _open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, "chdir")
     stdin_fd = None
     try:
         if attempt.intended.sandboxed:
-            script = job_script(argv, environment)
+            script = job_script(argv, environment, feed)
             argv, isolation = _sandboxed(attempt, start, machine, directory, path)
             stdin_fd = _memory_file(script)
             environment = {name: environment[name] for name in (TOKEN_VARIABLE, AGENT_VARIABLE)}
             environment["PATH"] = DEFAULT_PATH
-        log_fd = _open(start.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, "open log")
+        log_fd = open_log(start.log_path)
     except BaseException:
         os.close(directory_fd)
         if stdin_fd is not None:
@@ -145,19 +170,30 @@ def job_environment(start: Start, directory: str, agent_id: str) -> dict[str, st
     return environment
 
 
-def _check(start: Start) -> None:
+def open_log(path: str) -> int:
+    """Open an attempt's log to be added to; raises CannotStart."""
+    return _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, "open log")
+
+
+def check_start(start: Start) -> None:
+    """Refuse what can be seen to be impossible; raises CannotStart."""
     for kind, name in (("token", start.token), ("task id", start.task_id)):
         if not _NAME.match(name):
             raise CannotStart(f'the {kind} "{name}" cannot name a file')
-    if not start.argv or not start.argv[0]:
+    if start.container is None and (not start.argv or not start.argv[0]):
         raise CannotStart("no command specified")
     for name, value in start.environment.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
             raise CannotStart(f'"{name}" cannot be an environment variable')
-    if any("\0" in argument for argument in start.argv):
+    if any("\0" in argument for argument in _words(start)):
         raise CannotStart("an argument contains a zero byte")
     if start.directory is not None and not os.path.isabs(start.directory):
         raise CannotStart(f'chdir "{start.directory}": not an absolute path')
+
+
+def _words(start: Start) -> list[str]:
+    run = start.container
+    return start.argv if run is None else [run.image, *(run.entrypoint or ()), *run.command]
 
 
 def _open(path: str, flags: int, verb: str) -> int:

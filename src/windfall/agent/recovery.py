@@ -29,6 +29,7 @@ from windfall.agent.processes import (
 )
 from windfall.agent.stopping import send
 from windfall.agent.supervisor import Supervisor, now_ms
+from windfall.agent.workers.hosts import was_never_hosted
 
 #: So long the exit code of an adopted attempt may take to appear after its end.
 _CODE_WITHIN_S = 5.0
@@ -105,6 +106,10 @@ class Recovery:
         adopted = []
         found = find_by_token(unsure, self._agent_id)
         for token, attempt in unsure.items():
+            if attempt.intended.container:
+                # If one keeper was started after all, a second waits for it and then says the same.
+                self._supervisor.containers.on_keeper_gone(attempt, now_ms())
+                continue
             stat = found.get(token)
             if stat is None:
                 self._lose(attempt)
@@ -175,6 +180,9 @@ class Recovery:
 
     def _find_cgroup(self, attempt: Attempt) -> None:
         machine = self._supervisor.machine
+        if attempt.intended.container:
+            self._supervisor.containers.look(attempt)
+            return
         if machine.cgroups is None:
             return
         group = machine.cgroups.group(attempt.token)
@@ -201,6 +209,9 @@ class Recovery:
         status = line.wait_status if line is not None else pidfd_wait_status(pidfd)
         if status is None:
             return False
+        if was_never_hosted(attempt):
+            self._lose(attempt)
+            return True
         code = os.waitstatus_to_exitcode(status)
         self._supervisor.end_exited(
             attempt, code if code >= 0 else 128 - code, line.at if line is not None else now_ms()
@@ -208,6 +219,9 @@ class Recovery:
         return True
 
     def _lose(self, attempt: Attempt) -> None:
+        if attempt.intended.container:
+            self._supervisor.containers.on_keeper_gone(attempt, now_ms())
+            return
         self._supervisor.depart(attempt, Lost(attempt.token, now_ms()))
 
     def _kill_members(self, attempt: Attempt) -> None:

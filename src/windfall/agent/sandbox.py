@@ -121,8 +121,8 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
     return command
 
 
-def job_script(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """Return the shell script that sets this environment and becomes the job."""
+def job_script(argv: Sequence[str], environment: Mapping[str, str], feed: str = "< /dev/null") -> bytes:
+    """Return the shell script that sets this environment and becomes the job, fed as the redirection says."""
     lines = []
     odd = []
     for name, value in environment.items():
@@ -132,7 +132,7 @@ def job_script(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
             odd.append(shlex.quote(f"{name}={value}"))
     command = " ".join(shlex.quote(word) for word in argv)
     prefix = f"env -- {' '.join(odd)} " if odd else ""
-    lines.append(f"exec {prefix}{command} < /dev/null")
+    lines.append(f"exec {prefix}{command} {feed}")
     return ("\n".join(lines) + "\n").encode(errors="surrogateescape")
 
 

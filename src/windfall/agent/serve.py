@@ -25,6 +25,9 @@ import msgspec
 
 from windfall.agent.connection import Connection
 from windfall.agent.credentials import become_subreaper
+from windfall.agent.devices.sources import open_source
+from windfall.agent.devices.suspects import SuspectEnds
+from windfall.agent.devices.watcher import DeviceWatcher
 from windfall.agent.ending_requests import EndingRequests
 from windfall.agent.errors import AgentError, ProtocolError
 from windfall.agent.exits import ExitsFile
@@ -32,6 +35,8 @@ from windfall.agent.journal import EpochSeen, Journal, read_journal
 from windfall.agent.limits import Limits
 from windfall.agent.machine import survey
 from windfall.agent.messages import (
+    ContainerNews,
+    Devices,
     Forget,
     Hello,
     Interrupt,
@@ -45,6 +50,7 @@ from windfall.agent.messages import (
     ToAgent,
 )
 from windfall.agent.recovery import Recovery, boot_id
+from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say
 from windfall.agent.supervisor import Supervisor
@@ -72,7 +78,9 @@ class Agent:
         self._daemon: Connection | None = None
         self._warden = os.getppid()
 
-        machine = survey(settings)
+        memory_path = os.path.join(settings.directory, "devices.json")
+        self._devices = DeviceWatcher(open_source(settings.gpus), self._notify, memory_path, boot_id())
+        machine = survey(settings, self._devices.start())
         journal_path = os.path.join(settings.directory, JOURNAL_NAME)
         replay = read_journal(journal_path)
         self._epoch = replay.epoch
@@ -81,6 +89,9 @@ class Agent:
         self._take_signals()
         become_subreaper()
         self._supervisor = Supervisor(machine, self._journal, self._notify, self._on_readable)
+        if machine.shares is not None:
+            machine.shares.spare = self._supervisor.orphans.spare
+        self._suspects = SuspectEnds(self._supervisor.attempts, self._devices.tells_within_s)
         self._requests = EndingRequests(self._supervisor)
         self._limits = Limits(self._supervisor)
         exits = ExitsFile(os.path.join(settings.directory, EXITS_NAME))
@@ -91,15 +102,22 @@ class Agent:
         self._journal.flush(sync=True)
         self._recovery.empty_exits_when_done()
         self._listen(os.path.join(settings.directory, SOCKET_NAME))
+        self._sampler = Sampler(
+            settings, self._supervisor.attempts, machine.gpus, machine.vcpus, machine.memory_mib
+        )
+        self._sampler.start()
         gc.freeze()
 
     def run(self) -> None:
         """Serve until told to shut down."""
         while not self._round():
             pass
+        self._sampler.stop()
         self._journal.flush()
         self._journal.sync()
         self._supervisor.leave()
+        if (shares := self._supervisor.machine.shares) is not None:
+            shares.rest(lambda token: any(one.token == token for one in self._supervisor.live), at_once=True)
         os.unlink(self._socket_path)
 
     # --- one round -----------------------------------------------------------------------------------
@@ -113,6 +131,7 @@ class Agent:
                 callback()
         supervisor = self._supervisor
         supervisor.courier.tick()
+        supervisor.workers.tick()
         supervisor.take_started()
         supervisor.collect()
         supervisor.kill_leftovers()
@@ -121,6 +140,7 @@ class Agent:
         supervisor.pump()
         self._limits.tick()
         self._recovery.tick()
+        self._see_devices()
         self._press_stops()
         self._journal.flush(sync=self._daemon is None)
         self._report()
@@ -139,8 +159,14 @@ class Agent:
         self._last_round = now
 
     def _timeout_s(self) -> float:
-        dues = (self._limits.next_due(), self._recovery.next_due, self._supervisor.courier.next_due)
-        due = [time_ for time_ in dues if time_ is not None]
+        supervisor = self._supervisor
+        dues = (
+            self._limits.next_due(),
+            self._recovery.next_due,
+            supervisor.courier.next_due,
+            supervisor.workers.next_due,
+        )
+        due = [time_ for time_ in (*dues, *self._device_dues()) if time_ is not None]
         if self._supervisor.newly_started:
             due.append(0.0)
         if self._supervisor.busy:
@@ -150,6 +176,23 @@ class Agent:
         # epoll counts in milliseconds; a little more than asked for avoids a round that finds nothing due
         # yet.
         return max(0.0, min(due) - time.monotonic()) + 0.001
+
+    def _device_dues(self) -> tuple[float | None, ...]:
+        shares = self._supervisor.machine.shares
+        shares_due = shares.next_due if shares is not None else None
+        return (self._devices.next_due, self._suspects.next_due, shares_due)
+
+    def _see_devices(self) -> None:
+        """Tell of GPUs that have fallen ill or got well, and let those rest that nobody shares."""
+        supervisor = self._supervisor
+        devices = self._devices.take()
+        if devices is not None:
+            supervisor.machine.gpus[:] = devices
+            supervisor.outbox.append(Devices(devices))
+        if supervisor.machine.shares is not None:
+            supervisor.machine.shares.rest(
+                lambda token: token in supervisor.attempts or supervisor.workers.has(token)
+            )
 
     def _press_stops(self) -> None:
         if not self._supervisor.stops:
@@ -161,10 +204,10 @@ class Agent:
             self._press_at = now + _PRESS_STOPS_EVERY_S
 
     def _report(self) -> None:
-        outbox = self._supervisor.outbox
+        outbox = self._suspects.sift(self._supervisor.outbox, all_now=self._shutdown is not None)
+        self._supervisor.outbox = []
         if not outbox:
             return
-        self._supervisor.outbox = []
         if self._daemon is not None:
             self._daemon.send(outbox)
             self._after_send(self._daemon)
@@ -184,7 +227,7 @@ class Agent:
         self._socket_path = path
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(path)
-        self._listener.listen(16)
+        self._listener.listen(128)
         self._listener.setblocking(False)  # noqa: FBT003 - it takes no keyword
         self._on_readable(self._listener.fileno(), self._accept)
 
@@ -212,6 +255,8 @@ class Agent:
             self._on_hello(connection, message)
         elif isinstance(message, Ping):
             connection.send([Pong()])
+        elif isinstance(message, ContainerNews):
+            self._supervisor.containers.on_news(message.token)
         elif connection is not self._daemon:
             return  # Not greeted, or replaced by a newer daemon: it has no say.
         elif isinstance(message, Start):
@@ -242,6 +287,7 @@ class Agent:
         if self._daemon is not None and self._daemon is not connection:
             self._close(self._daemon)
         self._daemon = connection
+        self._supervisor.containers.look_at_all()
         attempts = [attempt.status() for attempt in self._supervisor.attempts.values()]
         warnings = [_NO_WARDEN] if os.getppid() != self._warden else []
         inventory = self._supervisor.machine.inventory(attempts, warnings)

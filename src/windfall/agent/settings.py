@@ -19,7 +19,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     #: Where private working directories are made.
     attempts_directory: str
     job_user: str = "nobody"
-    #: auto, none or simulated:N.
+    #: auto, none, simulated:N or recorded:/PATH.
     gpus: str = "auto"
     #: None takes what the machine has.
     vcpus: float | None = None
@@ -44,6 +44,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     secrets_directory: str | None = None
     #: Seconds between two samples of every attempt; 0 takes none.
     sample_every_s: float = 2.0
+    #: Where samples of the host and of all its GPUs are kept; None keeps none.
+    machine_samples: str | None = None
 
     @property
     def agent_id(self) -> str:

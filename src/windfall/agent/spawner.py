@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 import time
@@ -48,6 +49,8 @@ _RESET_SIGNALS = [
 #: Results are handed over after this many starts at the latest, so that reports do not wait for a whole
 #: large batch.
 _HAND_OVER_AFTER = 16
+#: A problem that has AWS's own name for it already.
+_NAMED = re.compile(r"[A-Z][A-Za-z]*Error: ")
 
 
 class Launch(NamedTuple):
@@ -209,7 +212,7 @@ def missing_program(name: str, path: str) -> str:
 
 def refusal(problem: str) -> str:
     """Return the reason of a refused start, as AWS words it."""
-    return f"CannotStartContainerError: {problem}"
+    return problem if _NAMED.match(problem) else f"CannotStartContainerError: {problem}"
 
 
 def _refused(launch: Launch, problem: str) -> Launched:

@@ -18,6 +18,7 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.journal import Noticed, Told
 from windfall.agent.orphans import Orphans
 from windfall.agent.processes import ProcessStat, catches, members, snapshot
+from windfall.agent.workers.hosts import worker_pids
 
 #: Of a notice, so much is kept for the final flush, and so long before the end everybody gets SIGTERM.
 _FLUSH_SHARE, _FLUSH_MOST_MS = 0.2, 20_000
@@ -117,7 +118,9 @@ class Stops:
         attempt.story.told = Told(attempt.token, sorted(attempt.told))
         self._note(attempt.story.told)
         for pid, _ in fresh:
-            send(pid, signal.SIGTERM)
+            reached = send(pid, signal.SIGTERM)
+            if not reached and pid == attempt.container_pid:
+                tell_keeper(attempt, signal.SIGTERM)  # Not our process to signal: its engine may.
 
     def signal_all(self, attempt: Attempt, number: signal.Signals, processes: dict[int, ProcessStat]) -> int:
         """Signal every process of an attempt as if at one moment, and return how many there were.
@@ -125,6 +128,8 @@ class Stops:
         A shell whose child is killed goes on to its next command, and may end with 0 as if all had been well. So
         whoever will die of the signal is halted before the first one is sent.
         """
+        if attempt.intended.container:
+            return tell_keeper(attempt, number)
         targets = self._targets(attempt, processes, spare_monitor=number != signal.SIGKILL)
         halted = [pid for pid in targets if number == signal.SIGKILL or not catches(pid, number)]
         for pid in halted:
@@ -139,9 +144,13 @@ class Stops:
     def _targets(
         self, attempt: Attempt, processes: dict[int, ProcessStat], *, spare_monitor: bool
     ) -> set[int]:
+        if attempt.intended.container:
+            inside = attempt.container_pid or 0
+            return {stat.pid for stat in members(processes, {inside}).get(inside, [])}
         pid = attempt.pid
         targets = {stat.pid for stat in members(processes, {pid}).get(pid, [])}
         targets.update(self._orphans.of(attempt.token))
+        targets.update(worker_pids(attempt.story.hosted, processes, spare_keeper=spare_monitor))
         if attempt.cgroup is not None:
             targets.update(attempt.cgroup.pids())
         if attempt.intended.sandboxed and spare_monitor:
@@ -151,9 +160,20 @@ class Stops:
         return targets
 
 
-def send(pid: int, number: signal.Signals) -> None:
-    """Signal a process that may have ended meanwhile."""
+def tell_keeper(attempt: Attempt, number: signal.Signals) -> int:
+    """Have the keeper of a container stop or kill it, and return whether it could be told.
+
+    A keeper that has not yet written a line has no handlers either: a signal would end it and not the container.
+    """
+    if attempt.container is None or attempt.container.keeper != attempt.pid:
+        return 0
+    return int(send(attempt.pid, signal.SIGUSR1 if number == signal.SIGKILL else number))
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Signal a process that may have ended meanwhile; whether it could be."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        return
+        return False
+    return True

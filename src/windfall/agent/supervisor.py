@@ -15,28 +15,36 @@ from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.container.attempts import ContainerAttempts
 from windfall.agent.courier_link import CourierLink, OnReadable
+from windfall.agent.diagnosing import diagnosed
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
 from windfall.agent.janitor import Janitor
-from windfall.agent.journal import Accepted, Ended, Forgotten, Journal, Story, Told
+from windfall.agent.journal import Accepted, Ended, Forgotten, Hosted, Journal, Story, Told
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Forget, Lost, Message, Refused, Result, Start, Started
+from windfall.agent.messages import (
+    Exited,
+    Forget,
+    Lost,
+    Message,
+    Refused,
+    Result,
+    Start,
+    Started,
+)
 from windfall.agent.orphans import Orphans
 from windfall.agent.preparation import intend, make_directories, prepare
-from windfall.agent.spawner import Launch, Launched, Spawner, refusal
+from windfall.agent.spawner import Launch, Launched, refusal
 from windfall.agent.speech import say
 from windfall.agent.staged import StagedAttempts
+from windfall.agent.starting import Starts
 from windfall.agent.stopping import Stops, send
+from windfall.agent.workers.pool import WarmWorkers
 
 OUT_OF_MEMORY = "OutOfMemoryError: Container killed due to memory usage"
 _OUT_OF_MEMORY_CODE = 137
-#: So many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
-#: process begins with a copy of them all and closes them one by one.
-_MOST_IN_FLIGHT = 24
 _CROWD = 16
-#: A start keeps its thread waiting until the new program is loaded, so a second one keeps a second core busy.
-_SPAWNERS = 2
 
 
 def now_ms() -> int:
@@ -63,20 +71,30 @@ class Supervisor:
         self.stops = Stops(self.orphans, self._note_now)
         #: Set at shutdown: nothing new is started.
         self.closing = False
-        self._spawners = [
-            Spawner(machine.user, journal.write_now, notify, f"spawner-{number}")
-            for number in range(_SPAWNERS)
-        ]
-        self._privileged = self._spawners[0]
-        if machine.user.drop:
-            self._privileged = Spawner(None, journal.write_now, notify, "sandbox-spawner")
-            self._spawners.append(self._privileged)
-        self._waiting: deque[Attempt] = deque()
-        self._in_flight = 0
+        self._starts = Starts(machine.user, journal, notify, self._may_start, self._launch, self._refuse)
+        self._waiting = self._starts.waiting
         self._cgroups_to_remove: list[AttemptCgroup] = []
         self._directory_users: dict[str, int] = {}
         self._directories = PrivateDirectories(machine.settings.attempts_directory, machine.user)
         self.janitor = Janitor(self._directories, notify)
+        self.workers = WarmWorkers(
+            machine,
+            self._directories,
+            on_readable,
+            self.orphans.spare,
+            self._note_now,
+            lambda: sum(attempt.intended.memory_mib for attempt in self.live),
+            self._cgroups_to_remove.append,
+        )
+        self.containers = ContainerAttempts(
+            machine,
+            self.attempts,
+            self._tell,
+            self.newly_started.append,
+            self._waiting.append,
+            self.depart,
+            self.end,
+        )
         self.courier = CourierLink(machine.settings, on_readable, self.orphans.spare)
         self.staged = StagedAttempts(
             self.courier,
@@ -91,8 +109,8 @@ class Supervisor:
         #: Forgotten by the daemon while the courier still had its hands on their files.
         self._forget_later: set[str] = set()
 
-    def _note_now(self, told: Told) -> None:
-        self.journal.add(told)
+    def _note_now(self, record: Told | Hosted) -> None:
+        self.journal.add(record)
         self.journal.flush()
 
     def _tell(self, message: Message) -> None:
@@ -150,6 +168,8 @@ class Supervisor:
                 continue
             self._forget_later.discard(token)
             del self.attempts[token]
+            if attempt.intended.container:
+                self.containers.forget(token)
             unused = [path for path in attempt.intended.private_directories if self._release(path)]
             if self.janitor.remove_now(token, unused):
                 done.append(token)
@@ -161,6 +181,7 @@ class Supervisor:
         known = {path for attempt in self.attempts.values() for path in attempt.intended.private_directories}
         for path in self._directories.leftovers(known):
             self.janitor.remove_now(None, [path])
+        self.containers.tidy(list(self.attempts.values()))
 
     def forget_removed(self) -> None:
         """Write down what the janitor has finished; only then is the attempt's story dropped."""
@@ -177,47 +198,47 @@ class Supervisor:
             self._directory_users[path] = self._directory_users.get(path, 0) + 1
 
     def pump(self) -> None:
-        """Hand waiting attempts to the spawner, once their intents are in the journal."""
-        if self.journal.wants_compaction and self._in_flight:
-            return  # The journal is rewritten when no thread writes to it; the rest follows in a moment.
-        if not self._waiting or self._in_flight >= _MOST_IN_FLIGHT:
-            return
-        self.journal.flush()
-        plain: list[Launch] = []
-        privileged: list[Launch] = []
-        while self._waiting and self._in_flight < _MOST_IN_FLIGHT:
-            attempt = self._waiting.popleft()
-            assert attempt.start is not None
-            try:
-                launch = prepare(attempt, attempt.start, self.machine, self._directories)
-            except (AgentError, OSError, ValueError) as error:
-                self.end(attempt, Refused(attempt.token, refusal(str(error)), now_ms()))
-                continue
-            (privileged if attempt.intended.sandboxed else plain).append(launch)
-            self._in_flight += 1
-        for number in range(_SPAWNERS):
-            if share := plain[number::_SPAWNERS]:
-                self._spawners[number].submit(share)
-        if privileged:
-            self._privileged.submit(privileged)
+        """Have waiting attempts started."""
+        self._starts.pump()
+
+    def _may_start(self, attempt: Attempt) -> bool:
+        return attempt.start is None or self.workers.makes_room(attempt.start)
+
+    def _launch(self, attempt: Attempt) -> Launch:
+        start = attempt.start
+        if attempt.intended.container:
+            return self.containers.launch(attempt)
+        assert start is not None
+        if start.worker is not None:
+            return self.workers.launch(attempt, start)
+        return prepare(attempt, start, self.machine, self._directories)
+
+    def _refuse(self, attempt: Attempt, reason: str, at: int) -> None:
+        if attempt.intended.container:
+            self.containers.on_launch_failed(attempt, reason, at)
+        else:
+            self.end(attempt, Refused(attempt.token, reason, at))
 
     def take_started(self) -> None:
         """Learn from the spawners which processes exist now."""
-        for spawner in self._spawners:
-            for launched in spawner.results():
-                self._on_launched(launched)
+        for launched in self._starts.results():
+            self._on_launched(launched)
 
     def _on_launched(self, launched: Launched) -> None:
-        self._in_flight -= 1
         attempt = self.attempts[launched.token]
         attempt.start = None
         spawned = launched.spawned
         if spawned is None:
-            self.end(attempt, Refused(launched.token, launched.reason or "", launched.at))
+            self._refuse(attempt, launched.reason or "", launched.at)
             return
         attempt.story.spawned = spawned
         attempt.isolation = spawned.isolation
         self.own[spawned.pid] = attempt
+        if attempt.intended.container:
+            attempt.terminated = False
+            self.containers.look(attempt)
+            return
+        self.workers.begin(attempt)
         self.outbox.append(_started(attempt))
         self.newly_started.append(attempt)
 
@@ -246,13 +267,16 @@ class Supervisor:
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
                 self.end_exited(attempt, code, now_ms())
                 self.journal.flush()
-            elif self._in_flight and not self.orphans.surely_has(pid):
+            elif self._starts.in_flight and not self.orphans.surely_has(pid):
                 return  # Started this very moment; its spawner tells of it presently.
             os.waitpid(pid, 0)
             self.orphans.on_collected(pid)
 
     def end_exited(self, attempt: Attempt, code: int, at: int) -> None:
         """Close an attempt whose main process ended: kill what it left, then report."""
+        if attempt.intended.container:
+            self.containers.on_keeper_gone(attempt, at)
+            return
         spawned = attempt.spawned
         assert spawned is not None
         reason = None
@@ -262,12 +286,14 @@ class Supervisor:
                 attempt.over_memory = True
             for pid in group.pids() - {spawned.pid}:
                 send(pid, signal.SIGKILL)
-        if attempt.over_memory:
+        if attempt.over_memory or self.workers.out_of_memory(attempt):
             code, reason = _OUT_OF_MEMORY_CODE, OUT_OF_MEMORY
         self.depart(attempt, Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation))
 
     def depart(self, attempt: Attempt, result: Exited | Lost) -> None:
         """No process of the attempt runs any more: report it, once what a staged one left is saved."""
+        if isinstance(result, Exited):
+            result = diagnosed(attempt, result)
         if attempt.story.accepted is None:
             self.end(attempt, result)
             return
@@ -296,12 +322,13 @@ class Supervisor:
             self._cgroups_to_remove.append(attempt.cgroup)
             attempt.cgroup = None
         self.stops.over(attempt)
+        self.workers.release(attempt)
 
     def kill_leftovers(self) -> None:
         """Kill what ended attempts left behind, and remove their cgroups when they are empty."""
         self.orphans.kill_those_of_ended(self.own, self.attempts)
         if self._cgroups_to_remove:
-            self._cgroups_to_remove = [group for group in self._cgroups_to_remove if not group.remove()]
+            self._cgroups_to_remove[:] = [group for group in self._cgroups_to_remove if not group.remove()]
 
     def leave(self) -> None:
         """Tidy up at the end of the agent."""
@@ -313,7 +340,7 @@ class Supervisor:
 
     def compact(self, epoch: int) -> None:
         """Rewrite the journal when it has grown and no thread is writing to it."""
-        if self.journal.wants_compaction and self._in_flight == 0:
+        if self.journal.wants_compaction and self._starts.in_flight == 0:
             self.journal.flush()
             self.journal.rewrite(epoch, [attempt.story for attempt in self.attempts.values()])
 
@@ -322,7 +349,7 @@ class Supervisor:
         ended: list[Message] = [
             attempt.story.result for attempt in self.attempts.values() if attempt.story.result is not None
         ]
-        return ended + self.staged.news()
+        return ended + self.staged.news() + self.containers.news(self.live)
 
     @property
     def live(self) -> list[Attempt]:
@@ -332,12 +359,12 @@ class Supervisor:
     @property
     def settled(self) -> bool:
         """Whether no start is under way in a spawner."""
-        return self._in_flight == 0
+        return self._starts.in_flight == 0
 
     @property
     def crowded(self) -> bool:
         """Whether so much is going on that events are worth gathering."""
-        return len(self.own) + self._in_flight > _CROWD
+        return len(self.own) + self._starts.in_flight > _CROWD
 
     @property
     def busy(self) -> bool:
@@ -347,8 +374,9 @@ class Supervisor:
     def _repeat(self, attempt: Attempt) -> None:
         if attempt.story.result is not None:
             self.outbox.append(attempt.story.result)
-        elif attempt.spawned is not None:
-            self.outbox.append(_started(attempt))
+        elif attempt.started_at is not None:
+            contained = attempt.intended.container
+            self.outbox.append(self.containers.started(attempt) if contained else _started(attempt))
 
     def _release(self, path: str) -> bool:
         left = self._directory_users.get(path, 1) - 1

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from windfall.aws_api.batch.members import KEPT, REFUSED, REFUSED_PARTS
 from windfall.aws_api.batch.service import DEFAULT_ACCOUNT_ID, batch_service
+from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.service import Role
@@ -74,6 +75,12 @@ def coverages() -> tuple[Coverage, ...]:
             scope="training jobs",
         ),
         Coverage("Amazon CloudWatch Logs", "logs", logs.operations),
+        Coverage(
+            "Amazon CloudWatch",
+            "cloudwatch",
+            cloudwatch_service(cast(Gate, None), lambda _: None).operations,
+            scope="the reading of metrics",
+        ),
         Coverage("AWS STS", "sts", sts_service(DEFAULT_ACCOUNT_ID).operations),
     )
 
@@ -121,5 +128,6 @@ def unknown_members(coverage: Coverage) -> list[str]:
 def _has(shape: Any, path: Sequence[str]) -> bool:
     if not path:
         return True
-    members = getattr(shape, "members", {})
+    # A list has the members of what it is a list of.
+    members = getattr(getattr(shape, "member", shape), "members", {})
     return path[0] in members and _has(members[path[0]], path[1:])

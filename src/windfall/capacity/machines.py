@@ -34,6 +34,10 @@ class GpuDevice:
     #: The whole GPU that a MIG slice is a part of.
     parent: str | None = None
     driver: str | None = None
+    #: Whether it does not answer at all any more, so that nothing on it can be saved.
+    lost: bool = False
+    #: Why it cannot be shared, for people.
+    sharing_note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Offer:
     on_demand_usd_hour: float | None = None
     #: How likely it is to be taken away soon, against the others: higher is safer. None when nobody knows.
     safety: float | None = None
+    #: The devices that one instance of it would have; their ids mean nothing.
+    gpus: tuple[GpuDevice, ...] = ()
 
 
 class InstanceState(StrEnum):
@@ -71,6 +77,19 @@ class Machine:
     gpus: tuple[GpuDevice, ...] = ()
     #: What the agent says about itself: isolation, job user, warnings.
     facts: Mapping[str, str] = field(default_factory=dict)
+    #: Devices that somebody fenced by hand, and why: they stay so until that is taken back.
+    fences: Mapping[str, str] = field(default_factory=dict)
+    #: Fences of the agent's own that somebody took back, by device: they count no more, until the agent finds another.
+    pardons: Mapping[str, str] = field(default_factory=dict)
+
+    def why_fenced(self, gpu: GpuDevice) -> str | None:
+        """Why no new job gets a device of it; None when one may."""
+        return self.fences.get(gpu.id) or self.own_fence(gpu)
+
+    def own_fence(self, gpu: GpuDevice) -> str | None:
+        """The agent's reason to keep new jobs from a device, unless somebody took it back; a lost one stays lost."""
+        pardoned = self.pardons.get(gpu.id) == gpu.fence and not gpu.lost
+        return None if pardoned else gpu.fence
 
 
 @dataclass(slots=True)
@@ -104,3 +123,8 @@ class Hold:
     instance: InstanceId
     resources: Resources
     gpu_ids: tuple[str, ...] = ()
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of one device rather than whole ones."""
+        return 0 < self.resources.gpus < 1

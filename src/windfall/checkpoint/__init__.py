@@ -33,12 +33,14 @@ from windfall.checkpoint.leaves import Frameworks
 from windfall.checkpoint.run import Run
 from windfall.checkpoint.settings import read_settings
 from windfall.checkpoint.snapshot import Snapshot
+from windfall.checkpoint.timing import StepClock
 
 __all__ = [
     "open",
     "Run",
     "Snapshot",
     "Cursor",
+    "StepClock",
     "CheckpointError",
     "NotTrackable",
     "WrongUse",

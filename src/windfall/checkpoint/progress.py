@@ -24,6 +24,9 @@ class Progress:
     #: Steps done again that an earlier attempt had done after its last checkpoint.
     steps_redone: int = 0
     loss: float | None = None
+    #: Seconds that the loop waited for data and that it worked on it, all together; None when nobody measures them.
+    data_wait_s: float | None = None
+    step_s: float | None = None
 
 
 def as_number(loss: Any) -> float | None:

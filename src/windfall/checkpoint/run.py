@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from windfall.checkpoint.pulse import Pulse
 from windfall.checkpoint.second_look import SecondLook, is_plain
 from windfall.checkpoint.settings import RunSettings
 from windfall.checkpoint.snapshot import Snapshot, SnapshotEngine
+from windfall.checkpoint.timing import Batch, SilentClock, TimedBatches
 
 log = logging.getLogger("windfall.checkpoint")
 _RNG = ".rng"
@@ -48,6 +49,7 @@ class Run:
         self._rng = settings.rng
         self._meter = interval.CostMeter()
         self._progress = progress.Progress()
+        self._clock = SilentClock()
         self._step = 0
         self._loss: Any = None
         self._saved: Snapshot | None = None
@@ -139,6 +141,10 @@ class Run:
         self._loss = loss
         if self._attention or step >= self._next_step:
             self._boundary(step)
+
+    def batches(self, loader: Iterable[Batch]) -> TimedBatches[Batch]:
+        """The loader's batches; how long the loop waits for them is told with the run's progress."""
+        return self._clock.batches(loader)
 
     def snapshot(self, step: int) -> Snapshot:
         """Saves the state as it is now, whatever the interval; waits for room, not for the disk."""
@@ -321,6 +327,8 @@ class Run:
             return
         self._progress.at = _now_ms()
         self._progress.step = self._step
+        if self._clock.used:
+            self._progress.data_wait_s, self._progress.step_s = self._clock.data_wait_s, self._clock.step_s
         self._progress.loss = progress.as_number(self._loss)
         progress.write(self._settings.progress_file, self._progress)
 

@@ -62,7 +62,7 @@ def cost(job: str | None, by: str | None, since: str | None, data: Path | None, 
             raise BadUsage("JOB excludes --by and --since; one job has one ledger")
         answer = client.own("Cost", jobId=job_id(client, job))
     else:
-        answer = client.own("Cost", by=by or "queue", sinceAt=_since(since or "7d", now))
+        answer = client.own("Cost", by=by or "queue", sinceAt=since_at(since or "7d", now))
     if as_json:
         print_json(answer)
         return
@@ -78,7 +78,8 @@ def cost(job: str | None, by: str | None, since: str | None, data: Path | None, 
         note(f"{duration(unpriced)} on instances have no price and cost nothing here; {NO_PRICE}")
 
 
-def _since(text: str, now: int) -> int:
+def since_at(text: str, now: int) -> int:
+    """The time that a span such as 12h or 7d before now means; `all` is the beginning."""
     if text == "all":
         return 0
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)([mhdw])", text)

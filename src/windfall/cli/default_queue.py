@@ -1,10 +1,13 @@
 """What `windfall run` needs and a fresh daemon lacks: a compute environment, a queue and a job definition.
 
-Made once and used ever after: every run overrides the one definition, so that revisions do not pile up.
+Made once and used ever after: every run overrides one definition per image, so that revisions do not pile up.
 Must not change anything that a user made.
 """
 
 from __future__ import annotations
+
+import hashlib
+import re
 
 from windfall.cli.client import Client
 from windfall.cli.errors import CliError, Refused
@@ -56,18 +59,26 @@ def _make_queue(client: Client, name: str, kind: str) -> str:
     return name
 
 
-def find_or_make_definition(client: Client) -> str:
-    """The definition that every `windfall run` overrides."""
-    answer = client.batch(
-        "DescribeJobDefinitions", jobDefinitionName=DEFINITION, status="ACTIVE", maxResults=1
-    )
+def definition_name(image: str | None) -> str:
+    """The name of the definition that a run with this image overrides, as AWS allows it."""
+    if image is None or image == IMAGE:
+        return DEFINITION
+    words = re.sub(r"[^A-Za-z0-9_]+", "-", image).strip("-_")[-64:].lstrip("-_")
+    # Two images must not share one because their names differ in a sign only.
+    return f"{DEFINITION}-{words}-{hashlib.sha256(image.encode()).hexdigest()[:8]}"
+
+
+def find_or_make_definition(client: Client, image: str | None = None) -> str:
+    """The definition that every `windfall run` of one image overrides."""
+    name = definition_name(image)
+    answer = client.batch("DescribeJobDefinitions", jobDefinitionName=name, status="ACTIVE", maxResults=1)
     if not answer["jobDefinitions"]:
         client.batch(
             "RegisterJobDefinition",
-            jobDefinitionName=DEFINITION,
+            jobDefinitionName=name,
             type="container",
             containerProperties={
-                "image": IMAGE,
+                "image": image or IMAGE,
                 "command": [],
                 "resourceRequirements": [
                     {"type": "VCPU", "value": "1"},
@@ -75,7 +86,7 @@ def find_or_make_definition(client: Client) -> str:
                 ],
             },
         )
-    return DEFINITION
+    return name
 
 
 def _make(client: Client, operation: str, **params: object) -> None:

@@ -20,6 +20,7 @@ from windfall.daemon.settings import default_data
 #: The variable that tells AWS clients where a service is, for each service that is served.
 ENDPOINT_VARIABLES = {
     "batch": "AWS_ENDPOINT_URL_BATCH",
+    "cloudwatch": "AWS_ENDPOINT_URL_CLOUDWATCH",
     "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
     "sagemaker": "AWS_ENDPOINT_URL_SAGEMAKER",
     "sts": "AWS_ENDPOINT_URL_STS",

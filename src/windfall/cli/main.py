@@ -38,18 +38,30 @@ COMMANDS: dict[str, Entry] = {
     "logs": Entry("logs:logs", "Show the log of a job, or follow it."),
     "why": Entry("why:why", "Explain why a job is where it is, and what would move it."),
     "describe": Entry("describe:describe", "Show everything about a job."),
+    "top": Entry("top:top", "Watch the host, its GPUs and what jobs use, live."),
+    "metrics": Entry("metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."),
     "cancel": Entry("stopping:cancel", "Cancel jobs that have not started."),
     "terminate": Entry("stopping:terminate", "Stop jobs, running or not."),
     "interrupt": Entry(
         "interrupt:interrupt", "Take a job's place away, with notice, as a spot interruption does."
     ),
+    "advise": Entry("advise:advise", "Say what limits jobs on their GPUs, and what would help."),
     "cost": Entry("cost:cost", "Show what jobs cost, and what their time went into."),
     "catalog": Entry("catalog:catalog", "List EC2 instance types with what they have and what they cost."),
     "queues": Entry("queues:queues", "List job queues with their jobs by state."),
+    "gpus": Entry("gpus:gpus", "List GPUs with their health and who has them; fence one by hand."),
     "status": Entry("status:status", "Show what the daemon has, what it runs and what waits."),
     "down": Entry("down:down", "Stop the daemon."),
     "image": Entry("images:image", "Map image names to directories of this host."),
+    "secret": Entry("secret:secret", "Keep secrets for jobs, by name."),
     "keys": Entry("keys:keys", "Create, list and revoke access keys."),
+    "doctor": Entry("doctor:doctor", "Check this host for GPU jobs, and say how to mend what is missing."),
+    "lint": Entry("lint:lint", "Find what is likely to go wrong with GPU job definitions."),
+    "user-data": Entry(
+        "first_boot:user_data",
+        "Print user data for GPU instances: drivers checked, runtime set, no deadlock with the ECS agent.",
+    ),
+    "bench": Entry("bench.command:bench", "Measure this machine's CPU and GPU by jobs that run on it."),
     "completion": Entry("completion:completion", "Print a completion script for your shell."),
 }
 

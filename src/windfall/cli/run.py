@@ -53,6 +53,13 @@ class Wanted:
     #: `true`, or the prefix in the object store.
     checkpoint: str | None = None
     budget_usd: float | None = None
+    image: str | None = None
+    runtime: str | None = None
+    pull: str | None = None
+    gpu_model: str | None = None
+    gpu_memory_gib: float | None = None
+    gpu_share: float | None = None
+    on_gpu_oom: str | None = None
 
     @property
     def tags(self) -> dict[str, str]:
@@ -61,12 +68,38 @@ class Wanted:
             "windfall:git": self.git,
             "windfall:checkpoint": self.checkpoint,
             "windfall:budget-usd": None if self.budget_usd is None else f"{self.budget_usd:g}",
+            "windfall:runtime": self.runtime,
+            "windfall:pull": self.pull,
+            "windfall:gpu-model": self.gpu_model,
+            "windfall:gpu-memory-gib": None if self.gpu_memory_gib is None else f"{self.gpu_memory_gib:g}",
+            "windfall:gpu-share": None if self.gpu_share is None else f"{self.gpu_share:g}",
+            "windfall:on-gpu-oom": self.on_gpu_oom,
         }
         return {name: value for name, value in asked.items() if value is not None}
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 @click.option("--gpus", type=click.IntRange(min=0), default=0, help="GPUs that the job gets for itself.")
+@click.option(
+    "--gpu-model", metavar="NAME", help="Only GPUs with this in their name, such as H100 or 'A100*80GB'."
+)
+@click.option(
+    "--gpu-memory-gib",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Only GPUs with at least so much memory.",
+)
+@click.option(
+    "--gpu-share",
+    type=click.FloatRange(min=0.01, max=1),
+    metavar="PART",
+    help="A part of one GPU that others share, such as 0.5, instead of all of it.",
+)
+@click.option(
+    "--on-gpu-oom",
+    type=click.Choice(["fail", "larger"]),
+    help="What to do when a GPU's memory is too small: fail, or try a larger one.",
+)
 @click.option("--vcpus", type=click.IntRange(min=1), default=1, show_default=True, help="vCPUs.")
 @click.option(
     "--memory-mib",
@@ -74,6 +107,17 @@ class Wanted:
     default=2048,
     show_default=True,
     help="Memory in MiB; a job that takes more is killed.",
+)
+@click.option(
+    "--image", metavar="IMAGE", help="Run it in a container of this image; without a CMD, the image's own."
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(["auto", "process", "container"]),
+    help="What the job is (auto: a container, if it has an image and an engine answers).",
+)
+@click.option(
+    "--pull", type=click.Choice(["missing", "always", "never"]), help="When the image is fetched (missing)."
 )
 @queue_option
 @click.option("--array", type=click.IntRange(2, 10_000), metavar="N", help="Run it N times, as an array.")
@@ -100,7 +144,7 @@ class Wanted:
 @click.option("--detach", is_flag=True, help="Print the job's id and leave it running.")
 @data_option
 @json_option
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def run(**options: Any) -> int:
     """Run a command as a job, follow its log, exit with its code.
 
@@ -110,15 +154,37 @@ def run(**options: Any) -> int:
     data, as_json, detach = options.pop("data"), options.pop("as_json"), options.pop("detach")
     variables = read_variables(options.pop("variables"))
     timeout_s = options.pop("timeout")
+    if not options["gpus"] and any(
+        options[name] is not None for name in ("gpu_model", "gpu_memory_gib", "gpu_share")
+    ):
+        options["gpus"] = 1
     wanted = Wanted(**options, variables=variables, timeout_s=timeout_s)
+    _check(wanted)
     return submit_and_follow(wanted, data, detach=detach, as_json=as_json)
+
+
+def _check(wanted: Wanted) -> None:
+    """Refuse what an image and the host cannot both have."""
+    if wanted.image is None:
+        if not wanted.command:
+            raise BadUsage(
+                "there is nothing to run: write the command after --, or name an image with --image"
+            )
+        if wanted.runtime == "container" or wanted.pull is not None:
+            raise BadUsage("a container needs an image: name one with --image")
+    elif wanted.directory is not None and wanted.runtime != "process":
+        raise BadUsage(
+            "--dir is a directory of this host, which a container does not see: put the files into the image, take them"
+            " from Git with --git, or register a job definition with mountPoints"
+        )
 
 
 def submit_and_follow(wanted: Wanted, data: Path | None, *, detach: bool, as_json: bool) -> int:
     """Submit, watch to the end, and answer the exit code."""
     client = connect(data)
     queue = wanted.queue or find_or_make_queue(client, spot=wanted.spot)
-    submitted = client.batch("SubmitJob", **request(wanted, queue, find_or_make_definition(client)))
+    definition = find_or_make_definition(client, wanted.image)
+    submitted = client.batch("SubmitJob", **request(wanted, queue, definition))
     job_id = str(submitted["jobId"])
     if detach:
         print_json(submitted) if as_json else click.echo(job_id)
@@ -159,13 +225,15 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
     ]
     if wanted.gpus:
         requirements.append({"type": "GPU", "value": str(wanted.gpus)})
+    command = command_in(wanted.directory, wanted.command)
     return {
-        "jobName": wanted.name or name_of(wanted.command),
+        "jobName": wanted.name or name_of(wanted.command or (wanted.image or "",)),
         "jobQueue": queue,
         "jobDefinition": definition,
         "arrayProperties": {"size": wanted.array} if wanted.array else None,
         "containerOverrides": {
-            "command": command_in(wanted.directory, wanted.command),
+            # Without one the image's own is meant.
+            **({"command": command} if command else {}),
             "environment": [{"name": name, "value": value} for name, value in wanted.variables.items()],
             "resourceRequirements": requirements,
         },

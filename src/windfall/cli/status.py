@@ -70,10 +70,12 @@ def _machine_fields(machine: Answer) -> list[tuple[str, str]]:
         return [("machine", "its agent is not connected")]
     gpus = machine["gpus"]
     held = sum(1 for gpu in gpus if gpu["heldBy"])
+    sick = sum(1 for gpu in gpus if gpu["fence"] is not None)
+    fenced = f", {sick} fenced: see `windfall gpus`" if sick else ""
     return [
         ("vCPUs", f"{amount(machine['usedVcpus'])} of {amount(machine['vcpus'])} in use"),
         ("memory", f"{memory(machine['usedMemoryMib'])} of {memory(machine['memoryMib'])} in use"),
-        ("GPUs", f"{held} of {len(gpus)} in use" if gpus else "none"),
+        ("GPUs", f"{held} of {len(gpus)} in use{fenced}" if gpus else "none"),
         (
             "isolation",
             machine["isolation"] + (f", jobs run as {machine['jobUser']}" if machine["jobUser"] else ""),
@@ -89,12 +91,14 @@ def _gpu_table(gpus: list[Answer]) -> tuple[Any, Any]:
         Column("GPU", shrinks=True),
         Column("NAME", shrinks=True),
         Column("MEMORY", right=True, optional=True),
+        Column("HEALTH", optional=True),
     ]
     rows = [
         [
             gpu["id"],
             gpu_name(gpu["name"], simulated=gpu["simulated"]),
             memory(gpu["memoryMib"]),
+            gpu["health"],
             next(holders) if gpu["heldBy"] else "free",
         ]
         for gpu in gpus

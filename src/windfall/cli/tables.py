@@ -61,14 +61,22 @@ def console() -> Console:
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
     """Print rows under their titles, as wide as the terminal: see `fitted` for what gives way."""
-    cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]
     out = console()
+    for line in table_lines(columns, rows, out.width):
+        # The terminal may still be narrower than what must not be cut; then it breaks the line, not we.
+        out.print(line, soft_wrap=True)
+
+
+def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room: int) -> list[Text]:
+    """The lines of a table, its titles first, that has so much room."""
+    cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]
     widths = [
         max([len(column.title), *(row[number].cell_len for row in cells)])
         for number, column in enumerate(columns)
     ]
-    kept = fitted(columns, widths, out.width)
+    kept = fitted(columns, widths, room)
     titles = [Text(column.title, style="bold") for column in columns]
+    lines = []
     for row in [titles, *cells]:
         line = Text()
         for number, width in kept.items():
@@ -77,8 +85,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> No
             cell.align("right" if columns[number].right else "left", width)
             line.append(cell).append(GAP)
         line.rstrip()
-        # The terminal may still be narrower than what must not be cut; then it breaks the line, not we.
-        out.print(line, soft_wrap=True)
+        lines.append(line)
+    return lines
 
 
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--data", type=click.Path(path_type=Path), help="Directory of keys, state and logs.")
 @click.option("--vcpus", type=int, help="vCPUs to offer to jobs (all of this machine).")
 @click.option("--memory-mib", type=int, help="Memory to offer to jobs, in MiB (all of this machine).")
-@click.option("--gpus", metavar="auto|none|simulated:N", help="GPUs to offer (auto).")
+@click.option("--gpus", metavar="auto|none|simulated:N|recorded:PATH", help="GPUs to offer (auto).")
 @click.option("--runtime", metavar="auto|process|container", help="What jobs run as (auto).")
 @click.option("--container-socket", metavar="PATH", help="Socket of the Docker or Podman engine (found).")
 @click.option("--sample-every-s", type=float, help="Seconds between samples of running jobs (2); 0 for none.")
@@ -72,6 +72,7 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
         f"data directory  {settings.data}",
         f"offers          {_offer(ready)}",
         f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
+        f"containers      {facts.get('containers') or 'no engine answers, jobs are processes'}",
         f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""),
     ]
     if ready.live_jobs:

@@ -36,6 +36,11 @@ def moment(at: int | None) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def clock(at: int) -> str:
+    """The time of day in the zone of the user."""
+    return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%H:%M:%S")
+
+
 def duration(span: int | None) -> str:
     """A span with its two largest units: `0.4 s`, `12 s`, `3 min 10 s`, `2 h 5 min`."""
     if span is None:

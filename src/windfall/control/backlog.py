@@ -36,7 +36,9 @@ class Group:
 def shape_of(job: Job) -> Shape:
     """What the scheduler needs to know of a job."""
     submission = job.submission
-    return Shape(submission.resources, submission.timeout_s, submission.instance_type)
+    if submission.gpu_wish is None and job.gpu_memory_floor_mib is None:  # as most are
+        return Shape(submission.resources, submission.timeout_s, submission.instance_type)
+    return Shape(job.needs, submission.timeout_s, submission.instance_type, job.wish)
 
 
 @dataclass(slots=True)

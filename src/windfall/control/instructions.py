@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windfall.capacity.machines import Offer
-from windfall.jobs.containers import ContainerRun
+from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
@@ -56,6 +56,8 @@ class StartAttempt:
     #: Set for a child that is to run in a warm worker; `worker_key` names whose worker it may share.
     worker: Worker | None = None
     worker_key: str = ""
+    #: What a process gets as variables; a container has them in its options.
+    secrets: tuple[Secret, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

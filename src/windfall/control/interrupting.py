@@ -12,14 +12,14 @@ from windfall.control.instances import let_go_if_left
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.attempts import TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import InstanceId, JobId, child_id, split_child
 from windfall.jobs.job import Job, JobKind
 from windfall.scheduling.snapshot import Reclaim
 
 #: Attempts that are asked to leave for these reasons are told when, and may save until then.
-WITH_NOTICE = frozenset({StopCause.INTERRUPTED, StopCause.BUDGET})
+WITH_NOTICE = TAKEN_AWAY | {StopCause.BUDGET}
 DRILL = "drill"
 
 

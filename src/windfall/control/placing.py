@@ -21,9 +21,18 @@ from windfall.control.limits import watch
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt, Market
+from windfall.jobs.containers import ContainerRun, Runtime
 from windfall.jobs.definitions import ContainerSpec, effective_container
 from windfall.jobs.ids import InstanceId, attempt_token, task_id
-from windfall.jobs.images import host_command, not_runnable_reason
+from windfall.jobs.images import (
+    HOST_IMAGE,
+    HostCommand,
+    container_run,
+    host_command,
+    is_container,
+    no_engine_reason,
+    not_runnable_reason,
+)
 from windfall.jobs.job import Job, JobKind
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
@@ -68,7 +77,7 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
         state.children[job.parent].move(job.index, STARTING)
         touch(state, job.parent, round_)
     state.attempts[attempt.token] = job
-    hold = Hold(instance.id, job.submission.resources, placement.gpu_ids)
+    hold = Hold(instance.id, job.needs, placement.gpu_ids)
     state.occupancy.take(attempt.token, hold, instance)
     watch(state, job)
     round_.changes.jobs[job.id] = job
@@ -115,8 +124,8 @@ def _new_attempt(
     environment = state.environments.get(instance.environment)
     if environment is not None and environment.provisioning in RECLAIMABLE:
         attempt.market = Market.SPOT
-    attempt.instance_type = instance.type
-    share = share_of_instance(job.submission.resources, instance.total)
+    attempt.instance_type, attempt.gpu_share = instance.type, job.share
+    share = share_of_instance(job.needs, instance.total)
     if instance.usd_hour is not None:
         attempt.usd_hour = instance.usd_hour * share
     if instance.on_demand_usd_hour is not None:
@@ -159,16 +168,17 @@ def _start(
     state: State, job: Job, attempt: Attempt, container: ContainerSpec
 ) -> StartAttempt | AttemptExited:
     """What the agent is to run, or the end of an attempt whose image stands for nothing here."""
-    command = host_command(container, state.images.values())
-    if command is None:
-        return AttemptExited(attempt.token, attempt.placed_at, None, not_runnable_reason(container.image))
+    program = _program(state, job, attempt, container)
+    if isinstance(program, str):
+        return AttemptExited(attempt.token, attempt.placed_at, None, program)
+    command, run = program
     return StartAttempt(
         attempt.token,
         attempt.task_id,
         attempt.instance,
         command.argv,
         {**command.environment, **_injected(job, attempt)},
-        command.directory or container.directory,
+        command.directory,
         job.submission.resources,
         attempt.gpu_ids,
         container.shared_memory_mib,
@@ -177,7 +187,34 @@ def _start(
         attempt.placed_at,
         attempt.instance_type or "",
         attempt.market.value,
+        container=run,
+        gpu_share=attempt.gpu_share,
+        worker=job.submission.worker,
+        worker_key=job.parent or job.id,
+        secrets=container.options.secrets if run is None else (),
     )
+
+
+def _program(
+    state: State, job: Job, attempt: Attempt, container: ContainerSpec
+) -> tuple[HostCommand, ContainerRun | None] | str:
+    """What runs, as a process or as a container; or the reason why nothing can."""
+    mappings, has_engine = state.images.values(), _has_engine(state, attempt.instance)
+    # A warm worker is a process: it outlives the children that it serves.
+    wish = job.submission.runtime if job.submission.worker is None else Runtime.PROCESS
+    if is_container(container.image, wish, state.rules.runtime, mappings, has_engine=has_engine):
+        if not has_engine or container.image == HOST_IMAGE:
+            return no_engine_reason(container.image)
+        return HostCommand((), None, container.environment), container_run(container, job.submission.pull)
+    command = host_command(container, mappings)
+    return not_runnable_reason(container.image) if command is None else (command, None)
+
+
+def _has_engine(state: State, instance_id: InstanceId) -> bool:
+    """Whether a container engine answers on the machine of an instance."""
+    instance = state.instances.get(instance_id)
+    machine = None if instance is None or instance.machine is None else state.machines.get(instance.machine)
+    return machine is not None and bool(machine.facts.get("containers"))
 
 
 def _injected(job: Job, attempt: Attempt) -> dict[str, str]:

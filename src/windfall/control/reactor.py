@@ -22,6 +22,7 @@ from windfall.control import (
     training,
 )
 from windfall.control.blocked import note_blocked_heads
+from windfall.control.growing import fail_the_outgrown
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StartAttempt
 from windfall.control.lifecycle import settle
 from windfall.control.placing import apply_plan
@@ -75,6 +76,7 @@ HANDLERS: dict[type, Handler] = {
     events.AttemptLost: reporting.on_attempt_lost,
     events.AgentConnected: reporting.on_agent_connected,
     events.DevicesChanged: devices.on_devices_changed,
+    events.FenceDevice: devices.on_fence_device,
     events.TimePassed: lambda state, _, round_: timekeeping.on_time_passed(state, round_),
 }
 
@@ -89,9 +91,11 @@ def handle(state: State, event: events.Event, round_: Round) -> Any:
 
 def schedule(state: State, offers: Offers, round_: Round) -> None:
     """Place what can be placed, if anything has changed since the last time."""
+    state.offers = offers
     if not state.unsettled:
         return
     state.unsettled = False
+    fail_the_outgrown(state, offers, round_)
     made = plan(make_snapshot(state, offers, round_.now))
     for refused in apply_plan(state, made, round_):
         handle(state, refused, round_)

@@ -121,6 +121,8 @@ def _rebuild_place(state: State, job: Job) -> None:
             state.backlog.add(job, table.waiting)
     elif job.state is RUNNABLE:
         state.backlog.add(job)
+        if job.gpu_memory_floor_mib is not None:
+            state.outgrown.add(job.id)
         watch(state, job)
     elif job.state in PLACED and job.attempt is not None:
         attempt = job.attempt
@@ -128,7 +130,7 @@ def _rebuild_place(state: State, job: Job) -> None:
         watch(state, job)
         instance = state.instances.get(attempt.instance)
         if instance is not None:
-            hold = Hold(instance.id, job.submission.resources, attempt.gpu_ids)
+            hold = Hold(instance.id, job.needs, attempt.gpu_ids)
             state.occupancy.take(attempt.token, hold, instance)
         if (
             attempt.started_at is not None

@@ -10,6 +10,7 @@ import heapq
 
 from windfall.capacity.machines import InstanceState, Machine
 from windfall.control.closing import close_attempt
+from windfall.control.devices import keep_fences, leave_sick_devices
 from windfall.control.events import (
     AgentConnected,
     AttemptExited,
@@ -101,6 +102,7 @@ def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> N
                 round_.instructions.append(stop_again(state, job, attempt))
         else:
             round_.instructions.append(_ask_again(state, job, attempt))
+    leave_sick_devices(state, report.machine.id, round_)
 
 
 def _ask_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | StopAttempt:
@@ -126,6 +128,7 @@ def _tokens_on(state: State, machine: Machine) -> list[AttemptToken]:
 
 
 def _know_machine(state: State, machine: Machine, round_: Round) -> None:
+    machine = keep_fences(state.machines.get(machine.id), machine)
     if machine.id not in state.gone_machines and state.machines.get(machine.id) != machine:
         state.machines[machine.id] = round_.changes.machines[machine.id] = machine
         resize_shares(state, round_)

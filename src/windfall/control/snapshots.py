@@ -61,6 +61,8 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
                 machine.total,
                 state.occupancy.used_on(machine.id),
                 state.occupancy.free_gpus(machine),
+                state.occupancy.devices(machine),
+                state.occupancy.shared_gpus(machine.id),
             )
             for machine in state.machines.values()
         },
@@ -138,7 +140,7 @@ class _Releases(Sequence[Release]):
             job = attempts.get(token)
             attempt = job.attempt if job is not None else None
             if job is None or attempt is None:
-                yield Release(hold.resources, len(hold.gpu_ids), None, token)
+                yield Release(hold.resources, hold.gpu_ids, None, token)
             elif lends or attempt.stop_cause is not None:
                 yield self._lent_or_leaving(job, attempt, hold)
             else:  # what most are, in a hurry
@@ -146,7 +148,7 @@ class _Releases(Sequence[Release]):
                 if at is not None:
                     timeout_s = job.submission.timeout_s
                     at = None if timeout_s is None else at + timeout_s * 1000
-                yield Release(hold.resources, len(hold.gpu_ids), at, token, job.id)
+                yield Release(hold.resources, hold.gpu_ids, at, token, job.id)
 
     def _lent_or_leaving(self, job: Job, attempt: Attempt, hold: Hold) -> Release:
         leaving = attempt.stop_cause is not None
@@ -154,7 +156,7 @@ class _Releases(Sequence[Release]):
         restart_s = self._state.rules.restart_s
         return Release(
             hold.resources,
-            len(hold.gpu_ids),
+            hold.gpu_ids,
             _given_back_at(self._state, job, attempt),
             attempt.token,
             job.id,

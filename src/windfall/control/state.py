@@ -6,11 +6,12 @@ that has just finished is understood. Only the reactor's modules change this.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from windfall.accounting.prices import Rates
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
-from windfall.capacity.machines import Instance, Machine
+from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.capacity.occupancy import Occupancy
 from windfall.control.backlog import Backlog
 from windfall.control.claims import LeftPlaces
@@ -122,6 +123,10 @@ class State:
     unsettled: bool = True
     #: Which job has a place reserved, where and until when, from the last plan.
     reservations: dict[JobId, tuple[InstanceId, int | None]] = field(default_factory=dict)
+    #: Jobs that wait for a GPU with more memory than they had, until it is known whether there is one.
+    outgrown: set[JobId] = field(default_factory=set)
+    #: What engines could launch for each environment, as they said last.
+    offers: Mapping[EnvironmentName, tuple[Offer, ...]] = field(default_factory=dict)
     #: The heads of queues that carry AWS's reason for being blocked, and when they were last looked at.
     blocked: dict[JobId, str] = field(default_factory=dict)
     heads_seen_at: int = 0

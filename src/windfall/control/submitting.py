@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from windfall.capacity.environments import WITHOUT_GPUS, JobQueue, Switch
 from windfall.control.events import FinishedJob, SubmitJob
+from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.lifecycle import consider_child, dependencies_met, fail_waiting, make_runnable
 from windfall.control.round import Round
 from windfall.control.state import State, Waits
-from windfall.control.wishes import wishes_of
+from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, RUNTIME, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
+from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -28,6 +30,8 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     wishes = wishes_of(
         command.job_id, command.tags, command.parameters, definition, state.rules.checkpoint_root
     )
+    _check_worker(wishes, command.array_size)
+    check_gpu_wish(state, queue.environments, resources, wishes.gpu_wish)
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
     submission = Submission(
@@ -53,6 +57,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         runtime=wishes.runtime,
         pull=wishes.pull,
         worker=wishes.worker,
+        stays_on_sick_gpu=wishes.stays_on_sick_gpu,
     )
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job
@@ -124,6 +129,25 @@ def _check_command(definition: JobDefinition, command: SubmitJob) -> None:
     if command.overrides is not None and command.overrides.command is not None:
         words = command.overrides.command
     substituted(words, {**definition.parameters, **command.parameters} if words else {})
+
+
+def _check_worker(wishes: Wishes, array_size: int | None) -> None:
+    if wishes.worker is None:
+        return
+    if array_size is None:
+        raise Invalid(
+            f"{WORKER} is for the children of an array job: set arrayProperties.size, or drop the tag"
+        )
+    if wishes.staging is not None:
+        raise Invalid(
+            f"{WORKER} goes with none of {CHECKPOINT}, {GIT} and {PROFILE}, which are brought and saved for each child"
+            " alone: drop the one or the others"
+        )
+    if wishes.runtime is Runtime.CONTAINER:
+        raise Invalid(
+            f"{WORKER} keeps a process of this host between children and cannot keep a container: drop {RUNTIME}, and"
+            " say with `windfall image add` which directory and command stand for the image"
+        )
 
 
 def _resolve(state: State, command: SubmitJob) -> tuple[Waits, bool]:

@@ -20,11 +20,19 @@ from windfall.control.events import (
     SubmitTraining,
     UpdateTraining,
 )
+from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.lifecycle import make_runnable
 from windfall.control.limits import watch
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.control.wishes import budget_of
+from windfall.control.wishes import (
+    budget_of,
+    gpu_wish_of,
+    larger_gpu_on_oom,
+    pull_of,
+    runtime_of,
+    stays_on_sick_gpu,
+)
 from windfall.jobs.attempts import EXITED
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import DefinitionKey, QueueName
@@ -32,10 +40,13 @@ from windfall.jobs.job import Job, JobKind, Submission
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.states import SUBMITTED
 
-#: A process that ran and failed, or an image that nobody can run, is the job's own fault: trying again is no help.
+#: A process that ran and failed, an image that nobody can run, or a secret that is not there is the job's own fault:
+#: trying again is no help.
 OWN_FAULTS = (
     ExitRule(Action.EXIT, on_status_reason=EXITED),
     ExitRule(Action.EXIT, on_reason="CannotPullContainerError*"),
+    ExitRule(Action.EXIT, on_reason="CannotCreateContainerError*"),
+    ExitRule(Action.EXIT, on_reason="ResourceInitializationError*"),
 )
 
 
@@ -46,6 +57,8 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
             f"Training job {command.name} exists; choose another name, or delete it when it has ended"
         )
     budget_usd = budget_of(command.tags)
+    gpu_wish, larger = gpu_wish_of(command.tags), larger_gpu_on_oom(command.tags)
+    check_gpu_wish(state, (command.environment.name,), command.container.resources, gpu_wish)
     queue = _queue(state, command.environment, round_)
     submission = Submission(
         command.name,
@@ -63,6 +76,11 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         instance_type=command.instance_type,
         limits=command.limits,
         budget_usd=budget_usd,
+        gpu_wish=gpu_wish,
+        larger_gpu_on_oom=larger,
+        runtime=runtime_of(command.tags),
+        stays_on_sick_gpu=stays_on_sick_gpu(command.tags),
+        pull=pull_of(command.tags),
     )
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from windfall.capacity.environments import JobQueue
 from windfall.control.backlog import shape_of
 from windfall.control.interrupting import WITH_NOTICE
 from windfall.control.snapshots import Offers, make_snapshot
@@ -15,8 +16,11 @@ from windfall.jobs.attempts import Attempt, StopCause
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, JobState
+from windfall.scheduling.counterfactuals import AskLessGpuMemory
 from windfall.scheduling.dispatch_order import jobs_ahead
-from windfall.scheduling.explain import explain
+from windfall.scheduling.explain import Explanation, explain
+from windfall.scheduling.gpu_reasons import GpusFenced
+from windfall.scheduling.snapshot import Snapshot
 from windfall.scheduling.wording import utc
 
 
@@ -127,8 +131,18 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
     return Why(
         job.id,
         job.state,
-        [*_taken_away(job), *((reason.code, reason.text()) for reason in explanation.reasons)],
-        [change.text() for change in explanation.counterfactuals],
+        [
+            *_taken_away(job),
+            *_outgrown(job),
+            *((reason.code, reason.text()) for reason in explanation.reasons),
+            *_fenced_beside(snapshot, view.queue, job, explanation),
+        ],
+        [
+            change.text()
+            for change in explanation.counterfactuals
+            # What has turned out to be too small is no advice.
+            if not (isinstance(change, AskLessGpuMemory) and job.gpu_memory_floor_mib is not None)
+        ],
         explanation.expected_at,
         explanation.aws_reason,
     )
@@ -142,6 +156,31 @@ def _taken_away(job: Job) -> list[tuple[str, str]]:
     words = last.stop_words or "its instance was lost without notice"
     kept = "" if last.checkpoint is None else f"; it goes on from checkpoint {last.checkpoint.name}"
     return [("interrupted", f"attempt {last.number} was interrupted: {words}{kept}")]
+
+
+def _fenced_beside(
+    snapshot: Snapshot, queue: JobQueue, job: Job, explanation: Explanation
+) -> list[tuple[str, str]]:
+    """GPUs of its machines that are kept from everybody, where it waits for others that are merely taken."""
+    if not job.submission.resources.gpus or any(one.code == GpusFenced.code for one in explanation.reasons):
+        return []
+    said: list[tuple[str, str]] = []
+    for instance in snapshot.instances:
+        machine = snapshot.machines.get(instance.machine) if instance.machine is not None else None
+        if machine is None or instance.environment not in queue.environments or not machine.devices.fenced:
+            continue
+        fenced = tuple(machine.devices.fenced.items())
+        reason = GpusFenced(instance.environment, instance.id, fenced, len(machine.devices.devices))
+        said.append((reason.code, reason.text()))
+    return said
+
+
+def _outgrown(job: Job) -> list[tuple[str, str]]:
+    """Why it waits again, if a GPU's memory was too small for it."""
+    last = job.attempts[-1] if job.attempts else None
+    if last is None or not job.outgrew(last):
+        return []
+    return [("larger_gpu", f"attempt {last.number} ran out of GPU memory: {last.stop_words}")]
 
 
 def _placed(job: Job, now: int) -> tuple[str, str]:

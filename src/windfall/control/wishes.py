@@ -26,7 +26,7 @@ from windfall.jobs.workers import Worker, WorkerKind
 CHECKPOINT, GIT, BUDGET = "windfall:checkpoint", "windfall:git", "windfall:budget-usd"
 PROFILE = "windfall:profile"
 GPU_MODEL, GPU_MEMORY, GPU_SHARE = "windfall:gpu-model", "windfall:gpu-memory-gib", "windfall:gpu-share"
-ON_GPU_OOM = "windfall:on-gpu-oom"
+ON_GPU_OOM, ON_SICK_GPU = "windfall:on-gpu-oom", "windfall:on-sick-gpu"
 RUNTIME, PULL = "windfall:runtime", "windfall:pull"
 WORKER = "windfall:worker"
 
@@ -34,7 +34,10 @@ _YES, _NO = ("true", "yes", "1"), ("", "false", "no", "0")
 _URI = re.compile(r"(file:///|s3://[^/]+).*")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
-_ALL = (CHECKPOINT, GIT, BUDGET, PROFILE, GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, RUNTIME, PULL, WORKER)
+_ALL = (
+    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER),
+    *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Wishes:
     runtime: Runtime | None = None
     pull: Pull | None = None
     worker: Worker | None = None
+    stays_on_sick_gpu: bool = False
 
     @property
     def free_interruptions(self) -> bool:
@@ -80,11 +84,12 @@ def wishes_of(
     return Wishes(
         Staging(checkpoints, git) if wants_staging else None,
         budget_of(found),
-        _gpu_wish(found),
-        _larger_on_oom(found.get(ON_GPU_OOM)),
-        _one_of(RUNTIME, Runtime, found.get(RUNTIME)),
-        _one_of(PULL, Pull, found.get(PULL)),
+        gpu_wish_of(found),
+        larger_gpu_on_oom(found),
+        runtime_of(found),
+        pull_of(found),
         _worker(found.get(WORKER)),
+        stays_on_sick_gpu(found),
     )
 
 
@@ -100,6 +105,16 @@ def budget_of(tags: Mapping[str, str]) -> float | None:
     if not (isfinite(budget) and budget > 0):
         raise Invalid(f"{BUDGET} must be a number of US dollars above 0, such as 12.50; it is {text!r}")
     return budget
+
+
+def runtime_of(tags: Mapping[str, str]) -> Runtime | None:
+    """Whether the tags of a job ask for a process or a container."""
+    return _one_of(RUNTIME, Runtime, tags.get(RUNTIME))
+
+
+def pull_of(tags: Mapping[str, str]) -> Pull | None:
+    """When the tags of a job have its image fetched."""
+    return _one_of(PULL, Pull, tags.get(PULL))
 
 
 def _find(name: str, sources: tuple[Mapping[str, str], ...]) -> str | None:
@@ -124,10 +139,11 @@ def _one_of(name: str, kind: type[_Word], text: str | None) -> _Word | None:
         raise Invalid(f"{name} must be one of {words}; it is {text!r}") from None
 
 
-def _gpu_wish(found: Mapping[str, str]) -> GpuWish | None:
-    model = found.get(GPU_MODEL, "").strip() or None
-    memory = _number(GPU_MEMORY, found.get(GPU_MEMORY), "a number of GiB above 0, such as 40", 1_000_000)
-    share = _number(GPU_SHARE, found.get(GPU_SHARE), "a part of one GPU, above 0 and below 1, such as 0.5", 1)
+def gpu_wish_of(tags: Mapping[str, str]) -> GpuWish | None:
+    """What the tags of a job ask of its GPUs."""
+    model = tags.get(GPU_MODEL, "").strip() or None
+    memory = _number(GPU_MEMORY, tags.get(GPU_MEMORY), "a number of GiB above 0, such as 40", 1_000_000)
+    share = _number(GPU_SHARE, tags.get(GPU_SHARE), "a part of one GPU, above 0 and below 1, such as 0.5", 1)
     if share == 1:
         share = None  # all of it is an ordinary request
     wish = GpuWish(model, None if memory is None else int(memory * 1024), share)
@@ -146,13 +162,25 @@ def _number(name: str, text: str | None, meaning: str, most: float) -> float | N
     return number
 
 
-def _larger_on_oom(text: str | None) -> bool:
-    word = (text or "").strip().lower()
+def larger_gpu_on_oom(tags: Mapping[str, str]) -> bool:
+    """Whether the tags of a job have it tried on a larger GPU when the memory of one was too small."""
+    text = tags.get(ON_GPU_OOM, "")
+    word = text.strip().lower()
     if word not in ("", "fail", "larger"):
         raise Invalid(
             f"{ON_GPU_OOM} must be larger (try again on a GPU with more memory) or fail; it is {text!r}"
         )
     return word == "larger"
+
+
+def stays_on_sick_gpu(tags: Mapping[str, str]) -> bool:
+    """Whether the tags of a job have it keep a GPU that falls ill, rather than be moved to another one."""
+    word = tags.get(ON_SICK_GPU, "").strip().lower()
+    if word not in ("", "move", "stay"):
+        raise Invalid(
+            f"{ON_SICK_GPU} must be move (try again on another GPU) or stay; it is {tags[ON_SICK_GPU]!r}"
+        )
+    return word == "stay"
 
 
 def _worker(text: str | None) -> Worker | None:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.advisor.failures import Ending, diagnose
+from windfall.advisor.remedies import remedies
+from windfall.jobs.attempts import Attempt
+from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 from windfall.jobs.states import SUCCEEDED
 
 #: (how the reason begins, what to do, with the job's id where it helps).
 REMEDIES = (
-    ("OutOfMemoryError", "ask for more memory (resourceRequirements MEMORY), or make the job need less"),
-    ("CannotPullContainerError", "map the image to a directory of this host with `windfall image add`"),
+    (
+        "CannotPullContainerError: as a process",
+        "map the image to a directory of this host with `windfall image add`, or have Docker or Podman here",
+    ),
+    (
+        "CannotPullContainerError",
+        "check the image's name, and on the machine, as the daemon's user, that `docker pull` can have it",
+    ),
+    ("CannotCreateContainerError", "`windfall doctor` checks the container engine"),
+    ("ResourceInitializationError", "`windfall secret list` shows which secrets there are"),
     ("CannotStartContainerError", "check the command and that the job's user may run it"),
     ("Host EC2", "set retryStrategy.attempts above 1, so that a lost host is only a delay"),
-    (
-        "Job attempt duration exceeded",
-        "raise timeout.attemptDurationSeconds, or find out why it took so long",
-    ),
     ("Dependent Job failed", "look at the job it depends on; `windfall describe` names it"),
     (
         "Array Child Job failed",
@@ -34,6 +42,7 @@ def how_it_ended(job: Job, asked: JobId) -> dict[str, Any]:
         f"attempt {a.number}: {a.status_reason or 'ended'}"
         + (f", exit code {a.exit_code}" if a.exit_code is not None else "")
         + (f", {a.reason}" if a.reason else "")
+        + (f" ({a.diagnosis.cause})" if a.diagnosis and a is not job.attempts[-1] else "")
         for a in job.attempts
     ]
     answer = _answer(job.state, job.status_reason, lines)
@@ -41,11 +50,27 @@ def how_it_ended(job: Job, asked: JobId) -> dict[str, Any]:
         job.status_reason or ""
     ]
     if job.state is not SUCCEEDED:
+        found = _diagnosis(job.attempts[-1]) if job.attempts and not job.terminated else None
+        if found is not None:
+            answer["reasons"].append({"code": found.cause, "text": f"{found.cause}: {found.evidence}"})
         fitting = [todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)]
         answer["changes"] = [todo.format(id=job.id) for todo in fitting[:1]]
+        if found is not None and (found.cause is not FailureCause.NOT_STARTED or not fitting):
+            answer["changes"] = remedies(found, job, _shared_memory_mib(job))
         if not answer["changes"] and job.attempts:
             answer["changes"] = [f"read its log: windfall logs {job.id}"]
     return answer
+
+
+def _diagnosis(attempt: Attempt) -> Diagnosis | None:
+    """What the agent saw in its log, or what its end alone says."""
+    if attempt.diagnosis is not None:
+        return attempt.diagnosis
+    return diagnose(Ending(attempt.exit_code, attempt.reason, attempt.status_reason))
+
+
+def _shared_memory_mib(job: Job) -> int | None:
+    return None if job.submission.container is None else job.submission.container.shared_memory_mib
 
 
 def _answer(state: str, reason: str | None, lines: list[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -87,6 +88,8 @@ class ControlLoop:
         self._ticked_at = 0
         self._lazy: asyncio.TimerHandle | None = None
         self._busy = False
+        #: How many rounds there were, and how long their commits took in all.
+        self.rounds, self.commit_s = 0, 0.0
         #: Set when the daemon is stopping: nothing new is placed, what is known is still written.
         self.placing = True
 
@@ -179,8 +182,11 @@ class ControlLoop:
         round_ = Round(self._clock_ms())
         replies = self._react(batch, round_)
         self._busy = not replies and len(batch) >= BUSY_REPORTS
+        self.rounds += 1
         if round_.changes:
+            began = time.perf_counter()
             purged = await self._commit(round_.changes)
+            self.commit_s += time.perf_counter() - began
             if purged:
                 self._on_purged(purged)
         for future, reply in replies:

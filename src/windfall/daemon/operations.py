@@ -18,10 +18,16 @@ from windfall.capacity.environments import ComputeEnvironment
 from windfall.control.events import AddImage, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
+from windfall.daemon.advice import Adviser
 from windfall.daemon.costs import Costs
+from windfall.daemon.directory import DataDirectory
 from windfall.daemon.endings import how_it_ended
+from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.loop import ControlLoop
+from windfall.daemon.monitoring import Monitoring
+from windfall.daemon.samples import SampleReader
+from windfall.daemon.secrets import Secrets
 from windfall.daemon.settings import Settings
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
@@ -56,6 +62,8 @@ class Operations:
         """All of them, as one service."""
         interruptions = Interruptions(self._loop, self._settings.notice_s)
         rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
+        kept = Secrets(DataDirectory(self._settings.data).secrets)
+        monitoring = self._monitoring(rates)
         table: dict[str, tuple[Role, Handler]] = {
             "Status": (Role.READ, self.status),
             "Why": (Role.READ, self.why),
@@ -63,13 +71,30 @@ class Operations:
             "Attempts": (Role.READ, interruptions.attempts),
             "Interrupt": (Role.SUBMIT, interruptions.interrupt),
             "Cost": (Role.READ, Costs(self._loop, rates, self._clock_ms).cost),
+            "Advise": (Role.READ, self._adviser(rates).advise),
+            "Samples": (Role.READ, monitoring.samples),
+            "Top": (Role.READ, monitoring.top),
+            "Gpus": (Role.READ, Gpus(self._loop).list),
+            "FenceGpu": (Role.ADMIN, Gpus(self._loop).fence),
             "ListImages": (Role.READ, self.list_images),
             "AddImage": (Role.ADMIN, self.add_image),
             "RemoveImage": (Role.ADMIN, self.remove_image),
+            "SetSecret": (Role.ADMIN, kept.set_secret),
+            "ListSecrets": (Role.ADMIN, kept.list_secrets),
+            "RemoveSecret": (Role.ADMIN, kept.remove_secret),
             "Down": (Role.ADMIN, self.down),
         }
         handlers = {name: handler for name, (_, handler) in table.items()}
         return PlainService("windfall", handlers, {name: role for name, (role, _) in table.items()})
+
+    def _adviser(self, rates: Rates) -> Adviser:
+        samples = SampleReader(DataDirectory(self._settings.data).logs)
+        return Adviser(self._loop, samples, rates, self._clock_ms, self._settings.sample_every_s)
+
+    def _monitoring(self, rates: Rates) -> Monitoring:
+        samples = SampleReader(DataDirectory(self._settings.data).logs)
+        every_s = self._settings.sample_every_s
+        return Monitoring(self._loop, samples, self._clock_ms, every_s, self._adviser(rates).cause)
 
     async def status(self, _: Call) -> dict[str, Any]:
         """What the daemon has, what it runs and what waits."""
@@ -147,7 +172,6 @@ class Operations:
 
 def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
     """Everything that status takes from memory, in one look."""
-    holders = {gpu: job.id for job in state.attempts.values() if job.attempt for gpu in job.attempt.gpu_ids}
     machine = state.machines.get(THIS_HOST)
     described: dict[str, Any] | None = None
     warnings: list[str] = []
@@ -161,16 +185,7 @@ def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
             "usedMemoryMib": used.memory_mib,
             "isolation": machine.facts.get("isolation", ""),
             "jobUser": machine.facts.get("job_user", ""),
-            "gpus": [
-                {
-                    "id": gpu.id,
-                    "name": gpu.name,
-                    "memoryMib": gpu.memory_mib,
-                    "simulated": gpu.simulated,
-                    "heldBy": holders.get(gpu.id),
-                }
-                for gpu in machine.gpus
-            ],
+            "gpus": gpus_of(state, machine),
         }
     return {
         "machine": described,

@@ -24,6 +24,7 @@ import uvicorn
 from windfall.accounting.prices import Rates
 from windfall.agent.settings import AgentSettings
 from windfall.aws_api.batch.service import batch_service
+from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.errors import ProtocolError
@@ -42,6 +43,8 @@ from windfall.daemon.errors import DaemonError
 from windfall.daemon.loop import ControlLoop
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.operations import Operations
+from windfall.daemon.prometheus import MetricsPage
+from windfall.daemon.samples import SampleReader
 from windfall.daemon.settings import Settings
 from windfall.engines.local.engine import LocalEngine
 from windfall.engines.simulated.engine import SimulatedEngine
@@ -54,7 +57,7 @@ from windfall.store.opening import open_store
 
 log = logging.getLogger(__name__)
 
-SERVICES = ("batch", "sagemaker", "logs", "sts")
+SERVICES = ("batch", "sagemaker", "logs", "cloudwatch", "sts")
 AGENT_START_S = 30.0
 
 
@@ -165,6 +168,7 @@ class _Daemon:
             container_socket=s.container_socket,
             secrets_directory=str(self._directory.secrets),
             sample_every_s=s.sample_every_s,
+            machine_samples=str(self._directory.logs / "machine.samples"),
         )
 
     def _fleet_settings(self) -> AgentSettings:
@@ -174,8 +178,9 @@ class _Daemon:
             directory=str(self._directory.simulated_agent),
             attempts_directory=str(self._directory.simulated_attempts),
             hard_cpu_limit=False,
-            # The address is the host's; one agent of it can serve it.
+            # The address is the host's; one agent of it can serve it, and one measures the host.
             link_local_metadata=False,
+            machine_samples=None,
         )
 
     def _market(self) -> SimulatedSettings:
@@ -257,17 +262,20 @@ class _Daemon:
             self._objects.url,
         )
         account = self._settings.account_id
+        samples = SampleReader(self._directory.logs)
         application = Application(
             [
                 batch_service(self._loop, account, new_id=lambda: str(uuid.uuid4()), clock_ms=clock_ms),
                 training_service(self._loop, account, clock_ms, self._directory.logs, self._training()),
                 logs_service(self._loop, self._directory.logs, account, clock_ms),
+                cloudwatch_service(self._loop, samples.recording),
                 sts_service(account),
                 operations.service(),
             ],
             self._keys,
             time.time,
             lambda: str(uuid.uuid4()),
+            pages={"/metrics": MetricsPage(self._loop, samples, self._keys).answer},
         )
         return uvicorn.Config(
             application,

@@ -14,12 +14,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from windfall.agent.errors import AgentError
 from windfall.daemon.errors import BadSetting
 
 ENVIRONMENT_PREFIX = "WINDFALL_"
 CONFIG_NAME = "windfall.toml"
 #: The bucket that the embedded S3 server begins with.
 S3_BUCKET = "windfall"
+#: What comes before the path of a set of recorded GPUs.
+RECORDED = "recorded:"
 
 
 def default_data() -> Path:
@@ -221,7 +224,19 @@ def _checked(name: str, value: Any) -> Any:
         pattern, meaning = _PATTERNS[name]
         if not re.fullmatch(pattern, value):
             raise BadSetting(f"{name} must be {meaning}, not {value!r}")
+    if name == "gpus" and value.startswith(RECORDED):
+        _check_recorded(value.removeprefix(RECORDED))
     return value
+
+
+def _check_recorded(path: str) -> None:
+    """An agent that cannot read its GPUs does not start, and nobody would see why."""
+    from windfall.agent.devices.readings import read_set  # Only for those who rehearse.
+
+    try:
+        read_set(path)
+    except AgentError as error:
+        raise BadSetting(f"gpus: {error}") from None
 
 
 def _switched(name: str, value: Any) -> bool:

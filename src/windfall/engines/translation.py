@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from windfall.agent import messages
-from windfall.capacity.machines import Machine
+from windfall.agent.gpus import GpuDevice as AgentsGpu
+from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import (
     AgentConnected,
     AttemptExited,
@@ -75,6 +78,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         gpu_share=instruction.gpu_share,
         worker=instruction.worker,
         worker_key=instruction.worker_key,
+        secrets=instruction.secrets,
     )
 
 
@@ -116,6 +120,11 @@ def to_report(message: messages.ToDaemon) -> Report | None:
     if isinstance(message, messages.Lost):
         return AttemptLost(token, message.at)
     return None
+
+
+def to_devices(gpus: Sequence[AgentsGpu]) -> tuple[GpuDevice, ...]:
+    """The agent's GPUs, as the core knows devices."""
+    return tuple(GpuDevice(**msgspec.structs.asdict(gpu)) for gpu in gpus)
 
 
 def to_connected(

@@ -28,6 +28,8 @@ class StopCause(StrEnum):
     TIMED_OUT = "timed out"
     #: Its capacity is taken away; it has notice, and is tried again.
     INTERRUPTED = "interrupted"
+    #: A GPU of it has fallen ill; it has notice, and is tried again elsewhere at no cost.
+    SICK_GPU = "sick GPU"
     #: It has spent what its tag allows; it has notice, and is not tried again.
     BUDGET = "budget spent"
     #: A training job's whole running time (MaxRuntimeInSeconds) is over.
@@ -35,6 +37,9 @@ class StopCause(StrEnum):
     #: A training job has waited and run for as long as it may (MaxWaitTimeInSeconds).
     WAIT_TIME = "wait time exceeded"
 
+
+#: The attempt's place goes away, through no doing of its own.
+TAKEN_AWAY = frozenset({StopCause.INTERRUPTED, StopCause.SICK_GPU})
 
 EXITED = "Essential container in task exited"
 TIMED_OUT = "Job attempt duration exceeded timeout"
@@ -94,6 +99,8 @@ class Attempt:
     failure: str | None = None
     #: Why it failed, as far as its end, its log and its samples tell.
     diagnosis: Diagnosis | None = None
+    #: The part of its one GPU that it holds; None means all of them.
+    gpu_share: float | None = None
     instance_type: str | None = None
     market: Market = Market.ON_DEMAND
     #: What its share of the instance costs, and would cost on demand; None when nobody said.
@@ -104,6 +111,16 @@ class Attempt:
     def interrupted(self) -> bool:
         """Whether it ended because its place was taken away or lost, with or without notice."""
         return self.stopped_at is not None and self.status_reason == host_lost(self.instance)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it ended because a GPU of it fell ill, which is never its job's fault."""
+        return self.interrupted and self.stop_cause is StopCause.SICK_GPU
+
+    @property
+    def was_container(self) -> bool:
+        """Whether it ran in a container of its image; its agent's words begin with that then."""
+        return self.isolation is not None and self.isolation.startswith("container")
 
     @property
     def succeeded(self) -> bool:

@@ -5,8 +5,12 @@ Values only: the wire writes them, the core carries them, the agent gives them t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+#: What the daemon's own secrets are called. Each is a file of that name.
+SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", re.ASCII)
 
 
 class Runtime(StrEnum):
@@ -70,6 +74,8 @@ class Secret:
     #: The environment variable, and the name of the file under /run/secrets.
     name: str
     secret: str
+    #: The member of a secret that is a JSON object; empty means all of it.
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,11 @@ class ContainerOptions:
     pull: Pull = Pull.MISSING
     #: None lets the engine choose; `host`, `bridge` and `none` are the engine's own words.
     network: str | None = None
+
+    @property
+    def reaches_host(self) -> bool:
+        """Whether it opens the host to the container, so that root inside is as good as root outside."""
+        return self.privileged or bool(self.devices) or any(one.host_path is not None for one in self.mounts)
 
 
 @dataclass(frozen=True, slots=True)

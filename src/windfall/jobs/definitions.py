@@ -19,8 +19,19 @@ DEFAULT_LOG_GROUP = "/aws/batch/job"
 
 
 @dataclass(frozen=True, slots=True)
+class HostProgram:
+    """What stands in for an image that is not mapped, where its job runs as a process of the host."""
+
+    #: Empty when nothing can.
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: The working directory as the job sees it; None means a private, empty one.
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """What a definition says about the process to run."""
+    """What a definition says about the container, or the process, to run."""
 
     image: str
     resources: Resources
@@ -33,9 +44,9 @@ class ContainerSpec:
     log_prefix: str | None = None
     #: Replaces what the image has as its own; None leaves that.
     entrypoint: tuple[str, ...] | None = None
-    #: The working directory as the job sees it; None means a private, empty one.
-    directory: str | None = None
-    #: For a job that runs as a container.
+    #: In place of `entrypoint` and `command`, for a process; None means these are as good without the image.
+    on_host: HostProgram | None = None
+    #: For a job that runs as a container; a process gets the secrets alone.
     options: ContainerOptions = field(default_factory=ContainerOptions)
 
 

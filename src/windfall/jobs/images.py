@@ -1,15 +1,20 @@
-"""Images without a container engine: an image name stands for a directory and a command of this host.
+"""What an image name stands for: a container, or a directory and a command of this host.
 
-Decides what an attempt's command line is. Must not look whether the directory exists: the agent finds out.
+Decides whether an attempt is a container and what its command line is. Must not look whether the directory or the
+image exists: the agent finds out.
 """
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from windfall.jobs.containers import ContainerOptions, ContainerRun, Pull, Runtime
 from windfall.jobs.definitions import ContainerSpec
+
+#: The name of no image: the host itself.
+HOST_IMAGE = "windfall/host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class ImageMapping:
 
 @dataclass(frozen=True, slots=True)
 class HostCommand:
-    """What the agent is to run."""
+    """What the agent is to run as a process."""
 
     argv: tuple[str, ...]
     directory: str | None
@@ -46,22 +51,58 @@ def find_mapping(image: str, mappings: Iterable[ImageMapping]) -> ImageMapping |
     return best
 
 
+def is_container(
+    image: str, wish: Runtime | None, rule: Runtime, mappings: Iterable[ImageMapping], *, has_engine: bool
+) -> bool:
+    """Whether a job is to be a container: by its own wish, else by the daemon's rule.
+
+    Asked for, it is one even where no engine answers, so that it fails rather than run as something else.
+    """
+    if wish is None and image == HOST_IMAGE:
+        return False
+    runtime = wish or rule
+    if runtime is not Runtime.AUTO:
+        return runtime is Runtime.CONTAINER
+    return has_engine and image != HOST_IMAGE and find_mapping(image, mappings) is None
+
+
+def container_run(container: ContainerSpec, pull: Pull | None) -> ContainerRun:
+    """What the agent is to ask its container engine for."""
+    options: ContainerOptions = container.options if pull is None else replace(container.options, pull=pull)
+    return ContainerRun(container.image, container.entrypoint, container.command, options)
+
+
 def host_command(container: ContainerSpec, mappings: Iterable[ImageMapping]) -> HostCommand | None:
     """What to run on this host, or None when the image is not mapped and the job has no command of its own."""
     mapping = find_mapping(container.image, mappings)
-    own = container.entrypoint
-    if mapping is None:
-        argv = (own or ()) + container.command
-        return HostCommand(argv, None, container.environment) if argv else None
-    argv = (mapping.entrypoint if own is None else own) + container.command
-    if not argv:
-        return None
-    return HostCommand(argv, mapping.directory, {**mapping.environment, **container.environment})
+    own, program = container.entrypoint, container.on_host
+    if mapping is not None:
+        argv = (mapping.entrypoint if own is None else own) + container.command
+        found = HostCommand(argv, mapping.directory, {**mapping.environment, **container.environment})
+    elif program is not None:
+        environment = {**container.environment, **program.environment}
+        found = HostCommand(program.command, program.directory, environment)
+    else:
+        found = HostCommand((own or ()) + container.command, None, container.environment)
+    return found if found.argv else None
 
 
 def not_runnable_reason(image: str) -> str:
     """What a job is told whose image cannot be run here."""
     return (
-        f"CannotPullContainerError: no directory of this host is mapped to image {image} and the job has no command;"
+        f"CannotPullContainerError: as a process, image {image} needs a directory and a command of this host;"
         f' run: windfall image add {image} --dir DIR --entrypoint "COMMAND"'
+    )
+
+
+def no_engine_reason(image: str) -> str:
+    """What a job is told that is to be a container where none can run."""
+    if image == HOST_IMAGE:
+        return (
+            f"CannotCreateContainerError: {HOST_IMAGE} is this host and no image; name an image (windfall run --image"
+            " IMAGE), or leave out windfall:runtime=container"
+        )
+    return (
+        "CannotCreateContainerError: no container engine answers here; start Docker or Podman (or name its socket with"
+        " --container-socket) and then Windfall again, or leave out runtime=container"
     )

@@ -7,14 +7,15 @@ the table. Must not know about queues' order, capacity or the wire.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency
-from windfall.jobs.gpus import GpuWish
+from windfall.jobs.diagnosis import FailureCause
+from windfall.jobs.gpus import GpuWish, held_part
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
@@ -76,6 +77,8 @@ class Submission:
     gpu_wish: GpuWish | None = None
     #: Whether it is tried again on a GPU with more memory when a GPU's memory was too small.
     larger_gpu_on_oom: bool = False
+    #: Whether it keeps a GPU that has fallen ill, rather than being moved to another one.
+    stays_on_sick_gpu: bool = False
     #: None means the daemon's own rule.
     runtime: Runtime | None = None
     pull: Pull | None = None
@@ -115,6 +118,8 @@ class Job:
     rest_at: int | None = None
     #: GPUs with less memory than this have been tried and were too small.
     gpu_memory_floor_mib: int | None = None
+    #: The part of a GPU that it asks for since what it asked for first was too small; 1 is all of it.
+    gpu_share: float | None = None
 
     @property
     def is_array(self) -> bool:
@@ -136,9 +141,50 @@ class Job:
     @property
     def charged_attempts(self) -> int:
         """How many of its tries count against its retry strategy."""
-        if not self.submission.free_interruptions:
-            return len(self.attempts)
-        return sum(not attempt.interrupted for attempt in self.attempts)
+        free = self.submission.free_interruptions
+        if not free and not self.submission.larger_gpu_on_oom:
+            return sum(not one.moved for one in self.attempts)
+        return sum(
+            not (one.moved or (free and one.interrupted) or self.outgrew(one)) for one in self.attempts
+        )
+
+    def outgrew(self, attempt: Attempt) -> bool:
+        """Whether an ended attempt failed for want of GPU memory, and its job is to be tried on a larger GPU then."""
+        return (
+            self.submission.larger_gpu_on_oom
+            and attempt.diagnosis is not None
+            and attempt.diagnosis.cause is FailureCause.GPU_MEMORY
+            and not attempt.succeeded
+            and attempt.stop_cause is None
+            and bool(attempt.gpu_ids)
+        )
+
+    @property
+    def share(self) -> float | None:
+        """The part of one GPU that it asks for now; None when it asks for whole ones, or none."""
+        wish = self.submission.gpu_wish
+        if wish is None or wish.share is None:
+            return None
+        share = wish.share if self.gpu_share is None else self.gpu_share
+        return share if share < 1 else None
+
+    @property
+    def needs(self) -> Resources:
+        """What it holds while it runs: what AWS was told, but of a shared GPU its part."""
+        share = self.share
+        asked = self.submission.resources
+        return asked if share is None else replace(asked, gpus=held_part(share))
+
+    @property
+    def wish(self) -> GpuWish | None:
+        """What its GPUs must be now, with what has turned out to be too small left out."""
+        wish, floor = self.submission.gpu_wish, self.gpu_memory_floor_mib
+        if floor is None and self.gpu_share is None:
+            return wish
+        wish = wish or GpuWish()
+        memory_mib = max(wish.memory_mib or 0, floor or 0) or None
+        now = GpuWish(wish.model, memory_mib, self.share)
+        return None if now == GpuWish() else now
 
     def move(self, new: JobState) -> None:
         """Change the state, if the table has such a move."""

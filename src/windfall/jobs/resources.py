@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount of each resource. Shares of a vCPU are quarters, which floats hold exactly."""
+    """An amount of each resource. Parts of a vCPU are quarters, those of a GPU 1/1024ths: floats hold both exactly."""
 
     vcpus: float
     memory_mib: int
-    gpus: int = 0
+    #: A whole number, or a part of one device. Two types, so that what is read from a record stays a whole number.
+    gpus: int | float = 0
 
     def fits_in(self, other: Resources) -> bool:
         """Whether no part of it is more than the other has."""

@@ -41,6 +41,9 @@ class Progress:
     #: Steps that had been done before by an earlier attempt and were done again.
     steps_redone: int = 0
     loss: float | None = None
+    #: How long its loop waited for data, and how long it worked on what it got, in all; None when it does not say.
+    data_wait_s: float | None = None
+    step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

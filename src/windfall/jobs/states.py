@@ -35,7 +35,7 @@ MOVES: dict[tuple[JobState, JobState], str] = {
     (PENDING, SUCCEEDED): "array: every child succeeded",
     (PENDING, FAILED): "a dependency failed, cancelled, or a child failed",
     (RUNNABLE, STARTING): "placed on an instance",
-    (RUNNABLE, FAILED): "cancelled, or its time or budget is used up",
+    (RUNNABLE, FAILED): "cancelled, its time or budget is used up, or no GPU is large enough",
     (STARTING, RUNNING): "process started",
     (STARTING, RUNNABLE): "could not start, or place taken away or lost; attempts left",
     (STARTING, FAILED): "could not start, or terminated",

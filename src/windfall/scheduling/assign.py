@@ -178,7 +178,7 @@ def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Block
     chosen = soonest(rooms, shape, snapshot.now)
     if chosen is None:
         return None
-    guard = guard_for(left.head.job_id, chosen, shape.resources, snapshot.now)
+    guard = guard_for(left.head.job_id, chosen, shape, snapshot.now)
     chosen.room.machine.guard = guard
     reservation = Reservation(left.head.job_id, chosen.room.view.id, chosen.expected_at)
     assignment.reservations.append(reservation)

@@ -21,6 +21,10 @@ class Counterfactual(Protocol):
         """The change in one sentence, without a full stop."""
 
 
+def _gets(at_once: bool) -> str:
+    return "would start now" if at_once else "would get an instance"
+
+
 @dataclass(frozen=True, slots=True)
 class AskLess:
     """Ask for at most so much of one resource."""
@@ -35,6 +39,47 @@ class AskLess:
         if self.at_most == 0:
             return "would start now without GPUs"
         return f"would start now with at most {amount_of(self.resource, self.at_most)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AskAnyGpuModel:
+    """Take GPUs of whatever model."""
+
+    code: ClassVar[str] = "ASK_ANY_GPU_MODEL"
+    #: Whether a place is free; if not, an instance for it comes or can be launched.
+    at_once: bool = True
+
+    def text(self) -> str:
+        return f"{_gets(self.at_once)} with GPUs of another model (without windfall:gpu-model)"
+
+
+@dataclass(frozen=True, slots=True)
+class AskLessGpuMemory:
+    """Take GPUs with less memory."""
+
+    code: ClassVar[str] = "ASK_LESS_GPU_MEMORY"
+    at_most_mib: int
+    #: As for another model.
+    at_once: bool = True
+
+    @property
+    def at_most_gib(self) -> float:
+        """The same as the tag wants it, rounded down."""
+        return self.at_most_mib * 10 // 1024 / 10
+
+    def text(self) -> str:
+        return f"{_gets(self.at_once)} with windfall:gpu-memory-gib <= {self.at_most_gib:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class AskSmallerShare:
+    """Take a smaller part of a GPU."""
+
+    code: ClassVar[str] = "ASK_SMALLER_SHARE"
+    at_most: float
+
+    def text(self) -> str:
+        return f"would start now with windfall:gpu-share <= {self.at_most:g}"
 
 
 @dataclass(frozen=True, slots=True)

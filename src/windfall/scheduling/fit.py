@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 from windfall.capacity.environments import RECLAIMABLE, WITHOUT_GPUS, Switch
+from windfall.capacity.gpu_sets import suited
 from windfall.capacity.machines import InstanceState
 from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, MachineId
 from windfall.jobs.resources import Resources
+from windfall.scheduling.devices import NONE_KEPT, Devices, Kept
 from windfall.scheduling.snapshot import InstanceView, MachineView, Shape, Snapshot
 
 
@@ -31,6 +34,8 @@ class Guard:
     beside_on_machine: Resources
     #: How many places are kept that others leave; 0 for a job that was passed over too long.
     claims: int = 0
+    #: Where it matters which GPUs a job has: those that are kept, and how much of each.
+    kept: dict[str, float] = field(default_factory=dict)
 
     def ends_in_time(self, timeout_s: int | None, now: int) -> bool:
         """Whether an attempt that starts now is surely over before the reserved job is due."""
@@ -46,7 +51,15 @@ class Guard:
         if not wanted.fits_in(self.beside_on_machine):
             return False
         own = self.beside.get(room.view.id)
-        return own is None or wanted.fits_in(own)
+        if own is not None and not wanted.fits_in(own):
+            return False
+        return (
+            not self.kept or not wanted.gpus or room.machine.devices.usable(shape, self.kept) >= wanted.gpus
+        )
+
+    def kept_from(self, shape: Shape, now: int) -> Kept:
+        """The devices that a job of this shape may not have."""
+        return self.kept if self.kept and not self.ends_in_time(shape.timeout_s, now) else NONE_KEPT
 
     def give(self, room: Room, shape: Shape, now: int) -> None:
         """Note that a job was let in; one that ends in time takes nothing of what is left beside."""
@@ -69,8 +82,7 @@ class MachineRoom:
     view: MachineView
     vcpus: float
     memory_mib: int
-    #: The free devices, in the machine's own order.
-    gpu_ids: list[str]
+    devices: Devices
     #: The instances on it that are READY or going away; those that go still give back what they hold.
     rooms: list[Room] = field(default_factory=list)
     guard: Guard | None = None
@@ -80,7 +92,7 @@ class MachineRoom:
     @property
     def free(self) -> Resources:
         """What nobody holds."""
-        return Resources(self.vcpus, self.memory_mib, len(self.gpu_ids))
+        return Resources(self.vcpus, self.memory_mib, self.devices.amount)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,11 +104,11 @@ class Room:
     machine: MachineRoom
     vcpus: float
     memory_mib: int
-    gpus: int
+    gpus: float
     #: Whether what runs in it may be asked to leave.
     reclaimable: bool = False
-    #: What this plan has started in it.
-    started: list[Shape] = field(default_factory=list)
+    #: What this plan has started in it, and on which devices.
+    started: list[tuple[Shape, tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def own(self) -> Resources:
@@ -110,25 +122,35 @@ class Room:
         return Resources(
             min(self.vcpus, machine.vcpus),
             min(self.memory_mib, machine.memory_mib),
-            min(self.gpus, len(machine.gpu_ids)),
+            min(self.gpus, machine.devices.amount),
         )
 
-    def open_to(self, timeout_s: int | None, now: int) -> Resources:
-        """What of the free room a job with this timeout may take, reservations of others respected."""
-        free, guard = self.free, self.machine.guard
-        if guard is None or guard.ends_in_time(timeout_s, now):
-            return free
+    def free_for(self, shape: Shape, kept: Kept = NONE_KEPT) -> Resources:
+        """The same, but of the GPUs only what such a job can use: so many whole ones, or so large a part of one."""
+        machine = self.machine
+        gpus = min(self.gpus, machine.devices.usable(shape, kept))
+        return Resources(
+            min(self.vcpus, machine.vcpus), min(self.memory_mib, machine.memory_mib), max(0, gpus)
+        )
+
+    def open_to(self, shape: Shape, now: int) -> Resources:
+        """What of the free room such a job may take, reservations of others respected."""
+        guard = self.machine.guard
+        if guard is None or guard.ends_in_time(shape.timeout_s, now):
+            return self.free_for(shape)
+        free = self.free_for(shape, guard.kept)
         beside = guard.beside_on_machine
         own = guard.beside.get(self.view.id)
         return least(free, beside if own is None else least(beside, own))
 
     def could_ever_hold(self, shape: Shape) -> bool:
         """Whether the job would fit if nothing else ran on the instance and its machine."""
-        wanted = shape.resources
+        wanted, machine = shape.resources, self.machine.view
         return (
             wanted.fits_in(self.view.total)
-            and wanted.fits_in(self.machine.view.total)
+            and wanted.fits_in(machine.total)
             and shape.admits(self.view.own_type)
+            and (shape.gpu_wish is None or suited(machine.devices.devices, shape.gpu_wish) >= wanted.gpus)
         )
 
     def holds(self, shape: Shape, now: int) -> bool:
@@ -137,7 +159,9 @@ class Room:
         vcpus, memory_mib, gpus = wanted.vcpus, wanted.memory_mib, wanted.gpus
         if vcpus > self.vcpus or memory_mib > self.memory_mib or gpus > self.gpus:
             return False
-        if vcpus > machine.vcpus or memory_mib > machine.memory_mib or gpus > len(machine.gpu_ids):
+        if vcpus > machine.vcpus or memory_mib > machine.memory_mib:
+            return False
+        if gpus and machine.devices.usable(shape) < gpus:
             return False
         if shape.instance_type is not None and not shape.admits(self.view.own_type):
             return False
@@ -150,14 +174,17 @@ class Room:
         self.memory_mib -= wanted.memory_mib
         machine.vcpus -= wanted.vcpus
         machine.memory_mib -= wanted.memory_mib
-        self.started.append(shape)
+        gpu_ids: tuple[str, ...] = ()
+        if wanted.gpus:
+            kept = NONE_KEPT if machine.guard is None else machine.guard.kept_from(shape, now)
+            found = machine.devices.find(shape, kept)
+            assert found is not None, "a job is given a place that does not hold it"
+            gpu_ids = found
+            machine.devices.take(shape, gpu_ids)
+            self.gpus -= wanted.gpus
+        self.started.append((shape, gpu_ids))
         if machine.guard is not None:
             machine.guard.give(self, shape, now)
-        if not wanted.gpus:
-            return ()
-        self.gpus -= wanted.gpus
-        gpu_ids = tuple(machine.gpu_ids[: wanted.gpus])
-        del machine.gpu_ids[: wanted.gpus]
         return gpu_ids
 
 
@@ -171,7 +198,8 @@ def least(one: Resources, other: Resources) -> Resources:
 def most(amounts: Iterable[Resources]) -> Resources:
     """The largest amount of each resource, taken one by one."""
     vcpus: float = 0
-    memory_mib = gpus = 0
+    gpus: float = 0
+    memory_mib = 0
     for amount in amounts:
         vcpus = max(vcpus, amount.vcpus)
         memory_mib = max(memory_mib, amount.memory_mib)
@@ -203,10 +231,21 @@ class Places:
         self._rooms = sorted((room for room in rooms if room.holds(shape, now)), key=self._looseness)
         self._next = 0
 
-    def _looseness(self, room: Room) -> tuple[int, float, int, int]:
-        # Free GPUs come first: a job without GPUs takes the places without any before it spoils one that has.
+    def _looseness(self, room: Room) -> tuple[int, float, float, int, int]:
+        # Free GPUs come first: a job without GPUs takes the places without any before it spoils one that has, and
+        # one with GPUs those with the smallest that do.
         free = room.free
-        return (free.gpus, free.vcpus, free.memory_mib, room.position)
+        size = self._size_of_gpus(room) if self._shape.resources.gpus else 0
+        return (size, free.gpus, free.vcpus, free.memory_mib, room.position)
+
+    def _size_of_gpus(self, room: Room) -> int:
+        """The memory of the devices that it would get there; a device that is shared already goes before all others."""
+        devices = room.machine.devices
+        gpu_ids = devices.find(self._shape) or ()
+        if self._shape.is_part and gpu_ids and gpu_ids[0] in devices.parts:
+            return -1
+        known = (devices.known.by_id.get(gpu_id) for gpu_id in gpu_ids)
+        return max((gpu.memory_mib or 0 for gpu in known if gpu is not None), default=0)
 
     def tightest(self) -> Room | None:
         """The tightest place that still holds the shape; None once there is none, and ever after."""
@@ -262,9 +301,9 @@ class Floor:
         machine = self.machines.get(view.id)
         if machine is None:
             left = view.total - view.used
-            machine = MachineRoom(
-                view, left.vcpus, left.memory_mib, list(view.free_gpus[: max(0, left.gpus)])
-            )
+            free = list(view.free_gpus[: max(0, ceil(left.gpus))]) if view.free_gpus else []
+            devices = Devices(view.devices, free, view.shared_gpus)
+            machine = MachineRoom(view, left.vcpus, left.memory_mib, devices)
             self.machines[view.id] = machine
         return machine
 

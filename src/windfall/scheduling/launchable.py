@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from windfall.capacity.machines import InstanceState, Offer
+from windfall.capacity.gpu_sets import MOST_SHARERS, suited
+from windfall.capacity.machines import GpuDevice, InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.allocate import BEST_FIT, in_order
@@ -25,10 +26,25 @@ class Bin:
     instances: int
     #: None for a share of a machine, which has no type of its own.
     type: str | None = None
+    #: The devices that each has.
+    gpus: tuple[GpuDevice, ...] = ()
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether such a job may run there, as far as its type and its GPUs go."""
+        return shape.admits(self.type) and has_gpus(self.gpus, shape)
 
 
-def times(wanted: Resources, amount: Resources) -> int | None:
+def has_gpus(gpus: tuple[GpuDevice, ...], shape: Shape) -> bool:
+    """Whether an instance with these devices, all free, has those that a job asks for."""
+    return shape.gpu_wish is None or suited(gpus, shape.gpu_wish) >= shape.resources.gpus
+
+
+def times(shape: Shape, amount: Resources) -> int | None:
     """How often a need fits into an amount; None means without end, because it needs nothing."""
+    wanted = shape.resources
+    if shape.is_part:
+        # Each device takes so many; what is left of one is of no use to the next.
+        wanted, amount = replace(wanted, gpus=1), replace(amount, gpus=int(amount.gpus) * _on_one(shape))
     counts = [
         int(have // need)
         for need, have in (
@@ -43,36 +59,42 @@ def times(wanted: Resources, amount: Resources) -> int | None:
 
 def pack(bins: list[Bin], shape: Shape, jobs: int) -> int:
     """Count jobs into the bins; answers how many found no room. Bins that differ afterwards are split."""
-    wanted = shape.resources
     for index in range(len(bins)):
         if not jobs:
             break
         one = bins[index]
-        if not shape.admits(one.type):
+        if not one.takes(shape):
             continue
-        each = times(wanted, one.left)
+        each = times(shape, one.left)
         if each is None:
             return 0
         if each == 0 or one.instances == 0:
             continue
         full = min(jobs // each, one.instances)
         if full:
-            bins.append(Bin(_minus(one.left, wanted, each), full, one.type))
+            bins.append(replace(one, left=_minus(one.left, shape, each), instances=full))
         one.instances -= full
         jobs -= full * each
         if one.instances and jobs:
-            bins.append(Bin(_minus(one.left, wanted, jobs), 1, one.type))
+            bins.append(replace(one, left=_minus(one.left, shape, jobs), instances=1))
             one.instances -= 1
             jobs = 0
     return jobs
 
 
-def _minus(amount: Resources, wanted: Resources, count: int) -> Resources:
+def _minus(amount: Resources, shape: Shape, count: int) -> Resources:
+    wanted = shape.resources
+    gpus = wanted.gpus * count
+    if shape.is_part:
+        gpus = -(-count // _on_one(shape))
     return Resources(
-        amount.vcpus - wanted.vcpus * count,
-        amount.memory_mib - wanted.memory_mib * count,
-        amount.gpus - wanted.gpus * count,
+        amount.vcpus - wanted.vcpus * count, amount.memory_mib - wanted.memory_mib * count, amount.gpus - gpus
     )
+
+
+def _on_one(shape: Shape) -> int:
+    """How many jobs of a shape that asks for a part of a GPU share one device."""
+    return min(MOST_SHARERS, int(1 // shape.resources.gpus))
 
 
 @dataclass(slots=True)
@@ -114,7 +136,14 @@ class Pool:
         if not wanted.fits_in(offer.resources) or not shape.admits(own_type(offer)):
             return False
         machine = self.machines.get(offer.machine) if offer.machine is not None else None
-        return machine is None or wanted.fits_in(machine.total)
+        if machine is not None and not wanted.fits_in(machine.total):
+            return False
+        return shape.gpu_wish is None or has_gpus(self.gpus_of(offer), shape)
+
+    def gpus_of(self, offer: Offer) -> tuple[GpuDevice, ...]:
+        """The devices that an instance of an offer would have: those of its machine, or what its engine says."""
+        machine = self.machines.get(offer.machine) if offer.machine is not None else None
+        return offer.gpus if machine is None else machine.devices.devices
 
     def launchable(self, index: int, most: int) -> int:
         """How many more instances of an offer may be launched, at most so many."""
@@ -134,14 +163,12 @@ class Pool:
         self.taken[index] += count
         self.vcpus += resources.vcpus * count
         self.lasting_vcpus += resources.vcpus * count
-        self.coming.append(Bin(resources, count, own_type(offer)))
+        self.coming.append(Bin(resources, count, own_type(offer), self.gpus_of(offer)))
 
     def coming_for(self, shape: Shape) -> int:
         """How many instances are being launched that would take the job."""
         wanted = shape.resources
-        return sum(
-            one.instances for one in self.coming if wanted.fits_in(one.left) and shape.admits(one.type)
-        )
+        return sum(one.instances for one in self.coming if wanted.fits_in(one.left) and one.takes(shape))
 
     def on_its_way(self, shape: Shape) -> bool:
         """Whether an instance that would take the job is being launched or could be launched now."""
@@ -172,4 +199,7 @@ class Pools(dict[EnvironmentName, Pool]):
                 left = instance.total if instance.used == NOTHING else instance.total - instance.used
                 coming[instance.environment, left, instance.own_type] += 1
         for (name, left, type_), count in coming.items():
-            self[name].coming.append(Bin(left, count, type_))
+            pool = self[name]
+            offers = (one for one in pool.view.offers if own_type(one) == type_)
+            gpus = next((pool.gpus_of(one) for one in offers), ())
+            pool.coming.append(Bin(left, count, type_, gpus))

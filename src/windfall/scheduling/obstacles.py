@@ -6,15 +6,18 @@ Uses the rooms and pools that a plan uses, so that explain cannot say something 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from windfall.capacity.environments import WITHOUT_GPUS, Switch
-from windfall.capacity.machines import InstanceState, Offer
+from windfall.capacity.gpu_sets import listed_kinds, suited
+from windfall.capacity.machines import GpuDevice, InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import Resources
 from windfall.scheduling.allocate import too_dear
 from windfall.scheduling.assign import Assignment
 from windfall.scheduling.fit import Room, least, most, takers
-from windfall.scheduling.launchable import Pool, own_type
+from windfall.scheduling.gpu_reasons import GpusFenced, GpusNotShared, NoSuchGpu
+from windfall.scheduling.launchable import Pool, has_gpus, own_type
 from windfall.scheduling.reasons import (
     AsksTooMuch,
     EngineTrouble,
@@ -35,8 +38,8 @@ from windfall.scheduling.reasons import (
     RoomTaken,
     TooDear,
 )
-from windfall.scheduling.reserve import missing_in
-from windfall.scheduling.snapshot import EnvironmentView, Shape, Snapshot
+from windfall.scheduling.reserve import lacks_fenced, missing_in
+from windfall.scheduling.snapshot import EnvironmentView, InstanceView, Shape, Snapshot
 from windfall.scheduling.wording import Resource
 
 
@@ -66,12 +69,12 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
         for instance in snapshot.instances
         if instance.environment == environment.name and instance.state is not InstanceState.TERMINATING
     ]
-    present = [
-        _on_machine(snapshot, instance.machine, instance.total)
-        for instance in instances
-        if shape.admits(instance.own_type)
-    ]
-    if any(wanted.fits_in(total) for total in present):
+    admitted = [instance for instance in instances if shape.admits(instance.own_type)]
+    present = [_on_machine(snapshot, instance.machine, instance.total) for instance in admitted]
+    if any(
+        wanted.fits_in(total) and has_gpus(_gpus_of(snapshot, view, instance), shape)
+        for instance, total in zip(admitted, present, strict=True)
+    ):
         return None
     offers = [offer for offer in view.offers if shape.admits(own_type(offer))]
     if not present and not offers and (instances or view.offers):
@@ -79,7 +82,9 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
         return OtherInstanceType(environment.name, shape.instance_type or "", tuple(sorted(types)))
     offered = [_on_machine(snapshot, offer.machine, offer.resources) for offer in offers]
     sizes = [
-        offer.resources.vcpus for offer, total in zip(offers, offered, strict=True) if wanted.fits_in(total)
+        offer.resources.vcpus
+        for offer, total in zip(offers, offered, strict=True)
+        if wanted.fits_in(total) and has_gpus(_offered_gpus(snapshot, offer), shape)
     ]
     if sizes:
         smallest = min(sizes)
@@ -93,7 +98,36 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
     for resource in Resource:
         if resource.of(wanted) > resource.of(largest):
             return AsksTooMuch(environment.name, resource, resource.of(wanted), resource.of(largest))
+    if shape.gpu_wish is not None and any(wanted.fits_in(total) for total in present + offered):
+        devices: dict[str | None, tuple[GpuDevice, ...]] = {
+            **{offer.machine or offer.type: _offered_gpus(snapshot, offer) for offer in offers},
+            **{one.own_type or one.machine: _gpus_of(snapshot, view, one) for one in admitted},
+        }
+        return _other_gpus(environment.name, shape, [gpu for each in devices.values() for gpu in each])
     return NoSingleInstance(environment.name, wanted)
+
+
+def _other_gpus(name: EnvironmentName, shape: Shape, devices: list[GpuDevice]) -> Reason:
+    """What is wrong with the GPUs that there are, each kind named once."""
+    wish, kinds = shape.gpu_wish, listed_kinds(devices)
+    assert wish is not None, "a job without a wish takes any GPU"
+    if wish.share is not None and suited(devices, replace(wish, share=None)):
+        return GpusNotShared(name, wish.share, kinds)
+    return NoSuchGpu(name, shape.resources.gpus, wish.words(), kinds)
+
+
+def _gpus_of(snapshot: Snapshot, view: EnvironmentView, instance: InstanceView) -> tuple[GpuDevice, ...]:
+    """The devices of an instance; of one that is launching those that its kind of instance has."""
+    machine = snapshot.machines.get(instance.machine) if instance.machine is not None else None
+    if machine is not None:
+        return machine.devices.devices
+    offers = (offer for offer in view.offers if offer.type == instance.type)
+    return next((_offered_gpus(snapshot, offer) for offer in offers), ())
+
+
+def _offered_gpus(snapshot: Snapshot, offer: Offer) -> tuple[GpuDevice, ...]:
+    machine = snapshot.machines.get(offer.machine) if offer.machine is not None else None
+    return offer.gpus if machine is None else machine.devices.devices
 
 
 def _on_machine(snapshot: Snapshot, machine: MachineId | None, amount: Resources) -> Resources:
@@ -120,16 +154,27 @@ def _rooms_full(assignment: Assignment, name: EnvironmentName, shape: Shape) -> 
     rooms = [room for room in assignment.floor.rooms.get(name, ()) if room.could_ever_hold(shape)]
     if not rooms:
         return None
-    closest = min(rooms, key=lambda room: (missing_in(room, wanted), room.position))
+    closest = min(rooms, key=lambda room: (lacks_fenced(room, shape), missing_in(room, shape), room.position))
+    if lacks_fenced(closest, shape):
+        return _fenced(closest)
     guard = closest.machine.guard
-    if wanted.fits_in(closest.free):
+    if wanted.fits_in(closest.free_for(shape)):
         assert guard is not None, "explain is asked about a job that fits, which plan would have placed"
         return HeldBack(guard.job_id, guard.room.view.id, guard.expected_at)
-    return _room_taken(closest, wanted)
+    return _room_taken(closest, shape)
 
 
-def _room_taken(room: Room, wanted: Resources) -> RoomTaken:
-    free, total = room.free, least(room.view.total, room.machine.view.total)
+def _fenced(room: Room) -> GpusFenced:
+    devices = room.machine.view.devices
+    fenced = tuple(devices.fenced.items())
+    return GpusFenced(room.view.environment, room.view.id, fenced, len(devices.devices))
+
+
+def _room_taken(room: Room, shape: Shape) -> RoomTaken:
+    wanted, wish = shape.resources, shape.gpu_wish
+    free, total = room.free_for(shape), least(room.view.total, room.machine.view.total)
+    if wish is not None:
+        total = replace(total, gpus=suited(room.machine.view.devices.devices, wish))
     lacking = next(resource for resource in Resource if resource.of(wanted) > resource.of(free))
     return RoomTaken(
         room.view.environment,
@@ -139,6 +184,7 @@ def _room_taken(room: Room, wanted: Resources) -> RoomTaken:
         lacking.of(free),
         lacking.of(total),
         sum(len(other.view.releases) + len(other.started) for other in room.machine.rooms),
+        wish.words() if wish is not None and lacking is Resource.GPUS else "",
     )
 
 

@@ -71,7 +71,7 @@ class GpusOnFargate:
 
     code: ClassVar[str] = "GPUS_ON_FARGATE"
     environment: EnvironmentName
-    gpus: int
+    gpus: float
     #: Environments that would take it.
     instead: tuple[EnvironmentName, ...]
 
@@ -291,10 +291,13 @@ class RoomTaken:
     total: float
     #: Attempts that run there, or start in this round.
     running: int
+    #: What its GPUs must be, to stand behind `GPU`.
+    kind: str = ""
 
     def text(self) -> str:
         free, verb = number(self.free), "is" if self.free == 1 else "are"
-        needs = f"needs {amount_of(self.resource, self.asked)}, {free} of {number(self.total)} {verb} free"
+        asked = amount_of(self.resource, self.asked) + self.kind
+        needs = f"needs {asked}, {free} of {number(self.total)} {verb} free"
         runs = "runs" if self.running == 1 else "run"
         where = f"on {self.instance} of {self.environment}"
         return f"{needs} {where}, where {counted(self.running, 'attempt', 'attempts')} {runs}"

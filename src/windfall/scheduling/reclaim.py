@@ -8,14 +8,16 @@ was worked out, nor who gets his turn when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from windfall.jobs.ids import AttemptToken, JobId, QueueName
 from windfall.jobs.resources import Resources
+from windfall.scheduling.devices import NONE_KEPT, Devices
 from windfall.scheduling.fit import Floor, Guard, MachineRoom, Room, takers
-from windfall.scheduling.reserve import given_back
+from windfall.scheduling.reserve import unbounded_gpus
 from windfall.scheduling.snapshot import Reclaim, Release, Reservation, Shape, Snapshot
+from windfall.scheduling.victims import Need, NeededDevices, freed_by, victims
 
 #: So many places at most are taken back in one tick; the next one goes on.
 MOST_AT_ONCE = 64
@@ -32,6 +34,8 @@ class Held:
     leaving: tuple[Release, ...]
     #: Whether they are asked only now.
     asked_now: bool
+    #: The devices that are kept for it, where it matters which.
+    gpu_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class _Offer:
     shared: Resources
     own: Resources
     asked: tuple[Release, ...]
+    gpu_ids: tuple[str, ...] = ()
 
     @property
     def rank(self) -> tuple[float, int, int]:
@@ -102,6 +107,7 @@ class Claims:
             guard = held.room.machine.guard
             assert guard is not None, "a place is kept on a machine that has no guard"
             guard.keep(held.room, Resources(0, 0, 0) - held.shape.resources)
+            keep_devices(guard, held.gpu_ids, -_part_of(held.shape))
             guard.claims -= 1
             if not guard.claims:
                 held.room.machine.guard = None
@@ -122,18 +128,44 @@ class Claims:
         guard = machine.guard
         if not room.could_ever_hold(shape) or (guard is not None and not guard.claims):
             return None
+        devices = self._devices(machine) if wanted.gpus and not machine.devices.alike else None
         own = guard.beside.get(room.view.id) if guard is not None else None
         if own is None:
             own = _sum(room.own, self._coming((room,)))
+            own = own if devices is None else unbounded_gpus(room, own)
         if not wanted.fits_in(own):
             return None  # Its own environment uses up its claim: nobody else could help by leaving.
-        shared = (
-            guard.beside_on_machine if guard is not None else _sum(machine.free, self._coming(machine.rooms))
-        )
-        if wanted.fits_in(shared):
-            return _Offer(room, shared, own, ())
-        chosen = victims(wanted - shared, self._candidates(machine, queue)) if ask else None
-        return None if chosen is None else _Offer(room, shared, own, chosen)
+        if guard is not None:
+            shared = guard.beside_on_machine
+        else:
+            shared = _sum(machine.free, self._coming(machine.rooms))
+            shared = shared if devices is None else unbounded_gpus(room, shared)
+        needed = None
+        if devices is not None:
+            needed = NeededDevices(shape, devices, guard.kept if guard is not None else NONE_KEPT)
+        need = Need(wanted - shared, needed)
+        if need.met_by(()):
+            chosen: tuple[Release, ...] | None = ()
+        else:
+            chosen = victims(need, self._candidates(machine, queue)) if ask else None
+        if chosen is None:
+            return None
+        return _Offer(room, shared, own, chosen, (needed.after(chosen) or ()) if needed is not None else ())
+
+    def _devices(self, machine: MachineRoom) -> Devices:
+        """The devices of a machine when all have left who end soon, leave already, or were asked to in this plan."""
+        devices = machine.devices.copy()
+        coming = list(self._coming(machine.rooms))
+        known = {release.token for release in coming}
+        asked = [
+            release
+            for room in machine.rooms
+            for release in room.view.releases
+            if release.token in self._asked and release.token not in known
+        ]
+        for release in (*coming, *asked):
+            devices.give_back(release.resources.gpus, release.gpu_ids)
+        return devices
 
     def _candidates(self, machine: MachineRoom, queue: QueueName) -> list[Release]:
         """Who may be asked. Not those of the same queue: they came first, and would ask in turn."""
@@ -163,9 +195,11 @@ class Claims:
         guard.beside.setdefault(room.view.id, offer.own)
         guard.beside_on_machine = _sum(guard.beside_on_machine, offer.asked)
         guard.keep(room, shape.resources)
+        keep_devices(guard, offer.gpu_ids, _part_of(shape))
         guard.claims += 1
         guard.expected_at = min(guard.expected_at or expected_at, expected_at)
-        held = Held(room, shape, Reservation(job_id, room.view.id, expected_at), leaving, bool(offer.asked))
+        reservation = Reservation(job_id, room.view.id, expected_at)
+        held = Held(room, shape, reservation, leaving, bool(offer.asked), offer.gpu_ids)
         self.held.setdefault((queue, shape), []).append(held)
         for other in machine.rooms:
             self.reclaims += [
@@ -177,60 +211,18 @@ class Claims:
         return held
 
 
-def victims(missing: Resources, candidates: Sequence[Release]) -> tuple[Release, ...] | None:
-    """Those whose leaving gives back at least what is missing, at little loss; None when all together do not.
+def keep_devices(guard: Guard, gpu_ids: Iterable[str], part: float) -> None:
+    """Keep so much more of these devices, or less if it is below 0."""
+    for gpu_id in gpu_ids:
+        left = guard.kept.pop(gpu_id, 0) + part
+        if left > 0:
+            guard.kept[gpu_id] = left
 
-    None of them could be spared. Tried are the least loss first, the least loss for what it helps first, and the one
-    that is enough by itself; the cheapest of these is taken.
-    """
-    helpful = sorted((one for one in candidates if _help(one, missing) > 0), key=lambda one: one.loss)
-    by_help = sorted(helpful, key=lambda one: one.loss / _help(one, missing))
-    choices = [
-        _spared(chosen, missing)
-        for chosen in (_enough(helpful, missing), _enough(by_help, missing))
-        if chosen is not None
-    ]
-    alone = next((one for one in helpful if _covers((one,), missing)), None)
-    if alone is not None:
-        choices.append((alone,))
-    return min(choices, key=lambda chosen: (sum(one.loss for one in chosen), len(chosen)), default=None)
+
+def _part_of(shape: Shape) -> float:
+    """How much of each of its devices a job has."""
+    return min(1, shape.resources.gpus)
 
 
 def _sum(amount: Resources, releases: Iterable[Release]) -> Resources:
-    for release in releases:
-        amount = amount + given_back(release)
-    return amount
-
-
-def _help(release: Release, missing: Resources) -> float:
-    """The largest share of something missing that it gives back, at most all of it."""
-    amount = given_back(release)
-    pairs = (
-        (amount.gpus, missing.gpus),
-        (amount.vcpus, missing.vcpus),
-        (amount.memory_mib, missing.memory_mib),
-    )
-    return max((min(1.0, have / need) for have, need in pairs if need > 0), default=0.0)
-
-
-def _covers(chosen: Iterable[Release], missing: Resources) -> bool:
-    return missing.fits_in(_sum(Resources(0, 0, 0), chosen))
-
-
-def _enough(ordered: Sequence[Release], missing: Resources) -> tuple[Release, ...] | None:
-    amount = Resources(0, 0, 0)
-    for count, release in enumerate(ordered, 1):
-        amount = amount + given_back(release)
-        if missing.fits_in(amount):
-            return tuple(ordered[:count])
-    return None
-
-
-def _spared(chosen: tuple[Release, ...], missing: Resources) -> tuple[Release, ...]:
-    """The same without those who need not go, the dearest spared first."""
-    left = sorted(chosen, key=lambda one: -one.loss)
-    for release in tuple(left):
-        others = [one for one in left if one is not release]
-        if _covers(others, missing):
-            left = others
-    return tuple(reversed(left))
+    return amount + freed_by(releases)

@@ -5,15 +5,20 @@ Looks at what is left at the job's own turn, so that what it names is true and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, floor
 
 from windfall.capacity.environments import JobQueue, Switch
+from windfall.capacity.machines import GpuDevice
+from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import EnvironmentName
 from windfall.scheduling.assign import Assignment, Blocked, assign
 from windfall.scheduling.counterfactuals import (
+    AskAnyGpuModel,
     AskLess,
+    AskLessGpuMemory,
+    AskSmallerShare,
     Counterfactual,
     EnableEnvironment,
     RaiseMaxVcpus,
@@ -27,6 +32,8 @@ from windfall.scheduling.wording import Resource
 
 #: AWS Batch takes no less than this for a job; asking less would be no advice.
 LEAST_MEMORY_MIB, LEAST_VCPUS, LEAST_TIMEOUT_S = 4, 0.25, 60
+#: Of a GPU. Less is of no use to anybody.
+LEAST_SHARE = 0.01
 #: Beyond so many jobs waiting ahead, a larger maxvCpus is no longer about this one.
 MANY_JOBS = 10_000
 #: More vCPUs than any environment may have.
@@ -42,6 +49,7 @@ def remedies(
     rooms = [room for name in names for room in assignment.floor.rooms.get(name, ())]
     return (
         *_smaller(rooms, shape, snapshot.now),
+        *_other_gpus(assignment, names, shape),
         *_shorter(rooms, shape, snapshot.now),
         *_elsewhere(assignment, queue, shape),
         *_enabled(snapshot, queue, shape, waiting),
@@ -52,7 +60,7 @@ def remedies(
 def _smaller(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
     """The largest amount of one resource with which the job would fit, all else as it is."""
     wanted = shape.resources
-    open_rooms = [room.open_to(shape.timeout_s, now) for room in rooms]
+    open_rooms = [room.open_to(shape, now) for room in rooms if shape.admits(room.view.own_type)]
     memory = [
         left.memory_mib for left in open_rooms if wanted.vcpus <= left.vcpus and wanted.gpus <= left.gpus
     ]
@@ -70,7 +78,47 @@ def _smaller(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactu
         if wanted.memory_mib <= left.memory_mib and wanted.vcpus <= left.vcpus
     ]
     if gpus and max(gpus) < wanted.gpus:
-        yield AskLess(Resource.GPUS, max(gpus))
+        if shape.is_part:
+            if max(gpus) >= LEAST_SHARE:
+                yield AskSmallerShare(floor(max(gpus) * 1000) / 1000)
+        elif max(gpus) or shape.gpu_wish is None:  # Who asks for GPUs of a kind needs one.
+            yield AskLess(Resource.GPUS, max(gpus))
+
+
+def _other_gpus(
+    assignment: Assignment, names: Sequence[EnvironmentName], shape: Shape
+) -> Iterator[Counterfactual]:
+    """GPUs of another model, or with less memory, that would do if they were asked for."""
+    wish = shape.gpu_wish
+    if wish is None:
+        return
+
+    def found(relaxed: GpuWish) -> bool | None:
+        """Whether there is a place for it at once (True), or one to come (False); None when there is neither."""
+        changed = replace(shape, gpu_wish=relaxed)
+        if any(_has_place(assignment, name, changed) for name in names):
+            return True
+        return False if any(assignment.pools[name].on_its_way(changed) for name in names) else None
+
+    if wish.model is not None and (at_once := found(replace(wish, model=None))) is not None:
+        yield AskAnyGpuModel(at_once)
+    if wish.memory_mib is not None:
+        known = {gpu.memory_mib for name in names for gpu in _gpus_in(assignment, name)}
+        for memory_mib in sorted((one for one in known if one is not None), reverse=True):
+            if memory_mib < wish.memory_mib:
+                at_once = found(replace(wish, memory_mib=memory_mib))
+                if at_once is not None:
+                    yield AskLessGpuMemory(memory_mib, at_once)
+                    return
+
+
+def _gpus_in(assignment: Assignment, name: EnvironmentName) -> Iterator[GpuDevice]:
+    """The devices that an environment has or could get."""
+    for room in assignment.floor.rooms.get(name, ()):
+        yield from room.machine.view.devices.devices
+    pool = assignment.pools[name]
+    for offer in pool.view.offers:
+        yield from pool.gpus_of(offer)
 
 
 def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
@@ -80,7 +128,8 @@ def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactu
         for room in rooms
         if room.machine.guard is not None
         and room.machine.guard.expected_at is not None
-        and shape.resources.fits_in(room.free)
+        and shape.resources.fits_in(room.free_for(shape))
+        and shape.admits(room.view.own_type)
     ]
     longest_s = (max(due, default=now) - now - 1) // 1000
     if longest_s >= LEAST_TIMEOUT_S:

@@ -7,14 +7,16 @@ lets nobody in who would make the wait longer, so the chosen place is at least a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from operator import itemgetter
 
+from windfall.capacity.gpu_sets import suited
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import Resources
+from windfall.scheduling.devices import Devices
 from windfall.scheduling.fit import Guard, MachineRoom, Room
-from windfall.scheduling.snapshot import Release, Shape
+from windfall.scheduling.snapshot import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +26,22 @@ class Prospect:
     room: Room
     expected_at: int | None
     #: What must still be given back: GPUs, vCPUs, MiB.
-    missing: tuple[int, float, int]
+    missing: tuple[float, float, int]
 
     @property
-    def rank(self) -> tuple[int, int, tuple[int, float, int], int]:
+    def rank(self) -> tuple[int, int, tuple[float, float, int], int]:
         """Known times before unknown ones, soonest first; then the least that is missing; then the first."""
         known = self.expected_at is not None
         return (0 if known else 1, self.expected_at or 0, self.missing, self.room.position)
 
 
-def given_back(release: Release) -> Resources:
-    """What a release gives back; its devices are counted once, wherever they are noted."""
-    resources = release.resources
-    return Resources(resources.vcpus, resources.memory_mib, max(resources.gpus, release.gpus))
+#: When, how much and which devices are given back, and where. A bare tuple: thousands are made in a tick.
+Ending = tuple[int, Resources, tuple[str, ...], Room]
 
 
-def missing_in(room: Room, wanted: Resources) -> tuple[int, float, int]:
-    """What the room lacks for a job now: GPUs, vCPUs, MiB."""
-    free = room.free
+def missing_in(room: Room, shape: Shape) -> tuple[float, float, int]:
+    """What the room lacks for a job now: GPUs that it can use, vCPUs, MiB."""
+    free, wanted = room.free_for(shape), shape.resources
     return (
         max(0, wanted.gpus - free.gpus),
         max(0, wanted.vcpus - free.vcpus),
@@ -49,42 +49,80 @@ def missing_in(room: Room, wanted: Resources) -> tuple[int, float, int]:
     )
 
 
-def _timed_releases(machine: MachineRoom, now: int, until: float) -> list[tuple[int, Resources, Room]]:
+def _endings(machine: MachineRoom, now: int, until: float) -> list[Ending]:
     """What is given back on a machine at a known time, soonest first, starts of this plan included."""
     timed = [
-        (at, given_back(release), room)
+        (at, release.resources, release.gpu_ids, room)
         for room in machine.rooms
         for release in room.view.releases
         if release.at is not None and (at := max(release.at, now)) <= until
     ]
     timed += [
-        (at, shape.resources, room)
+        (at, shape.resources, gpu_ids, room)
         for room in machine.rooms
-        for shape in room.started
+        for shape, gpu_ids in room.started
         if shape.timeout_s is not None and (at := now + shape.timeout_s * 1000) <= until
     ]
     return sorted(timed, key=itemgetter(0))
 
 
+class _Outlook:
+    """What a room and its machine have as time goes by and attempts end."""
+
+    __slots__ = ("devices", "own", "room", "shape", "shared")
+
+    def __init__(self, room: Room, shape: Shape) -> None:
+        machine = room.machine
+        self.room, self.shape = room, shape
+        self.own, self.shared = room.own, machine.free
+        #: Followed only where it matters which devices a job has.
+        self.devices: Devices | None = None
+        if shape.resources.gpus and not machine.devices.alike:
+            self.devices = machine.devices.copy()
+
+    def after(self, ending: Ending) -> None:
+        _, amount, gpu_ids, where = ending
+        self.shared = self.shared + amount
+        if where is self.room:
+            self.own = self.own + amount
+        if self.devices is not None and gpu_ids:
+            self.devices.give_back(amount.gpus, gpu_ids)
+
+    @property
+    def holds(self) -> bool:
+        wanted = self.shape.resources
+        return (
+            wanted.fits_in(self.own)
+            and wanted.fits_in(self.shared)
+            and (self.devices is None or self.devices.usable(self.shape) >= wanted.gpus)
+        )
+
+
 def prospect(room: Room, shape: Shape, now: int, until: float = inf) -> Prospect | None:
     """When the room can take the job, if it ever can; a time after `until` counts as unknown.
 
-    Reservations of others are not looked at.
+    Reservations of others are not looked at. A place that lacks a device that is fenced is none to wait for.
     """
-    if not room.could_ever_hold(shape):
+    if not room.could_ever_hold(shape) or lacks_fenced(room, shape):
         return None
-    wanted = shape.resources
-    own, shared = room.own, room.machine.free
-    expected_at = now if wanted.fits_in(own) and wanted.fits_in(shared) else None
+    outlook = _Outlook(room, shape)
+    expected_at = now if outlook.holds else None
     if expected_at is None:
-        for at, amount, holder in _timed_releases(room.machine, now, until):
-            shared = shared + amount
-            if holder is room:
-                own = own + amount
-            if wanted.fits_in(own) and wanted.fits_in(shared):
-                expected_at = at
+        for ending in _endings(room.machine, now, until):
+            outlook.after(ending)
+            if outlook.holds:
+                expected_at = ending[0]
                 break
-    return Prospect(room, expected_at, missing_in(room, wanted))
+    return Prospect(room, expected_at, missing_in(room, shape))
+
+
+def lacks_fenced(room: Room, shape: Shape) -> bool:
+    """Whether a job could not have its GPUs there before some are fenced no more."""
+    devices = room.machine.view.devices
+    if not devices.fenced or not shape.resources.gpus:
+        return False
+    well = (devices.by_id[one] for one in devices.ids)
+    return suited(well, shape.gpu_wish) < shape.resources.gpus
 
 
 def soonest(rooms: Iterable[Room], shape: Shape, now: int) -> Prospect | None:
@@ -100,18 +138,35 @@ def soonest(rooms: Iterable[Room], shape: Shape, now: int) -> Prospect | None:
     return best
 
 
-def guard_for(job_id: JobId, chosen: Prospect, wanted: Resources, now: int) -> Guard:
+def guard_for(job_id: JobId, chosen: Prospect, shape: Shape, now: int) -> Guard:
     """The guard that keeps a chosen room for a job."""
-    room = chosen.room
-    own, shared = room.own, room.machine.free
+    room, wanted = chosen.room, shape.resources
+    outlook = _Outlook(room, shape)
     if chosen.expected_at is not None:
-        for _, amount, holder in _timed_releases(room.machine, now, chosen.expected_at):
-            shared = shared + amount
-            own = own + amount if holder is room else own
+        for ending in _endings(room.machine, now, chosen.expected_at):
+            outlook.after(ending)
+    own, shared, kept = outlook.own, outlook.shared, {}
+    if outlook.devices is not None:
+        kept = _devices_kept(outlook.devices, shape)
+        own, shared = unbounded_gpus(room, own), unbounded_gpus(room, shared)
     # Without a known time nothing may be taken of which the job still lacks something: whatever is given back
     # is kept. With one, all that is free beside the job at that moment can be had until then and beyond.
     beside = {room.view.id: _above(own, wanted)}
-    return Guard(job_id, room, chosen.expected_at, beside, _above(shared, wanted))
+    return Guard(job_id, room, chosen.expected_at, beside, _above(shared, wanted), kept=kept)
+
+
+def unbounded_gpus(room: Room, amount: Resources) -> Resources:
+    """The same with all GPUs of the machine: where particular devices are kept, their number keeps nobody away."""
+    gpus = room.machine.view.total.gpus
+    return replace(amount, gpus=gpus) if room.view.total.gpus >= gpus else amount
+
+
+def _devices_kept(devices: Devices, shape: Shape) -> dict[str, float]:
+    """The devices that a job is to have; while it lacks some, all that come into question."""
+    found = devices.find(shape)
+    if found is not None:
+        return dict.fromkeys(found, shape.resources.gpus if shape.is_part else 1.0)
+    return dict.fromkeys(devices.candidates(shape), 1.0)
 
 
 def _above(amount: Resources, wanted: Resources) -> Resources:

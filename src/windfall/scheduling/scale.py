@@ -37,7 +37,7 @@ def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int
     for pool in pools:
         for index in pool.choices(shape) if jobs else ():
             offer = pool.view.offers[index]
-            each = times(shape.resources, offer.resources)
+            each = times(shape, offer.resources)
             if not jobs:
                 break
             needed = -(-jobs // each) if each else 1

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.gpu_sets import NO_DEVICES, DeviceSet
 from windfall.capacity.machines import InstanceState, Offer
+from windfall.capacity.occupancy import PartUse
+from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import Resources
 
@@ -23,6 +26,13 @@ class Shape:
     timeout_s: int | None = None
     #: The only instance type that it may run on, where instances have types; shares of a machine take any.
     instance_type: str | None = None
+    #: What its GPUs must be. With a share, `resources.gpus` is the part of one device that it holds.
+    gpu_wish: GpuWish | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it asks for a part of one GPU rather than whole ones."""
+        return 0 < self.resources.gpus < 1
 
     def admits(self, instance_type: str | None) -> bool:
         """Whether it may run on instances of this type; None stands for a share of a machine."""
@@ -63,7 +73,8 @@ class Release:
     """What a running attempt will give back, and when at the latest; None is unknown."""
 
     resources: Resources
-    gpus: int
+    #: The devices that it has, or has its part of.
+    gpu_ids: tuple[str, ...]
     at: int | None
     token: AttemptToken | None = None
     #: Whose it is, for people, and the queue that it came from.
@@ -107,7 +118,11 @@ class MachineView:
     id: MachineId
     total: Resources
     used: Resources
+    #: The devices that nobody has any of and that are not fenced, in the order in which they are given away.
     free_gpus: tuple[str, ...]
+    devices: DeviceSet = NO_DEVICES
+    #: What is held of the devices that are shared.
+    shared_gpus: Mapping[str, PartUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

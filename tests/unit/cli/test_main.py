@@ -82,7 +82,7 @@ def test_an_unknown_command_gets_the_nearest_one(windfall):
     ("arguments", "text"),
     [
         (["jobs", "--limit", "no"], "windfall: invalid value for '--limit'"),
-        (["run"], "windfall: missing argument"),
+        (["run"], "windfall: there is nothing to run: write the command after --"),
         (["why"], "see `windfall why --help`"),
         (["run", "--array", "1", "--", "true"], "--array"),
         (["run", "--env", "novalue", "--", "true"], "write it as NAME=VALUE"),

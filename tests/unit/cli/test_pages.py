@@ -33,8 +33,24 @@ STATUS = {
         "isolation": "process, bubblewrap",
         "jobUser": "nobody",
         "gpus": [
-            {"id": "GPU-0", "name": "H200", "memoryMib": 144384, "simulated": True, "heldBy": ID},
-            {"id": "GPU-1", "name": "H200", "memoryMib": None, "simulated": True, "heldBy": None},
+            {
+                "id": "GPU-0",
+                "name": "H200",
+                "memoryMib": 144384,
+                "simulated": True,
+                "heldBy": ID,
+                "health": "well",
+                "fence": None,
+            },
+            {
+                "id": "GPU-1",
+                "name": "H200",
+                "memoryMib": None,
+                "simulated": True,
+                "heldBy": None,
+                "health": "fenced",
+                "fence": "XID 79",
+            },
         ],
     },
     "environments": [
@@ -114,9 +130,9 @@ def test_status(daemon, windfall):
     page = squeezed(ran.out)
     assert f"windfall 0.1.0 at {daemon.url}, pid 4711" in page
     assert "vCPUs 1.5 of 8 in use" in page
-    assert "GPUs 1 of 2 in use" in page
-    assert f"GPU-0 H200 (simulated) 141 GiB {ID}" in page
-    assert "GPU-1 H200 (simulated) free" in page
+    assert "GPUs 1 of 2 in use, 1 fenced: see `windfall gpus`" in page
+    assert f"GPU-0 H200 (simulated) 141 GiB well {ID}" in page
+    assert "GPU-1 H200 (simulated) fenced free" in page
     assert "e ENABLED 0 no limit 1 2" in page
     assert "i-0123456789abcdef0 g5.xlarge gone in 0.0 s e 4 1 0.302 2" in page
     assert "q DISABLED 3 3 0 0 4" in page
@@ -304,6 +320,7 @@ def test_what_up_says(capsys, tmp_path):
         f"data directory  {tmp_path / 'a b'}",
         "offers          8 vCPUs, 23.5 GiB of memory, 2 × H200 (simulated)",
         "isolation       process, jobs run as nobody",
+        "containers      no engine answers, jobs are processes",
         f"checkpoints     {(tmp_path / 'a b' / 'objects').as_uri()}",
         "adopted         1 unfinished job of an earlier run",
         "warning: no cgroups",
@@ -314,6 +331,7 @@ def test_what_up_says(capsys, tmp_path):
 
 def test_up_refuses_bad_settings(windfall, tmp_path):
     ran = windfall("up", "--data", str(tmp_path), "--gpus", "many")
-    assert (ran.code, ran.err) == (2, "windfall: gpus must be auto, none or simulated:N, not 'many'\n")
+    allowed = "auto, none, simulated:N or recorded:/PATH"
+    assert (ran.code, ran.err) == (2, f"windfall: gpus must be {allowed}, not 'many'\n")
     assert windfall("up", "--data", str(tmp_path), "--port", "70000").code == 2
     assert list(tmp_path.iterdir()) == []

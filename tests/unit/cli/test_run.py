@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID, FakeLogs, a_job
+from windfall.cli.default_queue import definition_name
 from windfall.cli.progress import exit_code
 from windfall.cli.run import Wanted, command_in, name_of, request
 
@@ -226,3 +228,59 @@ def test_a_second_ctrl_c_leaves(ready):
         err = ran.stderr.read()
     assert ran.returncode == 130
     assert f"windfall describe {ID}" in err
+
+
+def test_an_image_has_a_definition_of_its_own_and_its_wishes_are_tags(ready, windfall):
+    ready.answers.update(describejobdefinitions={"jobDefinitions": []}, registerjobdefinition={})
+    windfall("run", "--image", "repo/train:2", "--runtime", "container", "--pull", "always", "--detach")
+    (registered,) = ready.params_of("registerjobdefinition")
+    assert registered["containerProperties"]["image"] == "repo/train:2"
+    (sent,) = ready.params_of("submitjob")
+    assert sent["jobDefinition"] == registered["jobDefinitionName"]
+    assert sent["jobDefinition"].startswith("windfall-run-repo-train-2-")
+    assert sent["jobName"] == "train-2"
+    assert sent["tags"] == {"windfall:runtime": "container", "windfall:pull": "always"}
+    # Without a command the image's own is meant.
+    assert "command" not in sent["containerOverrides"]
+
+
+def test_names_of_definitions_tell_images_apart_and_are_allowed():
+    names = {definition_name(image) for image in ("a/b:1", "a-b:1", "a/b-1", f"r/{'x' * 250}:1")}
+    assert len(names) == 4
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", name) for name in names)
+    assert definition_name(None) == definition_name("windfall/host") == "windfall-run"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "write the command after --, or name an image"),
+        (["--runtime", "container", "--", "true"], "a container needs an image"),
+        (["--pull", "never", "--", "true"], "a container needs an image"),
+        (["--image", "i", "--dir", "/", "--", "true"], "which a container does not see"),
+    ],
+)
+def test_what_an_image_and_this_host_cannot_both_have_is_refused(ready, windfall, options, words):
+    ran = windfall("run", *options)
+    assert ran.code == 2
+    assert words in ran.err
+    assert ready.asked == []
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "tags"),
+    [
+        (("--gpu-model", "H100", "--gpus", "2"), "2", {"windfall:gpu-model": "H100"}),
+        (("--gpu-memory-gib", "40"), "1", {"windfall:gpu-memory-gib": "40"}),
+        (
+            ("--gpu-share", "0.25", "--on-gpu-oom", "larger"),
+            "1",
+            {"windfall:gpu-share": "0.25", "windfall:on-gpu-oom": "larger"},
+        ),
+    ],
+)
+def test_gpus_of_a_kind_are_tags_and_ask_for_one_gpu(ready, windfall, options, gpus, tags):
+    windfall("run", *options, "--detach", "--", "true")
+    (sent,) = ready.params_of("submitjob")
+    assert {"type": "GPU", "value": gpus} in sent["containerOverrides"]["resourceRequirements"]
+    assert sent["tags"] == tags

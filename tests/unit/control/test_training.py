@@ -156,3 +156,12 @@ def test_a_disabled_queue_and_a_bad_budget_are_refused(world):
     world.happens(events.UpdateJobQueue(QueueName("training-spot"), Switch.DISABLED))
     with pytest.raises(Invalid, match="DISABLED"):
         world.happens(a_training("u"))
+
+
+def test_a_training_job_may_ask_for_gpus_of_a_kind(world):
+    tags = {"windfall:gpu-model": "simulated", "windfall:on-gpu-oom": "larger"}
+    start = begun(world, gpus=1, tags=tags)
+    assert len(start.gpu_ids) == 1
+    assert world.job("training-t").submission.larger_gpu_on_oom
+    with pytest.raises(Invalid, match="and for no GPU"):
+        world.happens(a_training("u", tags=tags))

@@ -7,14 +7,19 @@ import pytest
 from tests.builders import a_busy_world, a_job
 from windfall.control import events
 from windfall.daemon.endings import how_it_ended
+from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import AttemptToken, JobId
+from windfall.jobs.images import no_engine_reason, not_runnable_reason
 
 
 @pytest.mark.parametrize(
     ("reason", "todo"),
     [
         ("OutOfMemoryError: Container killed due to memory usage", "more memory"),
-        ("CannotPullContainerError: no directory", "windfall image add"),
+        (not_runnable_reason("team/train:1"), "windfall image add"),
+        ("CannotPullContainerError: manifest unknown", "`docker pull` can have it"),
+        (no_engine_reason("team/train:1"), "windfall doctor"),
+        ("ResourceInitializationError: unable to pull secrets", "windfall secret list"),
         (None, "windfall logs a"),
     ],
 )
@@ -41,3 +46,16 @@ def test_a_child_that_never_ran_tells_its_arrays_reason():
     world.exits("gone", 1)
     told = how_it_ended(world.store.jobs["many"], JobId("many:2"))
     assert told["reasons"][0]["text"] == "is FAILED: Dependent Job failed"
+
+
+def test_what_the_log_showed_is_told_with_its_line_and_what_to_do():
+    world = a_busy_world()
+    world.submits(a_job("a"))
+    seen = Diagnosis(FailureCause.GPU_MEMORY, "torch.OutOfMemoryError: CUDA out of memory.")
+    world.happens(events.AttemptExited(AttemptToken("a#1"), 9, 1, None, started_at=3, diagnosis=seen))
+    told = how_it_ended(world.store.jobs["a"], JobId("a"))
+    assert told["reasons"][-1] == {
+        "code": "gpu-out-of-memory",
+        "text": "gpu-out-of-memory: torch.OutOfMemoryError: CUDA out of memory.",
+    }
+    assert any("windfall:on-gpu-oom=larger" in change for change in told["changes"])

@@ -28,6 +28,7 @@ def test_defaults(tmp_path):
         ("port", "ten", "number"),
         ("gpus", "simulated:0", "simulated:N"),
         ("gpus", "two", "auto, none, simulated:N or recorded"),
+        ("gpus", "recorded:/nowhere.json", "cannot be read: No such file"),
         ("account_id", "123", "twelve digits"),
         ("store", "mysql://x", "postgresql://"),
         ("vcpus", 0, "between 1"),

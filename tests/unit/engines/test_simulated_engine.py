@@ -17,6 +17,7 @@ from windfall.control.events import (
     AgentConnected,
     AttemptExited,
     AttemptStarted,
+    DevicesChanged,
     InstanceLaunchFailed,
     InstanceLost,
     InstanceReady,
@@ -141,6 +142,16 @@ def test_types_are_offered_at_the_price_of_their_market(tmp_path):
     assert (on_spot.safety, on_demand.safety) == (7200, None)
 
 
+def test_an_offer_says_which_gpus_its_instances_have(tmp_path):
+    world = World(tmp_path, spot())
+    [gpu] = world.offer().gpus
+    assert (gpu.name, gpu.memory_mib, gpu.sharing) == ("V100 (simulated)", 16 * 1024, "simulated")
+    real = GpuDevice("GPU-a", "H200", 1)  # which cannot be shared, nor can what stands for it
+    world.link.introduce(messages.Inventory("h", 1, 4, 1024, [real], [], "nobody", [], []), [])
+    [gpu] = world.offer().gpus
+    assert (gpu.name, gpu.memory_mib, gpu.sharing) == ("V100 (simulated on H200)", 16 * 1024, None)
+
+
 def test_an_environment_without_types_has_some_and_fargate_no_gpus(tmp_path):
     world = World(tmp_path, spot(instance_types=()))
     assert any(offer.resources.gpus for offer in world.engine.offers(world.environment))
@@ -188,6 +199,26 @@ def test_real_gpus_stand_in_turn_for_simulated_ones(tmp_path):
     world.start_attempt("a#1", InstanceId("i-1"), tuple(ids[:3]))
     [start] = [message for message in world.link.told if isinstance(message, messages.Start)]
     assert sorted(start.gpu_ids) == ["GPU-a", "GPU-b"]
+
+
+def test_what_ails_a_real_gpu_ails_those_that_stand_for_it(tmp_path):
+    world = World(tmp_path, spot(instance_types=("p3.16xlarge",)))
+    real = [GpuDevice(f"GPU-{n}", "H200", 1, sharing="mps") for n in "ab"]
+    world.engine.carry_out(
+        [LaunchInstance(InstanceId("i-1"), world.environment.name, world.offer("p3.16xlarge"))]
+    )
+    world.link.introduce(messages.Inventory("h", 1, 4, 1024, real, [], "nobody", [], []), [])
+    world.at(10)
+    sick = GpuDevice("GPU-a", "H200", 1, fence="XID 79", evacuate=True, lost=True, sharing="mps")
+    world.link.say(messages.Devices([sick, real[1]]))
+    changed = world.said[-1]
+    assert isinstance(changed, DevicesChanged)
+    assert changed.machine == "i-1"
+    assert {gpu.id.partition("~")[0]: (gpu.fence, gpu.evacuate, gpu.lost) for gpu in changed.gpus} == {
+        "GPU-a": ("XID 79", True, True),
+        "GPU-b": (None, False, False),
+    }
+    assert {gpu.sharing for gpu in changed.gpus} == {"mps"}
 
 
 def test_notice_then_loss_with_what_is_left(tmp_path):

@@ -7,9 +7,13 @@ job of 1 vCPU and 1,000 MiB and an instance of 8 vCPUs and 16,000 MiB. Times are
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
-from windfall.capacity.machines import InstanceState, Offer
+from windfall.capacity.gpu_sets import DeviceSet
+from windfall.capacity.machines import GpuDevice, InstanceState, Machine, Offer
+from windfall.capacity.occupancy import PartUse
+from windfall.jobs.gpus import GpuWish, held_part
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.snapshot import (
@@ -33,9 +37,17 @@ MINUTE = 60_000
 
 
 def a_shape(
-    vcpus: float = 1, memory_mib: int = 1_000, gpus: int = 0, *, timeout_s: int | None = None
+    vcpus: float = 1, memory_mib: int = 1_000, gpus: float = 0, *, timeout_s: int | None = None
 ) -> Shape:
     return Shape(Resources(vcpus, memory_mib, gpus), timeout_s)
+
+
+def some_gpus(
+    name: str, count: int, model: str = "A10G", gib: int | None = 24, *, sharing: str | None = None
+) -> tuple[GpuDevice, ...]:
+    """GPUs of one kind; their ids are `NAME0`, `NAME1`, ..."""
+    memory_mib = None if gib is None else gib * 1024
+    return tuple(GpuDevice(f"{name}{number}", model, memory_mib, sharing=sharing) for number in range(count))
 
 
 def an_offer(
@@ -49,6 +61,7 @@ def an_offer(
     usd_hour: float | None = None,
     on_demand: float | None = None,
     safety: float | None = None,
+    devices: tuple[GpuDevice, ...] = (),
 ) -> Offer:
     return Offer(
         instance_type,
@@ -58,6 +71,7 @@ def an_offer(
         usd_hour,
         on_demand,
         safety,
+        devices,
     )
 
 
@@ -130,6 +144,30 @@ class Cluster:
         machine = MachineView(MachineId(name), Resources(vcpus, memory_mib, len(ids)), NOTHING, ids)
         return replace(self, machines={**self.machines, name: machine})
 
+    def with_gpu_machine(
+        self,
+        name: str,
+        *devices: GpuDevice,
+        vcpus: float = 8,
+        memory_mib: int = 16_000,
+        fenced: dict[str, str] | None = None,
+    ) -> Cluster:
+        """A machine with these very GPUs."""
+        total = Resources(vcpus, memory_mib, len(devices))
+        known = DeviceSet.of(Machine(MachineId(name), total, devices, fences=fenced or {}))
+        machine = MachineView(MachineId(name), total, NOTHING, known.ids, known)
+        return replace(self, machines={**self.machines, name: machine})
+
+    def with_gpus(self, instance: str, *devices: GpuDevice, environment: str = "env", **more: Any) -> Cluster:
+        """An instance on a machine of its own with these very GPUs."""
+        cluster = self.with_gpu_machine(f"machine-{instance}", *devices, **more)
+        size = cluster.machines[f"machine-{instance}"].total
+        return cluster.with_instance(
+            *(instance, environment, size.vcpus, size.memory_mib, int(size.gpus)),
+            machine=f"machine-{instance}",
+            is_share=True,
+        )
+
     def with_instance(
         self,
         name: str,
@@ -165,20 +203,27 @@ class Cluster:
         instance: str,
         vcpus: float = 1,
         memory_mib: int = 1_000,
-        gpus: int = 0,
+        gpus: float = 0,
         *,
+        on: tuple[str, ...] | None = None,
         ends_in_s: int | None = None,
         job: str | None = None,
         queue: str | None = None,
         loss: float | None = None,
         leaving: bool = False,
     ) -> Cluster:
-        """An attempt that holds something on an instance, perhaps until a time; with a `loss` it is reclaimable."""
+        """An attempt that holds something on an instance, perhaps until a time; with a `loss` it is reclaimable.
+
+        Its GPUs are the first free ones, or those named by `on`; a part of one always names it.
+        """
         amount = Resources(vcpus, memory_mib, gpus)
+        old = next(one for one in self.instances if one.id == instance)
+        machine = self.machines[str(old.machine)]
+        gpu_ids = machine.free_gpus[: int(gpus)] if on is None else on
         at = None if ends_in_s is None else self.now + ends_in_s * 1000
         release = Release(
             amount,
-            gpus,
+            gpu_ids,
             at,
             AttemptToken(f"{job}#1") if job is not None else None,
             JobId(job) if job is not None else None,
@@ -187,10 +232,13 @@ class Cluster:
             leaving=leaving,
             loss=loss or 0.0,
         )
-        old = next(one for one in self.instances if one.id == instance)
         new = replace(old, used=old.used + amount, releases=(*old.releases, release), idle_since=None)
-        machine = self.machines[str(old.machine)]
-        machine = replace(machine, used=machine.used + amount, free_gpus=machine.free_gpus[gpus:])
+        machine = replace(
+            machine,
+            used=machine.used + amount,
+            free_gpus=tuple(one for one in machine.free_gpus if one not in gpu_ids),
+            shared_gpus=_shared(machine, amount.gpus, gpu_ids),
+        )
         return replace(
             self,
             instances=tuple(new if one is old else one for one in self.instances),
@@ -202,7 +250,7 @@ class Cluster:
         job: str,
         vcpus: float = 1,
         memory_mib: int = 1_000,
-        gpus: int = 0,
+        gpus: float = 0,
         *,
         queue: str = "queue",
         count: int = 1,
@@ -210,12 +258,15 @@ class Cluster:
         timeout_s: int | None = None,
         order: int | None = None,
         instance_type: str | None = None,
+        wish: GpuWish | None = None,
     ) -> Cluster:
         """A job that waits behind all those named before it, or an array with `count` waiting children."""
         cluster = self if any(one.name == queue for one in self.queues) else self.with_queue(queue)
         place = order if order is not None else len(self.jobs)
         waiting = Waiting(place, JobId(job), self.now - waited_ms, count)
-        shape = Shape(Resources(vcpus, memory_mib, gpus), timeout_s, instance_type)
+        if wish is not None and wish.share is not None:
+            gpus = held_part(wish.share)
+        shape = Shape(Resources(vcpus, memory_mib, gpus), timeout_s, instance_type, wish)
         return replace(cluster, jobs=(*cluster.jobs, Job(QueueName(queue), shape, waiting)))
 
     def with_rules(self, *, reserve_after_ms: int = MINUTE, idle_after_ms: int = 5 * MINUTE) -> Cluster:
@@ -250,6 +301,14 @@ class Cluster:
             if job.queue == queue:
                 entries.setdefault(job.shape, []).append(job.waiting)
         return [WaitingGroup(shape, each, sum(one.count for one in each)) for shape, each in entries.items()]
+
+
+def _shared(machine: MachineView, gpus: float, gpu_ids: tuple[str, ...]) -> dict[str, PartUse]:
+    shared = dict(machine.shared_gpus)
+    for one in gpu_ids if 0 < gpus < 1 else ():
+        part = shared.get(one, PartUse())
+        shared[one] = PartUse(part.used + gpus, part.sharers + 1)
+    return shared
 
 
 def a_snapshot() -> Cluster:

@@ -12,8 +12,8 @@ from windfall.capacity.machines import InstanceState
 from windfall.jobs.resources import Resources
 from windfall.scheduling.explain import explain
 from windfall.scheduling.planning import plan
-from windfall.scheduling.reclaim import victims
 from windfall.scheduling.snapshot import Plan, Release
+from windfall.scheduling.victims import Need, victims
 
 
 def a_shared_host(vcpus: float = 8, gpus: int = 2) -> Cluster:
@@ -226,7 +226,14 @@ def test_an_instance_that_goes_away_gives_back_what_it_holds():
 
 
 def a_release(name: str, gpus: int = 0, vcpus: float = 1, loss: float = 1) -> Release:
-    return Release(Resources(vcpus, 1_000, gpus), gpus, None, token=name, reclaimable=True, loss=loss)
+    return Release(
+        Resources(vcpus, 1_000, gpus),
+        tuple(f"{name}-{n}" for n in range(gpus)),
+        None,
+        token=name,
+        reclaimable=True,
+        loss=loss,
+    )
 
 
 def names(chosen: tuple[Release, ...] | None) -> list[str]:
@@ -236,25 +243,25 @@ def names(chosen: tuple[Release, ...] | None) -> list[str]:
 
 def test_the_least_loss_goes_first():
     candidates = [a_release("dear", 1, loss=9), a_release("cheap", 1, loss=2), a_release("middle", 1, loss=5)]
-    assert names(victims(Resources(0, 0, 1), candidates)) == ["cheap"]
-    assert names(victims(Resources(0, 0, 2), candidates)) == ["cheap", "middle"]
+    assert names(victims(Need(Resources(0, 0, 1)), candidates)) == ["cheap"]
+    assert names(victims(Need(Resources(0, 0, 2)), candidates)) == ["cheap", "middle"]
 
 
 def test_one_that_is_enough_alone_goes_instead_of_two_that_lose_more():
     candidates = [a_release("a", 1, loss=10), a_release("b", 1, loss=20), a_release("c", 2, loss=25)]
-    assert names(victims(Resources(0, 0, 2), candidates)) == ["c"]
+    assert names(victims(Need(Resources(0, 0, 2)), candidates)) == ["c"]
 
 
 def test_one_that_turns_out_to_be_needless_is_spared():
     candidates = [a_release("small", 1, loss=1), a_release("large", 3, loss=4)]
-    assert names(victims(Resources(0, 0, 3), candidates)) == ["large"]
+    assert names(victims(Need(Resources(0, 0, 3)), candidates)) == ["large"]
 
 
 def test_one_that_has_nothing_of_what_is_missing_is_not_asked():
     candidates = [a_release("no-gpu", 0, loss=0), a_release("gpu", 1, loss=50)]
-    assert names(victims(Resources(0, 0, 1), candidates)) == ["gpu"]
-    assert victims(Resources(0, 0, 2), candidates) is None
-    assert victims(Resources(0, 0, 1), []) is None
+    assert names(victims(Need(Resources(0, 0, 1)), candidates)) == ["gpu"]
+    assert victims(Need(Resources(0, 0, 2)), candidates) is None
+    assert victims(Need(Resources(0, 0, 1)), []) is None
 
 
 # ---------------------------------------------------------------------------------------------------- explain

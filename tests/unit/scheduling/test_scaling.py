@@ -253,7 +253,7 @@ def test_a_reserved_instance_stays():
     ],
 )
 def test_how_often_a_need_fits(wanted, expected):
-    assert times(wanted, Resources(4, 8_000, 2)) == expected
+    assert times(Shape(wanted), Resources(4, 8_000, 2)) == expected
 
 
 def test_packing_fills_whole_instances_and_begins_one():

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, definition_reference
+from windfall.aws_api.batch.container_options import container_options
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document, without, write_document
 from windfall.aws_api.batch.job_fields import (
@@ -20,10 +21,12 @@ from windfall.aws_api.batch.job_fields import (
     retry_strategy,
     timeout_s,
 )
+from windfall.aws_api.batch.lint.telling import tell
 from windfall.aws_api.batch.paging import PAGE_MAX, page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown, unsupported
 from windfall.aws_api.batch.tags import check_tags
-from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.protocol.errors import AccessDeniedError
+from windfall.aws_api.protocol.service import Call, Caller, Role
 from windfall.control.events import DeregisterJobDefinition, RegisterJobDefinition
 from windfall.control.ports import Store
 from windfall.jobs.definitions import DEFAULT_LOG_GROUP, ContainerSpec, JobDefinition
@@ -44,7 +47,6 @@ LISTS_ALWAYS_THERE = (
 )
 
 _IMAGE_MAX = 255
-_USER = re.compile(r"[a-z0-9_][a-z0-9_-]{0,30}")
 _LOG_GROUP = re.compile(r"[.\-_/#A-Za-z0-9]{1,512}")
 _LOG_PREFIX = re.compile(r"[^:*]{1,256}")
 _FARGATE_ONLY = ("networkConfiguration", "fargatePlatformConfiguration")
@@ -60,10 +62,12 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
     if params["type"] != "container":
         raise unsupported(f"job definitions of type {params['type']}")
     refuse_unsupported(call.operation, params)
+    container = _container(params)
+    _check_rights(container, call.caller)
     definition = JobDefinition(
         name=check_name(params["jobDefinitionName"], "jobDefinitionName"),
         revision=0,
-        container=_container(params),
+        container=container,
         parameters=params.get("parameters", {}),
         retry=retry_strategy(params.get("retryStrategy")) or ONCE,
         timeout_s=timeout_s(params.get("timeout")),
@@ -73,6 +77,7 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
         document=write_document(without(params, "jobDefinitionName", "tags")),
     )
     registered: JobDefinition = await desk.execute(RegisterJobDefinition(definition))
+    tell(registered, await desk.read(lambda store: store.environments()))
     return {
         "jobDefinitionName": registered.name,
         "jobDefinitionArn": desk.arns(call).definition(registered.key),
@@ -131,22 +136,32 @@ def _container(params: Mapping[str, Any]) -> ContainerSpec:
         raise client_exception(
             f"image {shown(image)!r} must have 1 to {_IMAGE_MAX} characters and no white space"
         )
-    user = container.get("user")
-    if user and _USER.fullmatch(user) is None:
-        raise client_exception(f"User '{shown(user)}' does not match regex ^([a-z0-9_][a-z0-9_-]{{0,30}})$")
     shared_memory = container.get("linuxParameters", {}).get("sharedMemorySize")
     if shared_memory is not None and shared_memory < 1:
         raise client_exception(f"sharedMemorySize must be at least 1 MiB, got {shared_memory}")
+    fargate = _runs_on_fargate(params, container)
+    environment = environment_variables(container.get("environment", ()))
     log_group, log_prefix = _log_place(container.get("logConfiguration"))
     return ContainerSpec(
         image=image,
-        resources=_resources(container, fargate=_runs_on_fargate(params, container)),
+        resources=_resources(container, fargate=fargate),
         command=tuple(container.get("command", ())),
-        environment=environment_variables(container.get("environment", ())),
+        environment=environment,
         shared_memory_mib=shared_memory,
         log_group=log_group,
         log_prefix=log_prefix,
+        options=container_options(container, environment, fargate=fargate),
     )
+
+
+def _check_rights(container: ContainerSpec, caller: Caller) -> None:
+    """Refuse what makes root of whoever can submit, unless an admin registers it."""
+    if container.options.reaches_host and caller.role < Role.ADMIN:
+        raise AccessDeniedError(
+            f"The key {caller.access_key_id} has the role {caller.role.name.lower()}, and a definition with privileged,"
+            " host.sourcePath or devices gives its jobs the host, which needs admin. An admin can register it; or leave"
+            " these out (a volume without host.sourcePath is a fresh one)."
+        )
 
 
 def _runs_on_fargate(params: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
@@ -159,8 +174,6 @@ def _runs_on_fargate(params: Mapping[str, Any], container: Mapping[str, Any]) ->
             if container.get(member):
                 raise client_exception(f"{member} not applicable for EC2.")
         return False
-    if container.get("privileged"):
-        raise client_exception("privileged not applicable for Fargate.")
     return True
 
 

@@ -1,8 +1,8 @@
 """DescribeJobs: a job, its attempts and its container as AWS shows them.
 
 Decides how the core's values read on the wire. The isolation that the agent reported is shown as the tag
-`windfall:isolation`, because AWS has no field for it and every client can read tags. Must not know how jobs
-move.
+`windfall:isolation`, because AWS has no field for it and every client can read tags; so are the
+containerProperties that a process could not be given. Must not know how jobs move.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 from windfall.aws_api.batch.arns import TRAINING_DEFINITION, Arns, job_reference
 from windfall.aws_api.batch.children import child_at_rest
+from windfall.aws_api.batch.container_options import not_applied
 from windfall.aws_api.batch.definitions import LISTS_ALWAYS_THERE
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document
 from windfall.aws_api.batch.job_fields import retry_detail
 from windfall.aws_api.batch.rejections import client_exception
-from windfall.aws_api.batch.tags import ISOLATION
+from windfall.aws_api.batch.tags import ISOLATION, NOT_APPLIED
 from windfall.aws_api.protocol.service import Call
 from windfall.control.ports import Store
 from windfall.jobs.attempts import Attempt
@@ -109,7 +110,7 @@ def job_detail(
         "container": {} if definition is None else _container_detail(job, *definition, arns),
         "arrayProperties": array_properties(job),
         "timeout": {"attemptDurationSeconds": submission.timeout_s} if submission.timeout_s else None,
-        "tags": job_tags(job),
+        "tags": job_tags(job) if definition is None else job_tags(job) | _ignored(job, definition[0]),
         "propagateTags": submission.propagate_tags,
         "platformCapabilities": registered.get("platformCapabilities") or ["EC2"],
         "isCancelled": job.cancelled,
@@ -123,6 +124,15 @@ def job_tags(job: Job) -> dict[str, str]:
     if job.attempts and job.attempts[-1].isolation:
         tags[ISOLATION] = job.attempts[-1].isolation
     return tags
+
+
+def _ignored(job: Job, definition: JobDefinition) -> dict[str, str]:
+    """What its definition says about containers, if its latest attempt was none."""
+    last = job.attempts[-1] if job.attempts else None
+    if last is None or not last.isolation or last.was_container:
+        return {}
+    members = not_applied(definition.container.options)
+    return {NOT_APPLIED: ", ".join(members)} if members else {}
 
 
 def array_properties(job: Job) -> dict[str, Any] | None:

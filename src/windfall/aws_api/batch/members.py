@@ -50,6 +50,10 @@ REFUSED_PARTS: Mapping[str, tuple[str, ...]] = {
         "computeResources.managedInstancesProvider",
         "computeResources.capacityTags",
     ),
+    "RegisterJobDefinition": (
+        "containerProperties.volumes.efsVolumeConfiguration",
+        "containerProperties.volumes.s3filesVolumeConfiguration",
+    ),
 }
 
 _KEPT_RESOURCES = (
@@ -68,25 +72,13 @@ _KEPT_RESOURCES = (
 _KEPT_CONTAINER = (
     "jobRoleArn",
     "executionRoleArn",
-    "volumes",
-    "mountPoints",
-    "readonlyRootFilesystem",
-    "privileged",
-    "ulimits",
-    "user",
     "instanceType",
-    "secrets",
     "networkConfiguration",
     "fargatePlatformConfiguration",
     "enableExecuteCommand",
     "ephemeralStorage",
     "runtimePlatform",
     "repositoryCredentials",
-    "linuxParameters.devices",
-    "linuxParameters.initProcessEnabled",
-    "linuxParameters.tmpfs",
-    "linuxParameters.maxSwap",
-    "linuxParameters.swappiness",
     "logConfiguration.secretOptions",
 )
 

@@ -1,8 +1,9 @@
-"""Tags: what AWS allows, and the two that mean something here.
+"""Tags: what AWS allows, and the three that mean something here.
 
-`windfall:engine` on a compute environment names the engine that serves it. `windfall:isolation` is shown
-among a job's tags and says what kept its latest attempt apart from the host; it is Windfall's to write, as
-`aws:` tags are AWS's. Must not know how tags are stored.
+`windfall:engine` on a compute environment names the engine that serves it. Two are shown among a job's tags and are
+Windfall's to write, as `aws:` tags are AWS's: `windfall:isolation` says what kept its latest attempt apart from the
+host, and `windfall:not-applied` which of its containerProperties meant nothing because it ran as a process. Must not
+know how tags are stored.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from windfall.aws_api.batch.rejections import client_exception, shown
 
 ENGINE = "windfall:engine"
 ISOLATION = "windfall:isolation"
+NOT_APPLIED = "windfall:not-applied"
+_SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED})
 
 
 def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
@@ -24,6 +27,6 @@ def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     for key in tags:
         if key.lower().startswith("aws:"):
             raise client_exception(f"Tag key {shown(key)!r} begins with aws:, which is reserved")
-    if ISOLATION in tags:
-        return {key: value for key, value in tags.items() if key != ISOLATION}
-    return tags
+    if _SHOWN_ONLY.isdisjoint(tags):
+        return tags
+    return {key: value for key, value in tags.items() if key not in _SHOWN_ONLY}

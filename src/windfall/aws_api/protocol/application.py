@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from windfall.aws_api.protocol.cbor import cbor_refusal, speaks_cbor
 from windfall.aws_api.protocol.errors import (
     ApiError,
     RequestSizeError,
@@ -36,6 +37,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+#: Answers a GET of one path.
+Page = Callable[[Request], Awaitable[Response]]
+
 _HEALTHY = Response(200, JSON, b'{"status":"ok"}')
 
 
@@ -54,8 +58,10 @@ class Application:
         new_request_id: Callable[[], str],
         *,
         body_timeout_s: float = BODY_TIMEOUT_S,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
-        """`clock` gives seconds since the epoch."""
+        """`clock` gives seconds since the epoch. `pages` are read by GET, and see to readers' rights themselves."""
+        self._pages = pages or {}
         self._services = {service.signing_name: service for service in services}
         if len(self._services) != len(services):
             raise ServiceDefinitionError("Two services have the same signing name.")
@@ -85,8 +91,12 @@ class Application:
         refuse: Callable[[ApiError, str], Response] = _refuse_in_json
         try:
             request = await self._read(scope, receive)
+            if request.method == "GET" and request.path in self._pages:
+                return await self._pages[request.path](request)
             if speaks_query(request):
                 refuse = xml_refusal
+            elif speaks_cbor(request):
+                refuse = cbor_refusal
             signer = verify(request, self._keys.find, self._clock())
             service = self._services.get(signer.service)
             if service is None:
@@ -94,7 +104,8 @@ class Application:
                     f"Windfall does not serve {signer.service}, only {', '.join(sorted(self._services))}. "
                     "Point this client at AWS or set the endpoint of the right service."
                 )
-            refuse = service.refuse
+            if not speaks_cbor(request):
+                refuse = service.refuse_to(request)
             caller = Caller(signer.key.access_key_id, signer.key.role, signer.key.tenant)
             return await service.answer(request, caller, signer.region, request_id)
         except ApiError as error:

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
 from windfall.aws_api.protocol.errors import (
     ApiError,
-    SerializationError,
     ServiceDefinitionError,
     UnknownOperationError,
     UnsupportedOperationError,
 )
 from windfall.aws_api.protocol.operations import load_service_model
+from windfall.aws_api.protocol.query_forms import form_fields
 from windfall.aws_api.protocol.refusals import XML, xml_refusal, xml_text
-from windfall.aws_api.protocol.request import Request, Response, query_pairs
+from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Call, Caller, Handler, Role, Service
-
-_FIELDS_MAX = 1_000
 
 
 class QueryService(Service):
@@ -41,7 +38,7 @@ class QueryService(Service):
 
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
         """Find the operation by its Action, authorise, and call the handler."""
-        fields = _fields(request)
+        fields = dict(form_fields(request))
         name = fields.pop("Action", "")
         if name not in self._model.operation_names:
             raise UnknownOperationError(
@@ -66,17 +63,6 @@ class QueryService(Service):
             f"<ResponseMetadata><RequestId>{xml_text(request_id)}</RequestId></ResponseMetadata>"
             f"</{operation}Response>"
         )
-
-
-def _fields(request: Request) -> dict[str, str]:
-    """The members of a request: those of the form, or of the URL of a presigned one."""
-    try:
-        form = parse_qsl(
-            request.body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX
-        )
-    except (UnicodeDecodeError, ValueError):
-        raise SerializationError("The request body is not a form of percent-encoded UTF-8.") from None
-    return dict([*query_pairs(request.query), *form])
 
 
 def _check_flat(model: Any, operation: str) -> None:

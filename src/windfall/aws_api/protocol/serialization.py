@@ -19,6 +19,8 @@ from windfall.aws_api.protocol.timestamps import dump_timestamp
 
 #: None stands for a value that is written as it is; most leaves are, and calling nothing is the fastest call.
 Dump = Callable[[Any], Any] | None
+#: Writes seconds since the epoch.
+Moment = Callable[[float], Any]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -64,12 +66,19 @@ def compile_response(operation: Any, content_type: bytes) -> Callable[[Mapping[s
     return dump
 
 
+def compile_dump(shape: Any, moment: Moment | None = None) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the function that makes a structure plain; `moment` writes timestamps, by default as the shape says."""
+    dump = _compile(shape, {}, moment)
+    assert dump is not None, f"{shape.name} is no structure"
+    return dump
+
+
 def encode_json(value: Any) -> bytes:
     """Write a plain value as JSON."""
     return _encode(value)
 
 
-def _compile(shape: Any, compiled: dict[str, Dump]) -> Dump:
+def _compile(shape: Any, compiled: dict[str, Dump], moment: Moment | None = None) -> Dump:
     if shape.name in compiled:
         return compiled[shape.name]
     kind = shape.type_name
@@ -79,14 +88,16 @@ def _compile(shape: Any, compiled: dict[str, Dump]) -> Dump:
         dump: Dump = _structure_dump(members)
         compiled[shape.name] = dump
         for name, member in shape.members.items():
-            members[name] = (member.serialization.get("name", name), _compile(member, compiled))
+            members[name] = (member.serialization.get("name", name), _compile(member, compiled, moment))
         return dump
     if kind in ("list", "map"):
         compiled[shape.name] = lambda value: built(value) if built is not None else value
-        inner = _compile(shape.member if kind == "list" else shape.value, compiled)
+        inner = _compile(shape.member if kind == "list" else shape.value, compiled, moment)
         built = None if inner is None else (_list_dump(inner) if kind == "list" else _map_dump(inner))
         compiled[shape.name] = built
         return built
+    if kind == "timestamp" and moment is not None:
+        return moment
     if kind == "timestamp":
         form = shape.serialization.get("timestampFormat", "unixTimestamp")
         return lambda value: dump_timestamp(value, form)

@@ -95,6 +95,10 @@ class Service(ABC):
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
         """Answer an authentic request; raise ApiError to refuse it."""
 
+    def refuse_to(self, _request: Request, /) -> Callable[[ApiError, str], Response]:
+        """How errors are written for whoever sent this request."""
+        return self.refuse
+
     def refuse(self, error: ApiError, _request_id: str, /) -> Response:
         """An error in the form that clients of this service read; JSON has the request id in a header alone."""
         return json_refusal(error, self.content_type)

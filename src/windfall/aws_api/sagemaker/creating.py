@@ -1,12 +1,12 @@
 """CreateTrainingJob: from a request to the command that submits it.
 
-Decides what a training job runs here: the mapping of its image, its own entry point, or its script with this
-host's Python. Must not know how it is placed or staged: others say so.
+Decides what a training job runs: its image as SageMaker starts it, or in its place, as a process, its own entry point
+or its script with this host's Python. Must not know which of them it will be, nor how it is placed or staged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
@@ -17,12 +17,15 @@ from windfall.aws_api.sagemaker.rejections import in_use
 from windfall.aws_api.sagemaker.request_rules import check_request, is_spot, run_seconds
 from windfall.aws_api.sagemaker.tagging import tags_of
 from windfall.control.events import SubmitTraining
-from windfall.jobs.definitions import ContainerSpec
-from windfall.jobs.images import ImageMapping, find_mapping
+from windfall.jobs.containers import ContainerOptions
+from windfall.jobs.definitions import ContainerSpec, HostProgram
+from windfall.jobs.images import find_mapping
 from windfall.jobs.job import TimeLimits
 from windfall.jobs.resources import Resources
 
 LOCAL = "local"
+#: What SageMaker says to an image that is told nothing else.
+TRAIN = "train"
 
 Request = Mapping[str, Any]
 
@@ -37,7 +40,9 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
     script = _runnable_script(request)
     images = await desk.read(lambda store: store.images())
     place = placement.place_for(request["ResourceConfig"]["InstanceType"], _host(desk.settings))
-    container, program_note = _container(call, arn, script, images, place.resources, desk.settings)
+    container, program_note = _container(call, arn, script, place.resources, desk.settings)
+    if find_mapping(container.image, images) is not None:
+        program_note = None
     command = SubmitTraining(
         job_id=names.job_id(name),
         name=name,
@@ -93,15 +98,10 @@ def _container(
     call: Call,
     arn: str,
     script: script_mode.Script | None,
-    images: Sequence[ImageMapping],
     resources: Resources,
     settings: TrainingSettings,
 ) -> tuple[ContainerSpec, str | None]:
-    """What runs, and what to say about it.
-
-    An image that is neither mapped nor has an entry point or script of its own gets no command; the core then ends the
-    job with words that say how to map it.
-    """
+    """What runs, and what to say about it if it runs as a process without its image."""
     request, algorithm = call.params, call.params["AlgorithmSpecification"]
     image = algorithm["TrainingImage"]
     entrypoint, words = algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments")
@@ -112,37 +112,43 @@ def _container(
         "TRAINING_JOB_NAME": request["TrainingJobName"],
         "TRAINING_JOB_ARN": arn,
     }
-    note, directory = None, None
-    mapped = find_mapping(image, images) is not None
-    command: tuple[str, ...] = ()
+    note, on_host = None, None
     if entrypoint is not None:
-        command = tuple(words or ())
-        if not mapped:
-            note = f"its entry point runs on this host, without the image {image}"
-    elif mapped:
-        command = tuple(words or ("train",))
+        note = f"its entry point runs on this host, without the image {image}"
     elif script is not None:
-        command = script_mode.command_line(script, settings.python)
         note = f"{script.program} runs with this host's Python ({settings.python}), without the image {image}"
-        directory = script_mode.CODE
-        environment = {
-            "PYTHONUNBUFFERED": "1",
-            **environment,
-            **script_mode.variables(
-                script,
-                request["TrainingJobName"],
-                contract.channels_config(request),
-                request["ResourceConfig"]["InstanceType"],
-                resources,
-            ),
-        }
+        on_host = _on_host(request, script, environment, resources, settings.python)
+    else:
+        # Nothing can stand in for it; the core then ends the job with words that say how to map the image.
+        on_host = HostProgram()
     spec = ContainerSpec(
         image=image,
         resources=resources,
-        command=command,
+        command=tuple(words or ()) if entrypoint is not None else tuple(words or (TRAIN,)),
         environment=environment,
         log_group=names.LOG_GROUP,
-        directory=directory,
+        on_host=on_host,
         entrypoint=None if entrypoint is None else tuple(entrypoint),
+        options=ContainerOptions(network="none" if request.get("EnableNetworkIsolation") else None),
     )
     return spec, note
+
+
+def _on_host(
+    request: Request,
+    script: script_mode.Script,
+    environment: Mapping[str, str],
+    resources: Resources,
+    python: str,
+) -> HostProgram:
+    """A script as the training toolkit of an image would run it."""
+    variables = script_mode.variables(
+        script,
+        request["TrainingJobName"],
+        contract.channels_config(request),
+        request["ResourceConfig"]["InstanceType"],
+        resources,
+    )
+    unbuffered = {} if "PYTHONUNBUFFERED" in environment else {"PYTHONUNBUFFERED": "1"}
+    command = script_mode.command_line(script, python)
+    return HostProgram(command, {**unbuffered, **variables}, script_mode.CODE)

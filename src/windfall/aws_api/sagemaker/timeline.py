@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from windfall.aws_api.sagemaker.documents import Document
-from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.attempts import TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, SUCCEEDED
 
@@ -84,7 +84,7 @@ def is_interrupted(attempt: Attempt) -> bool:
     """Whether an attempt ended, or is ending, because its capacity went away."""
     if attempt.stopped_at is not None:
         return attempt.interrupted
-    return attempt.stop_cause is StopCause.INTERRUPTED
+    return attempt.stop_cause in TAKEN_AWAY
 
 
 def _told(job: Job, document: Document, waiting: Waiting) -> Iterator[Stage]:
@@ -164,13 +164,14 @@ def _download_message(attempt: Attempt) -> str:
 
 
 def _training_message(attempt: Attempt, document: Document) -> str:
-    message = _noted(TRAINING, document.program_note)
+    # A container has its image, and there is nothing to say about what stands in for it.
+    message = _noted(TRAINING, None if attempt.was_container else document.program_note)
     if attempt.restored is not None:
         message += f" Resumed from checkpoint {attempt.restored.name}."
     if attempt.stopped_at is None:
         if attempt.alarm:
             message += f" Checkpoints are not safe: {attempt.alarm}."
-        if attempt.stop_cause is StopCause.INTERRUPTED:
+        if attempt.stop_cause in TAKEN_AWAY:
             message += f" Its capacity is being taken away{_by(attempt)}."
     return message
 

@@ -14,11 +14,11 @@ from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine, Offer
 from windfall.capacity.market_tags import market_tags_of
-from windfall.control.events import InstanceReady
+from windfall.control.events import DevicesChanged, InstanceReady
 from windfall.control.instructions import Instruction, LaunchInstance
 from windfall.control.ports import Holdings, Sink
 from windfall.engines.agent_link import AgentLink
-from windfall.engines.local.translation import to_machine
+from windfall.engines.local.translation import to_machine, with_devices
 from windfall.engines.translation import to_connected, to_messages, to_report
 from windfall.jobs.errors import Invalid
 from windfall.jobs.ids import InstanceId
@@ -79,6 +79,10 @@ class LocalEngine:
         self._report_ready()
 
     def _hear(self, message: messages.ToDaemon) -> None:
+        if isinstance(message, messages.Devices) and self.machine is not None:
+            self.machine = with_devices(self.machine, message)
+            self._sink(DevicesChanged(self.machine.id, self.machine.gpus))
+            return
         report = to_report(message)
         if report is not None:
             self._sink(report)

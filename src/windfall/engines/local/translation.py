@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windfall.agent import messages
-from windfall.capacity.machines import GpuDevice, Machine
+from windfall.capacity.machines import Machine
+from windfall.engines.translation import to_devices
 from windfall.jobs.ids import MachineId
 from windfall.jobs.resources import Resources
 
@@ -13,11 +16,18 @@ THIS_HOST = MachineId("this-host")
 
 def to_machine(inventory: messages.Inventory) -> Machine:
     """This host, as its agent describes it."""
-    gpus = tuple(GpuDevice(gpu.id, gpu.name, gpu.memory_mib, gpu.simulated) for gpu in inventory.gpus)
+    gpus = to_devices(inventory.gpus)
     facts = {
         "hostname": inventory.hostname,
         "job_user": inventory.job_user,
         "isolation": ", ".join(inventory.abilities) or "process",
+        "containers": inventory.containers,
         "warnings": "\n".join(inventory.warnings),
     }
     return Machine(THIS_HOST, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
+
+
+def with_devices(machine: Machine, told: messages.Devices) -> Machine:
+    """The host with its GPUs as they are now."""
+    gpus = to_devices(told.gpus)
+    return replace(machine, gpus=gpus, total=replace(machine.total, gpus=len(gpus)))

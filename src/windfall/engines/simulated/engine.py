@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from windfall.agent import messages
 from windfall.agent.serve import SOCKET_NAME
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Instance, InstanceState, Machine, Offer
 from windfall.control.events import (
+    DevicesChanged,
     InstanceLaunchFailed,
     InstanceLost,
     InstanceReady,
@@ -103,7 +106,7 @@ class SimulatedEngine:
         offering = self._offerings.see(environment)
         if offering is None:
             return ()
-        return offering.offers(self._fleet.stock(environment.name), self._clock_ms())
+        return offering.offers(self._fleet.stock(environment.name), self._inventory, self._clock_ms())
 
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
         """Launch and let go; what concerns attempts is the agent's, as long as their instance is there."""
@@ -198,12 +201,25 @@ class SimulatedEngine:
         self._wake.set()
 
     def _hear(self, message: messages.ToDaemon) -> None:
+        if isinstance(message, messages.Devices):
+            self._see_devices(message)
+            return
         instance = self._fleet.close(message.token) if isinstance(message, messages.Result) else None
         report = to_report(message)
         if report is not None and not _is_kept_back(instance, message):
             self._sink(report)
         if instance is not None:
             self._report_if_gone(instance)
+
+    def _see_devices(self, told: messages.Devices) -> None:
+        """The host's GPUs have changed, and with them those of the instances that stand on them."""
+        if self._inventory is None:
+            return
+        self._inventory = msgspec.structs.replace(self._inventory, gpus=told.gpus)
+        for instance in self._fleet:
+            machine = self._machine(instance) if instance.stage in (Stage.READY, Stage.NOTICED) else None
+            if machine is not None:
+                self._sink(DevicesChanged(machine.id, machine.gpus))
 
     # What the market does -------------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from windfall.agent import messages
 from windfall.capacity import catalog
 from windfall.capacity.machines import GpuDevice, Machine
+from windfall.engines.translation import to_devices
 from windfall.jobs.ids import InstanceId, MachineId
 from windfall.jobs.resources import Resources
 
@@ -24,32 +26,48 @@ def machine_of(instance: InstanceId, type_: str, total: Resources, inventory: me
         "hostname": inventory.hostname,
         "job_user": inventory.job_user,
         "isolation": ", ".join(inventory.abilities) or "process",
+        "containers": inventory.containers,
         "warnings": "\n".join(inventory.warnings),
         "simulated": (
-            f"{type_} is simulated: its jobs are processes of {inventory.hostname}, which has"
+            f"{type_} is simulated: its jobs run on {inventory.hostname}, which has"
             f" {inventory.vcpus:g} vCPUs and {inventory.memory_mib} MiB for all of them"
         ),
     }
-    return Machine(MachineId(instance), total, _devices(instance, type_, total.gpus, inventory), facts)
+    return Machine(MachineId(instance), total, devices_of(instance, type_, int(total.gpus), inventory), facts)
 
 
-def _devices(
-    instance: InstanceId, type_: str, count: int, inventory: messages.Inventory
+def devices_of(
+    instance: InstanceId, type_: str, count: int, inventory: messages.Inventory | None
 ) -> tuple[GpuDevice, ...]:
+    """The devices that an instance of a type has, or would have on a host that has not been described yet."""
     known = catalog.find(type_)
     model = (known.gpu_model if known is not None else None) or "GPU"
     memory_mib = known.gpu_memory_mib if known is not None else None
-    real = [gpu for gpu in inventory.gpus if not gpu.simulated]
+    real = to_devices([gpu for gpu in inventory.gpus if not gpu.simulated] if inventory is not None else [])
     if not real:
         return tuple(
-            GpuDevice(f"GPU-simulated-{instance}-{n}", f"{model} (simulated)", memory_mib, simulated=True)
+            GpuDevice(
+                f"GPU-simulated-{instance}-{n}",
+                f"{model} (simulated)",
+                memory_mib,
+                simulated=True,
+                sharing="simulated",
+            )
             for n in range(count)
         )
     # Not the first device for everybody, and the same after a restart.
     start = zlib.crc32(instance.encode())
     chosen = [real[(start + n) % len(real)] for n in range(count)]
+    # What ails the real one ails what stands for it.
     return tuple(
-        GpuDevice(f"{gpu.id}{_MARK}{n}", f"{model} (simulated on {gpu.name})", memory_mib, simulated=True)
+        replace(
+            gpu,
+            id=f"{gpu.id}{_MARK}{n}",
+            name=f"{model} (simulated on {gpu.name})",
+            memory_mib=memory_mib,
+            simulated=True,
+            parent=None,
+        )
         for n, gpu in enumerate(chosen)
     )
 

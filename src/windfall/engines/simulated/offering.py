@@ -12,17 +12,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from windfall.agent import messages
 from windfall.capacity import catalog
 from windfall.capacity.catalog import InstanceType
 from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment
 from windfall.capacity.machines import Offer
 from windfall.capacity.market_tags import parse_market_tags
+from windfall.engines.simulated.hardware import devices_of
 from windfall.engines.simulated.market import Market, market_of
 from windfall.engines.simulated.settings import SimulatedSettings
 from windfall.engines.simulated.traces import read_trace
 from windfall.jobs.attempts import Market as PaidAs
 from windfall.jobs.errors import Rejected
-from windfall.jobs.ids import EnvironmentName
+from windfall.jobs.ids import EnvironmentName, InstanceId
 
 log = logging.getLogger(__name__)
 
@@ -56,20 +58,20 @@ class Offering:
     environment: ComputeEnvironment
     types: tuple[InstanceType, ...]
     market: Market
-    #: What was offered last, for which stock, and from when until when it holds.
-    _seen: tuple[Stock, int, float, tuple[Offer, ...]] | None = None
+    #: What was offered last, for which stock and host, and from when until when it holds.
+    _seen: tuple[Stock, messages.Inventory | None, int, float, tuple[Offer, ...]] | None = None
 
-    def offers(self, stock: Stock, now: int) -> tuple[Offer, ...]:
+    def offers(self, stock: Stock, inventory: messages.Inventory | None, now: int) -> tuple[Offer, ...]:
         """What could be launched now, in the order in which the environment names its types."""
         if self._seen is not None:
-            known, since, until, offers = self._seen
+            known, host, since, until, offers = self._seen
             # The fleet hands out the same stock until it changes.
-            if known is stock and since <= now < until:
+            if known is stock and host is inventory and since <= now < until:
                 return offers
-        offers = tuple(self._offer(one, stock, now) for one in self.types)
+        offers = tuple(self._offer(one, stock, inventory, now) for one in self.types)
         ticks = (self.market.next_tick_at(one.name, now) for one in self.types)
         until = min((at for at in ticks if at is not None), default=math.inf)
-        self._seen = (stock, now, until, offers)
+        self._seen = (stock, inventory, now, until, offers)
         return offers
 
     def available(self, type_: str, stock: Stock, now: int) -> int | None:
@@ -82,7 +84,9 @@ class Offering:
             bounds.append(there - stock.lasting[type_])
         return max(0, min(bounds)) if bounds else None
 
-    def _offer(self, one: InstanceType, stock: Stock, now: int) -> Offer:
+    def _offer(
+        self, one: InstanceType, stock: Stock, inventory: messages.Inventory | None, now: int
+    ) -> Offer:
         usd_hour = one.usd_hour(PaidAs.SPOT if self.market.spot else PaidAs.ON_DEMAND)
         if self.market.spot:
             traced = self.market.price(one.name, now)
@@ -94,6 +98,7 @@ class Offering:
             usd_hour=usd_hour,
             on_demand_usd_hour=one.on_demand_usd_hour,
             safety=self.market.safety(one.name, now),
+            gpus=devices_of(InstanceId(one.name), one.name, int(one.resources.gpus), inventory),
         )
 
 

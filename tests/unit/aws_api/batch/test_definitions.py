@@ -70,7 +70,7 @@ def test_what_was_sent_comes_back_unchanged(world):
         privileged=False,
         readonlyRootFilesystem=True,
         jobRoleArn="arn:aws:iam::1:role/x",
-        secrets=[{"name": "S", "valueFrom": "arn:s"}],
+        secrets=[{"name": "S", "valueFrom": "arn:aws:ssm:us-east-1:123456789012:parameter/s"}],
         user="nobody",
         linuxParameters={"initProcessEnabled": True, "devices": [], "tmpfs": []},
     )

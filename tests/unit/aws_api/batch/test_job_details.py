@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.unit.aws_api.batch.fakes import ACCOUNT, ARN, JOB_ID, NOW, REGION, a_definition, a_job, an_attempt
+from windfall.jobs.containers import ContainerOptions, Mount
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.ids import JobId, attempt_token, task_id
@@ -121,6 +122,23 @@ def test_a_running_job_has_a_log_and_no_ended_attempt(described):
     assert detail["startedAt"] == NOW + 20
     assert detail["attempts"] == []
     assert detail["tags"] == {"windfall:isolation": "cgroup v2; private /dev/shm"}
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected"),
+    [
+        (None, None),
+        ("process + cgroup v2 (memory, cpu)", "user, mountPoints"),
+        ("bubblewrap", "user, mountPoints"),
+        ("container (docker 28.2.2)", None),
+    ],
+)
+def test_a_process_says_what_of_its_definition_means_nothing_to_it(world, described, isolation, expected):
+    options = ContainerOptions(user="app", mounts=(Mount(None, "/scratch"),))
+    container = ContainerSpec("img", Resources(1, 64), options=options)
+    world.store.all_definitions["train:1"] = a_definition(container=container)
+    detail = described(a_job(state=JobState.RUNNING, attempts=[an_attempt(isolation=isolation)]))
+    assert detail["tags"].get("windfall:not-applied") == expected
 
 
 def test_a_retried_job_shows_each_attempt_and_mirrors_the_last(described):

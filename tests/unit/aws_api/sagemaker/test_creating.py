@@ -19,7 +19,7 @@ from tests.unit.aws_api.sagemaker.world import (
 )
 from windfall.capacity.environments import Provisioning
 from windfall.jobs.errors import Conflict, Invalid
-from windfall.jobs.images import ImageMapping, host_command
+from windfall.jobs.images import ImageMapping, container_run, host_command
 from windfall.jobs.job import TimeLimits
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Channel, Checkpoints, Output
@@ -99,20 +99,31 @@ def test_an_unknown_type_is_refused_with_near_ones(world, wanted, near):
 def test_script_mode_runs_the_script_with_the_python_of_this_host(world):
     world.has_settings(python="/opt/venv/bin/python")
     command = world.submitted(**SCRIPT, InputDataConfig=[a_channel("train")], Environment={"MINE": "1"})
-    assert command.container.command == (
+    program = host_command(command.container, [])
+    assert program.argv == (
         "/opt/venv/bin/python",
         "train.py",
         *("-b", "text", "--epochs", "3", "--learning-rate", "0.1"),
     )
-    assert command.container.directory == "/opt/ml/code"
+    assert program.directory == "/opt/ml/code"
     (archive,) = command.staging.archives
     assert (archive.uri, archive.path) == ("s3://bucket/code/sourcedir.tar.gz", "/opt/ml/code")
-    environment = command.container.environment
-    assert environment["MINE"] == "1"
+    environment = program.environment
+    assert (environment["MINE"], environment["PYTHONUNBUFFERED"]) == ("1", "1")
     assert environment["SM_CHANNEL_TRAIN"] == "/opt/ml/input/data/train"
     assert environment["TRAINING_JOB_NAME"] == "first"
     assert environment["TRAINING_JOB_ARN"] == f"{ARN}/first"
     assert environment["AWS_REGION"] == "eu-west-1"
+
+
+def test_in_a_container_the_image_is_told_to_train_and_its_own_toolkit_does_the_rest(world):
+    container = world.submitted(**SCRIPT, Environment={"MINE": "1"}).container
+    run = container_run(container, None)
+    assert (run.image, run.entrypoint, run.command) == (IMAGE, None, ("train",))
+    assert run.options.network is None
+    assert container.environment["MINE"] == "1"
+    # The toolkit derives these from /opt/ml/input/config, as it does on SageMaker.
+    assert not [name for name in container.environment if name.startswith("SM_")]
 
 
 def test_with_network_isolation_the_code_comes_through_a_channel_and_no_credentials_do(world):
@@ -124,6 +135,7 @@ def test_with_network_isolation_the_code_comes_through_a_channel_and_no_credenti
     )
     assert command.staging.archives[0].uri == "s3://bucket/x/sourcedir.tar.gz"
     assert not command.staging.shares_object_credentials
+    assert command.container.options.network == "none"
     command = world.submitted(
         name="prefix",
         HyperParameters={"sagemaker_program": '"train.py"', "sagemaker_submit_directory": json.dumps(code)},
@@ -144,7 +156,8 @@ def test_an_image_that_is_mapped_runs_by_its_mapping(world):
     command = world.submitted(name="words", AlgorithmSpecification=algorithm)
     assert command.container.command == ("serve", "--fast")
     # The image's own toolkit looks after the script.
-    assert world.submitted(name="script", **SCRIPT).container.command == ("train",)
+    container = world.submitted(name="script", **SCRIPT).container
+    assert host_command(container, [ImageMapping("*", "/srv", ("run-image",))]).argv == ("run-image", "train")
 
 
 def test_an_entry_point_of_its_own_is_run(world):
@@ -168,8 +181,10 @@ def test_an_entry_point_of_its_own_is_run(world):
         {"sagemaker_program": "train.py", "sagemaker_submit_directory": "/opt/ml/code"},
     ],
 )
-def test_an_image_that_cannot_be_run_gets_no_command(world, hyperparameters):
-    assert world.submitted(HyperParameters=hyperparameters).container.command == ()
+def test_nothing_stands_in_for_an_image_whose_code_is_inside(world, hyperparameters):
+    container = world.submitted(HyperParameters=hyperparameters).container
+    assert host_command(container, []) is None
+    assert container_run(container, None).command == ("train",)
 
 
 def test_channels_and_outputs_are_staged(world):

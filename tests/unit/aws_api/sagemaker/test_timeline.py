@@ -170,6 +170,8 @@ def test_the_present_stage_says_what_is_being_done():
     assert message.startswith("Training image download completed. Training in progress. Note: train.py runs")
     assert "Its capacity is being taken away (spot interruption)." in message
     assert "the object store does not answer" in message
+    boxed = an_attempt(placed=1, started=2, isolation="container (docker 28.2.2)")
+    assert "Note:" not in stages(a_job(RUNNING, boxed), NOTES)[-1].message
     saving = an_attempt(
         placed=1, started=2, stop=5, exited=6, stop_cause=StopCause.INTERRUPTED, checkpoint=MARK
     )

@@ -1,0 +1,243 @@
+"""Which other instance types would help with a cause, and what they would cost: from the catalog's figures.
+
+Only what a cause waits for counts: network for the network, vCPUs per GPU for the CPU, local disk for the disk, smaller
+GPUs where there is too little work, faster ones where there is too much. Prices are the catalog's.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+
+from windfall.advisor.advice import Advice, AdviceKind, Holding, link_is_full, priced, sped_up
+from windfall.advisor.causes import Cause
+from windfall.advisor.profile import Profile
+from windfall.advisor.signs import Surroundings
+from windfall.advisor.speeds import slower_by
+from windfall.advisor.wording import percent, usd
+from windfall.capacity.catalog import Catalog, InstanceType
+
+#: A smaller GPU must have this much more memory than was ever used, and stay below this use.
+MEMORY_ROOM, BUSY_ROOM = 1.2, 0.7
+#: A link of 3,200 Gbit/s does not make one data source a hundred times as fast.
+MOST_FASTER = 4.0
+#: More vCPUs help only where this share of the present ones is used.
+FULL_CPUS = 0.7
+MOST = 3
+
+
+def instances(
+    cause: Cause, profile: Profile, place: Surroundings, holding: Holding, catalog: Catalog
+) -> list[Advice]:
+    """Other instance types for a cause, the best first; none where the present one is not known."""
+    now = catalog.find(holding.instance_type) if holding.instance_type else None
+    if cause is Cause.NETWORK and now is not None and link_is_full(profile, place):
+        return _more_network(cause, profile, holding, now, catalog)
+    if cause is Cause.CPU and now is not None:
+        return _more_vcpus(cause, profile, holding, now, catalog)
+    if cause is Cause.DISK and now is not None and not now.local_disk_gb:
+        return _local_disk(cause, holding, now, catalog)
+    if cause in (Cause.REQUESTS, Cause.IDLE) and profile.worked:
+        return _smaller(cause, profile, holding, now, catalog)
+    if cause in (Cause.MEMORY, Cause.COMPUTE):
+        return _faster(cause, profile, holding, now, catalog)
+    return []
+
+
+def _peers(now: InstanceType, catalog: Catalog) -> list[InstanceType]:
+    """Types with at least as many GPUs of at least this memory; a GPU of another model must have a known speed."""
+    return [
+        one
+        for one in catalog.select(gpus_min=max(now.gpus, 1))
+        if one.name != now.name
+        and one.on_demand is not None
+        and (one.gpu_memory_mib or 0) >= (now.gpu_memory_mib or 0)
+        and slower_by(now.gpu_model, one.gpu_model) is not None
+    ]
+
+
+def _more_network(
+    cause: Cause, profile: Profile, holding: Holding, now: InstanceType, catalog: Catalog
+) -> list[Advice]:
+    if now.network_gbps is None:
+        return []
+    found = []
+    for one in _peers(now, catalog):
+        if one.network_gbps is None or one.network_bursts or one.network_gbps <= now.network_gbps:
+            continue
+        found.append(_with_network(cause, profile, holding, now, one, catalog))
+    # The same GPU first, because nothing else changes with it; then the cheapest per job.
+    same = {one.name for one in catalog.select(include_retired=True) if one.gpu_model == now.gpu_model}
+    found.sort(key=lambda each: (each.text.split()[2] not in same, each.usd_job or each.usd_hour or 0.0))
+    return found[:MOST]
+
+
+def _with_network(
+    cause: Cause, profile: Profile, holding: Holding, now: InstanceType, one: InstanceType, catalog: Catalog
+) -> Advice:
+    assert now.network_gbps is not None
+    assert one.network_gbps is not None
+    factor = min(one.network_gbps / now.network_gbps, MOST_FASTER)
+    slower = slower_by(now.gpu_model, one.gpu_model) or 1.0
+    gpu_part, waiting = profile.busy * slower, (1 - profile.busy) / factor
+    time = gpu_part + waiting
+    text = (
+        f"move to {one.name} ({one.gpus} x {one.gpu_model}, {one.network_gbps:g} instead of"
+        f" {now.network_gbps:g} Gbit/s, {_prices(now, one)})"
+    )
+    overlapped = max(gpu_part, 1 / factor)
+    turns = "loading and computing take turns; where they overlap already, the time falls to"
+    assumptions = [
+        f"{turns} {percent(overlapped)} and the GPU is busy for {percent(gpu_part / overlapped)} of it",
+        f"the other end of the network gives as much; no more than {factor:g} times the present rate is counted on",
+    ]
+    if one.gpu_model != now.gpu_model:
+        assumptions.append(f"the GPU part changes as the peaks of {one.gpu_model} and {now.gpu_model} do")
+    assumptions += _worth(now, one, factor)
+    slow = _slower_networks(now, catalog)
+    if one.gpu_model == now.gpu_model and slow:
+        assumptions.append(f"{slow} less than {now.network_gbps:g} Gbit/s")
+    confidence = 0.7 if one.gpu_model == now.gpu_model else 0.5
+    advice = Advice(
+        AdviceKind.INSTANCE,
+        cause,
+        text,
+        min(1.0, gpu_part / time),
+        time,
+        assumptions=tuple(assumptions),
+        confidence=confidence,
+    )
+    return priced(advice, holding, one.on_demand_usd_hour)
+
+
+def _worth(now: InstanceType, one: InstanceType, factor: float) -> list[str]:
+    """From which waiting part the dearer type is the cheaper one per job."""
+    before, after = now.on_demand_usd_hour, one.on_demand_usd_hour
+    if before is None or after is None:
+        return []
+    if after <= before:
+        return ["it is not dearer per hour"]
+    needed = (1 - before / after) / (1 - 1 / factor)
+    dearer = f"dearer per hour by {percent(after / before - 1)}"
+    return [
+        f"{dearer}: worth it only if the GPU waits for the network for more than {percent(needed)} of the time"
+    ]
+
+
+def _slower_networks(now: InstanceType, catalog: Catalog) -> str:
+    """The smaller types of the same family, which are no way out."""
+    names = [
+        one.name
+        for one in catalog.select(family=now.family, include_retired=True)
+        if one.network_gbps is not None
+        and now.network_gbps is not None
+        and one.network_gbps < now.network_gbps
+    ]
+    if not names:
+        return ""
+    return f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'}"
+
+
+def _prices(now: InstanceType, one: InstanceType) -> str:
+    after, before = one.on_demand_usd_hour, now.on_demand_usd_hour
+    told = usd(after) + " an hour" if after is not None else "no known price"
+    return told + (f" instead of {usd(before)}" if before is not None and after is not None else "")
+
+
+def _more_vcpus(
+    cause: Cause, profile: Profile, holding: Holding, now: InstanceType, catalog: Catalog
+) -> list[Advice]:
+    found: list[Advice] = []
+    if not profile.cores_idle >= FULL_CPUS * now.vcpus:
+        return found  # those that it has are not used: that is a change in the job
+    for one in _peers(now, catalog):
+        factor = (one.vcpus / one.gpus) / (now.vcpus / max(now.gpus, 1))
+        if one.gpu_model != now.gpu_model or one.gpus != now.gpus or factor < 1.5:
+            continue
+        time, utilisation = sped_up(profile.busy, factor)
+        text = f"move to {one.name} ({one.vcpus} instead of {now.vcpus} vCPUs, the same GPUs, {_prices(now, one)})"
+        assumptions = ("preparing runs on all vCPUs, and scales with them",)
+        advice = Advice(
+            AdviceKind.INSTANCE, cause, text, utilisation, time, assumptions=assumptions, confidence=0.5
+        )
+        found.append(priced(advice, holding, one.on_demand_usd_hour))
+    return sorted(found, key=_dollars)[:MOST]
+
+
+def _local_disk(cause: Cause, holding: Holding, now: InstanceType, catalog: Catalog) -> list[Advice]:
+    found = [
+        priced(
+            Advice(
+                AdviceKind.INSTANCE,
+                cause,
+                f"move to {one.name} ({one.local_disk_gb:,} GB of local disk, the same GPUs, {_prices(now, one)})",
+                assumptions=(
+                    "the data fits, and is brought before the start",
+                    "no figure for its speed is known",
+                ),
+                confidence=0.4,
+            ),
+            holding,
+            one.on_demand_usd_hour,
+        )
+        for one in _peers(now, catalog)
+        if one.gpu_model == now.gpu_model and one.local_disk_gb
+    ]
+    return sorted(found, key=_dollars)[:MOST]
+
+
+def _smaller(
+    cause: Cause, profile: Profile, holding: Holding, now: InstanceType | None, catalog: Catalog
+) -> list[Advice]:
+    hourly = holding.usd_hour
+    if hourly is None and now is not None:
+        hourly = now.on_demand_usd_hour
+    present = now.gpu_model if now is not None else holding.gpu_model
+    if hourly is None or present is None or isnan(profile.gpu_memory_peak_bytes):
+        return []
+    room_mib = profile.gpu_memory_peak_bytes / 2**20 * MEMORY_ROOM
+    best: dict[str, Advice] = {}
+    for one in catalog.select(gpus_min=1):
+        slower = slower_by(present, one.gpu_model)
+        price = one.on_demand_usd_hour
+        if slower is None or price is None or price >= hourly:
+            continue
+        busy = profile.busy * len(profile.used) * max(slower, 1.0) / one.gpus
+        if (one.gpu_memory_mib or 0) < room_mib or busy > BUSY_ROOM:
+            continue
+        text = f"move to {one.name} ({one.gpus} x {one.gpu_model}, {usd(price)} an hour instead of {usd(hourly)})"
+        longer = (
+            f"each answer takes up to {max(slower, 1.0):.1f} times as long on the GPU, by the peaks of both"
+        )
+        assumptions = ("the requests stay as they are, so that the time does too", longer)
+        advice = Advice(AdviceKind.INSTANCE, cause, text, busy, 1.0, assumptions=assumptions, confidence=0.6)
+        offered = priced(advice, holding, price)
+        model = str(one.gpu_model)
+        if model not in best or _dollars(offered) < _dollars(best[model]):
+            best[model] = offered
+    return sorted(best.values(), key=_dollars)[:2]
+
+
+def _faster(
+    cause: Cause, profile: Profile, holding: Holding, now: InstanceType | None, catalog: Catalog
+) -> list[Advice]:
+    model = now.gpu_model if now is not None else holding.gpu_model
+    memory = cause is Cause.MEMORY
+    best: dict[str, Advice] = {}
+    for one in catalog.select(gpus_min=max(1, round(holding.gpus))):
+        slower = slower_by(model, one.gpu_model, by_memory=memory)
+        if slower is None or slower >= 0.9 or one.on_demand is None or one.gpu_model is None:
+            continue
+        per_gpu = one.on_demand.usd_hour / one.gpus * holding.gpus
+        text = f"move to a {one.gpu_model} ({one.name}, {usd(per_gpu)} an hour for as many GPUs)"
+        what = "memory bandwidth" if memory else "dense half-precision arithmetic"
+        assumptions = (f"by peak {what}: {1 / slower:.1f} times as much; the rest of the time stays",)
+        time = profile.busy * slower + (1 - profile.busy)
+        advice = Advice(AdviceKind.INSTANCE, cause, text, None, time, assumptions=assumptions, confidence=0.4)
+        offered = priced(advice, holding, per_gpu)
+        if one.gpu_model not in best or _dollars(offered) < _dollars(best[one.gpu_model]):
+            best[one.gpu_model] = offered
+    return sorted(best.values(), key=_dollars)[:2]
+
+
+def _dollars(advice: Advice) -> float:
+    return advice.usd_job if advice.usd_job is not None else advice.usd_hour or 0.0

@@ -1,0 +1,223 @@
+"""The attempts of an agent that are containers: what their keepers say, and what is done when a keeper dies.
+
+A keeper's files are the truth about its container; a message only says that they have changed. Decides when an
+attempt counts as started, how it ended, and when another keeper is started. Must not know the engine or the socket.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from windfall.agent.attempt import Attempt
+from windfall.agent.container.engine import Engine
+from windfall.agent.container.errors import EngineError
+from windfall.agent.container.notebook import SECRETS, STATE
+from windfall.agent.container.orders import (
+    DIRECTORY_NAME,
+    container_name,
+    keeper_directory,
+    keeper_launch,
+    short_name,
+    write_orders,
+)
+from windfall.agent.container.request import AGENT_LABEL, TOKEN_LABEL
+from windfall.agent.container.state import KeeperState
+from windfall.agent.machine import Machine
+from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Started
+from windfall.agent.spawner import Launch
+from windfall.agent.speech import say
+
+#: So many keepers of one attempt may die one after the other without having got any further.
+_MOST_DEATHS = 5
+
+
+class ContainerAttempts:
+    """What the supervisor asks when an attempt is a container."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        attempts: Mapping[str, Attempt],
+        tell: Callable[[Message], None],
+        on_running: Callable[[Attempt], None],
+        start_again: Callable[[Attempt], None],
+        depart: Callable[[Attempt, Exited | Lost], None],
+        end: Callable[[Attempt, Result], None],
+    ) -> None:
+        self._machine = machine
+        self._attempts = attempts
+        self._tell = tell
+        self._on_running = on_running
+        self._start_again = start_again
+        self._depart = depart
+        self._end = end
+        #: Keepers that died, by token, and how far things were at the last death.
+        self._deaths: dict[str, tuple[int, KeeperState]] = {}
+
+    # --- keepers -------------------------------------------------------------------------------------
+
+    def launch(self, attempt: Attempt) -> Launch:
+        """Return the process to start for an attempt; raises CannotStart."""
+        if attempt.start is not None:
+            write_orders(attempt, attempt.start, self._machine)
+        return keeper_launch(attempt.intended, self._machine)
+
+    def on_launch_failed(self, attempt: Attempt, reason: str, at: int) -> None:
+        """No keeper could be started; a container that is there already may still be kept by another try."""
+        if self._read(attempt).container:
+            self.on_keeper_gone(attempt, at)
+        else:
+            self._end(attempt, Refused(attempt.token, reason, at))
+
+    def on_keeper_gone(self, attempt: Attempt, at: int) -> None:
+        """Report how the container ended; where nobody knows yet, have another keeper look after it."""
+        state = self.look(attempt)
+        if state.ended_at is not None:
+            self._deaths.pop(attempt.token, None)
+            self._report_end(attempt, state, state.ended_at)
+            return
+        number, before = self._deaths.get(attempt.token, (0, KeeperState()))
+        number = number + 1 if state.without_keeper() == before else 1
+        self._deaths[attempt.token] = number, state.without_keeper()
+        if number > _MOST_DEATHS or not os.path.isdir(keeper_directory(self._machine, attempt.token)):
+            say(f"{attempt.token}: given up after {number} keepers; see keeper.log")
+            self.remove_leftovers([attempt.token])
+            self._depart(attempt, Lost(attempt.token, at))
+            return
+        say(f"{attempt.token}: its keeper is gone, its container may not be: starting another")
+        self._start_again(attempt)
+
+    def on_news(self, token: str) -> None:
+        """Learn what a keeper says that it has written down."""
+        attempt = self._attempts.get(token)
+        if attempt is not None and attempt.running and attempt.intended.container:
+            self.look(attempt)
+
+    def look_at_all(self) -> None:
+        """Learn what keepers have written down while they could tell nobody."""
+        for token in list(self._attempts):
+            self.on_news(token)
+
+    def look(self, attempt: Attempt) -> KeeperState:
+        """Learn what a keeper has written, and pass it on."""
+        state, known = self._read(attempt), attempt.container
+        attempt.container = state
+        attempt.container_pid = state.pid if state.ended_at is None else None
+        if state.started_at is not None:
+            if known is None or known.started_at is None:
+                self._tell(self.started(attempt))
+                if known is None or known.doing is not None:
+                    self._tell(Progressed(attempt.token, _now_ms()))
+                self._on_running(attempt)
+        elif state.doing is not None and (known is None or known.doing != state.doing):
+            self._tell(Progressed(attempt.token, _now_ms(), doing=state.doing))
+        return state
+
+    def started(self, attempt: Attempt) -> Started:
+        """Return the report that a container runs."""
+        state, launching = attempt.container, attempt.story.launching
+        assert state is not None
+        assert state.started_at is not None
+        prepared_at = launching.prepared_at if launching is not None else None
+        return Started(
+            attempt.token, state.pid or attempt.pid, state.started_at, attempt.isolation, prepared_at
+        )
+
+    def news(self, attempts: list[Attempt]) -> list[Message]:
+        """Return what containers that do not run yet are waiting for, for a daemon that has just come."""
+        return [
+            Progressed(attempt.token, _now_ms(), doing=attempt.container.doing)
+            for attempt in attempts
+            if attempt.container is not None
+            and attempt.container.doing is not None
+            and attempt.story.result is None
+        ]
+
+    def _report_end(self, attempt: Attempt, state: KeeperState, at: int) -> None:
+        if state.started_at is None:
+            self._end(attempt, Refused(attempt.token, state.failure or "", at))
+            return
+        reason = state.reason or state.failure
+        exited = Exited(attempt.token, state.exit_code, reason, state.started_at, at, attempt.isolation)
+        self._depart(attempt, exited)
+
+    def _read(self, attempt: Attempt) -> KeeperState:
+        try:
+            with open(f"{keeper_directory(self._machine, attempt.token)}/{STATE}", "rb") as file:
+                return msgspec.json.decode(file.read(), type=KeeperState)
+        except (OSError, msgspec.DecodeError):
+            return KeeperState()
+
+    # --- tidying -------------------------------------------------------------------------------------
+
+    def forget(self, token: str) -> None:
+        """Remove a keeper's files."""
+        self._deaths.pop(token, None)
+        _remove(keeper_directory(self._machine, token))
+
+    def tidy(self, known: list[Attempt]) -> None:
+        """Remove the files and containers that an earlier agent left and no attempt needs."""
+        tokens = {attempt.token for attempt in known}
+        parent = os.path.join(self._machine.settings.directory, DIRECTORY_NAME)
+        kept = {short_name(token) for token in tokens}
+        for name in os.listdir(parent) if os.path.isdir(parent) else []:
+            if name not in kept:
+                _remove(os.path.join(parent, name))
+        live = {attempt.token for attempt in known if attempt.story.result is None}
+        if self._machine.engine is not None and self._machine.engine.facts is not None:
+            threading.Thread(target=self._remove_unknown, args=(live,), name="leftovers", daemon=True).start()
+
+    def remove_leftovers(self, tokens: list[str]) -> None:
+        """Remove the containers of these attempts, in a thread of its own: an engine may take its time."""
+        names = [container_name(self._machine.settings.agent_id, token) for token in tokens]
+        threading.Thread(target=self._remove, args=(names,), name="leftovers", daemon=True).start()
+
+    def _remove_unknown(self, live: set[str]) -> None:
+        engine = self._engine()
+        if engine is None:
+            return
+        try:
+            found = engine.containers(f"{AGENT_LABEL}={self._machine.settings.agent_id}")
+        except EngineError as error:
+            say(f"containers of an earlier agent cannot be looked for: {error}")
+            return
+        unknown = [one for one in found if (one.get("Labels") or {}).get(TOKEN_LABEL) not in live]
+        self._remove([str(one.get("Id")) for one in unknown])
+
+    def _remove(self, names: list[str]) -> None:
+        engine = self._engine()
+        for name in names if engine is not None else []:
+            assert engine is not None
+            try:
+                engine.remove(name)
+            except EngineError as error:
+                say(f"container {name} cannot be removed: {error}")
+            else:
+                say(f"removed container {name}: no attempt needs it")
+
+    def _engine(self) -> Engine | None:
+        facts = self._machine.engine.facts if self._machine.engine is not None else None
+        return Engine(facts.socket, facts.api) if facts is not None else None
+
+
+def _remove(directory: str) -> None:
+    """Remove a keeper's directory: a few small files, and copies of secrets if it was killed."""
+    for path in (os.path.join(directory, SECRETS), directory):
+        try:
+            for name in os.listdir(path):
+                if name != SECRETS or path != directory:
+                    os.unlink(os.path.join(path, name))
+            os.rmdir(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            say(f"{path} cannot be removed: {error}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

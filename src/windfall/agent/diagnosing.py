@@ -1,0 +1,75 @@
+"""Looks at the end of a failed attempt's log, and has the advisor say why it failed.
+
+Only for ends that are the attempt's own: one that was told to stop has its reason already. Reads little, because the
+agent's loop waits for it: the last 64 KiB of the log, and the newest sample where the kernel may have killed it for
+memory.
+"""
+
+from __future__ import annotations
+
+import os
+from math import isnan
+
+import msgspec
+
+from windfall.advisor import sample_file
+from windfall.advisor.failures import TAIL_BYTES, Ending, diagnose
+from windfall.agent.attempt import Attempt
+from windfall.agent.messages import Exited
+
+#: The header and the newest sample are in this much of a file.
+_SAMPLES_BYTES = 64 << 10
+_SIGKILL_CODE = 137
+#: An error says what it is in its beginning; a line of a megabyte must not keep the loop.
+_MOST_CHARACTERS = 2_000
+
+
+def diagnosed(attempt: Attempt, result: Exited) -> Exited:
+    """The result with a diagnosis, if it is a failure that shows its cause."""
+    if result.exit_code == 0 or attempt.grace_s is not None or attempt.story.noticed is not None:
+        return result
+    peak = None
+    if result.exit_code == _SIGKILL_CODE and result.reason is None:
+        peak = _memory_share(attempt)
+    ending = Ending(
+        result.exit_code, result.reason, lines=log_tail(attempt.intended.log_path), memory_peak=peak
+    )
+    found = diagnose(ending)
+    return result if found is None else msgspec.structs.replace(result, diagnosis=found)
+
+
+def log_tail(path: str, most_bytes: int = TAIL_BYTES) -> list[str]:
+    """The last lines of a log; the first of them may be the rest of one."""
+    content = _end_of(path, most_bytes)
+    # Progress bars write over themselves; what stood there last is what a reader saw.
+    lines = content.decode(errors="replace").splitlines()
+    return [line.rpartition("\r")[2][:_MOST_CHARACTERS] for line in lines]
+
+
+def _end_of(path: str, most_bytes: int) -> bytes:
+    try:
+        # Not blocking, and no links: who writes a log must not choose what is read.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        return os.pread(fd, most_bytes, max(0, size - most_bytes)) if size else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _memory_share(attempt: Attempt) -> float | None:
+    """How much of its memory the attempt used when it was last looked at."""
+    path = attempt.intended.log_path.removesuffix(".log") + ".samples"
+    try:
+        with open(path, "rb") as file:
+            found = sample_file.newest(file.read(_SAMPLES_BYTES))
+    except OSError:
+        return None
+    limit = attempt.intended.memory_mib << 20
+    if found is None or not limit or isnan(found[1].memory_bytes):
+        return None
+    return found[1].memory_bytes / limit

@@ -1,0 +1,52 @@
+"""The values of a job's secrets: read from the daemon's own files at the last moment, and kept nowhere else.
+
+Decides what a missing or unreadable secret is called. Must stay small: the keeper of a container imports it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+from windfall.agent.errors import AgentError
+from windfall.jobs.containers import SECRET_NAME, Secret
+
+
+class MissingSecret(AgentError):
+    """A secret cannot be given to a job; the text is the whole reason, in AWS's form."""
+
+
+def secret_values(directory: str | None, secrets: Sequence[Secret]) -> dict[str, str]:
+    """Return the value of each secret by the name that the job wants it under; raises MissingSecret."""
+    return {secret.name: _value(directory, secret) for secret in secrets}
+
+
+def _value(directory: str | None, secret: Secret) -> str:
+    text = _read(directory, secret.secret)
+    if not secret.key:
+        return text
+    try:
+        found = json.loads(text)[secret.key]
+    except (ValueError, LookupError, TypeError):
+        # The error's own text may quote the secret.
+        raise _missing(f"secret {secret.secret} is no JSON object with a member {secret.key}") from None
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def _read(directory: str | None, name: str) -> str:
+    absent = f"there is no secret {name} here; an admin sets it with: windfall secret set {name}"
+    if directory is None or SECRET_NAME.fullmatch(name) is None:
+        raise _missing(absent)
+    try:
+        fd = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(fd, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise _missing(absent) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _missing(f"secret {name} cannot be read ({type(error).__name__})") from None
+
+
+def _missing(what: str) -> MissingSecret:
+    return MissingSecret(f"ResourceInitializationError: unable to pull secrets or registry auth: {what}")

@@ -1,0 +1,94 @@
+"""What a warm worker runs, and what it is told about a child.
+
+Decides the worker's command, which variables belong to a child alone, and the line of a task. Must not know processes
+or sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+import windfall
+from windfall.agent.messages import Start
+from windfall.agent.processes import TOKEN_VARIABLE
+from windfall.jobs.workers import Worker, WorkerKind
+
+#: Says to a program of the kind `lines` that it is one.
+WORKER_VARIABLE = "WINDFALL_WORKER"
+INDEX = "AWS_BATCH_JOB_ARRAY_INDEX"
+#: What is told of each child and is not part of the worker's own environment.
+_OF_A_CHILD = frozenset({INDEX, "AWS_BATCH_JOB_ID", "AWS_BATCH_JOB_ATTEMPT"})
+_PYTHON = re.compile(r"python[0-9.]*")
+_CALLING = os.path.join(os.path.dirname(os.path.abspath(windfall.__file__)), "worker", "calling.py")
+
+
+class Suits(msgspec.Struct, frozen=True):
+    """What a worker and a child must have in common."""
+
+    key: str
+    worker: Worker | None
+    gpu_ids: tuple[str, ...]
+    gpu_share: float | None
+    memory_mib: int
+    vcpus: float
+    needs_sandbox: bool
+
+
+def suits(start: Start) -> Suits:
+    """Return what a worker must be for this child."""
+    return Suits(
+        start.worker_key,
+        start.worker,
+        tuple(start.gpu_ids),
+        start.gpu_share,
+        start.memory_mib,
+        start.vcpus,
+        start.needs_sandbox,
+    )
+
+
+def worker_start(start: Start, worker: Worker, name: str) -> Start:
+    """Return the start of the worker that a child is the first of, as if it were an attempt of this name."""
+    environment = {key: value for key, value in start.environment.items() if key not in _OF_A_CHILD}
+    environment[WORKER_VARIABLE] = worker.kind.value
+    return msgspec.structs.replace(
+        start,
+        token=name,
+        task_id=name,
+        argv=worker_command(start.argv, worker),
+        environment=environment,
+        # What it says without a child is nobody's log.
+        log_path=os.devnull,
+        worker=None,
+    )
+
+
+def worker_command(argv: list[str], worker: Worker) -> list[str]:
+    """Return the command of a worker: the job's own, or the job's Python with the function that it is to call."""
+    if worker.kind is WorkerKind.LINES:
+        return argv
+    with open(_CALLING, encoding="utf-8") as file:
+        source = file.read()
+    return [*interpreter(argv), "-c", source, worker.target]
+
+
+def interpreter(argv: list[str]) -> list[str]:
+    """Return the part of a job's command that runs its Python, e.g. `conda run -n env python`; else python3."""
+    for place, word in enumerate(argv):
+        if _PYTHON.fullmatch(os.path.basename(word)):
+            return argv[: place + 1]
+    return ["python3"]
+
+
+def task_line(start: Start, base: Mapping[str, str]) -> bytes:
+    """Return what a worker with this environment is told about a child, as one line of JSON."""
+    own = {name: value for name, value in start.environment.items() if base.get(name) != value}
+    task = {
+        "index": int(start.environment.get(INDEX, "0")),
+        "environment": {**own, TOKEN_VARIABLE: start.token},
+    }
+    return msgspec.json.encode(task)

@@ -1,0 +1,249 @@
+"""Which child runs in which warm worker, and when a worker must go.
+
+A child gets an idle worker of its own array that has exactly its GPUs, or a new one. A worker goes when it was idle
+for long, when its child was stopped, when another job gets one of its GPUs, or when what runs needs the memory that it
+holds; in the last two cases that job waits until the worker is really gone. Decides that; must not know the journal's
+file, the socket of the daemon, or how a keeper is spoken to.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+
+from windfall.agent.attempt import Attempt
+from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.courier_link import OnReadable
+from windfall.agent.directories import PrivateDirectories
+from windfall.agent.errors import AgentError
+from windfall.agent.journal import Hosted, Story
+from windfall.agent.machine import Machine
+from windfall.agent.messages import Start
+from windfall.agent.preparation import intend, open_log, prepare
+from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
+from windfall.agent.sandbox import DEFAULT_PATH
+from windfall.agent.spawner import Launch
+from windfall.agent.speech import say
+from windfall.agent.workers.client import CLIENT
+from windfall.agent.workers.commands import suits, task_line, worker_start
+from windfall.agent.workers.process import WorkerProcess, new_cgroup
+
+#: A worker that was told to end and is still there after so long is killed.
+_END_WITHIN_S = 6.0
+#: What a sandboxed worker's shell does with its standard input, which was its script: descriptor 4 has the tasks.
+_FEED = "<&4 4<&-"
+
+
+class NoWorker(AgentError):
+    """The worker of a child cannot be started; the text says why."""
+
+
+class _Kept:
+    """A worker that has a child, and what it is to be told when the child's own process is known."""
+
+    def __init__(self, worker: WorkerProcess, line: bytes, client: socket.socket, log_fd: int) -> None:
+        self.worker = worker
+        self.line = line
+        self.client = client
+        self.log_fd = log_fd
+
+    def close(self) -> None:
+        """Let go of what the worker has by now, or will never get."""
+        self.line = b""
+        self.client.close()
+        if self.log_fd >= 0:
+            os.close(self.log_fd)
+            self.log_fd = -1
+
+
+class WarmWorkers:
+    """All warm workers of this agent."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        directories: PrivateDirectories,
+        on_readable: OnReadable,
+        spare: Callable[[int], None],
+        note: Callable[[Hosted], None],
+        live_memory_mib: Callable[[], int],
+        discard: Callable[[AttemptCgroup], None],
+    ) -> None:
+        self._machine = machine
+        self._directories = directories
+        self._on_readable = on_readable
+        self._spare = spare
+        self._note = note
+        self._live_memory_mib = live_memory_mib
+        self._discard = discard
+        self._all: list[WorkerProcess] = []
+        #: By the token of the attempt that a worker is kept for or works for.
+        self._kept: dict[str, _Kept] = {}
+
+    # --- starting ------------------------------------------------------------------------------------
+
+    def makes_room(self, start: Start) -> bool:
+        """Tell whether an attempt may start now; workers in its way are ended, and it asks again when they are gone."""
+        if not self._all:
+            return True
+        chosen = self._find_free(start)
+        ready = True
+        for worker in self._all:
+            if worker is chosen or not set(worker.suits.gpu_ids) & set(start.gpu_ids):
+                continue
+            if worker.free:
+                worker.end()
+            ready = ready and not worker.unsettled
+        return self._frees_memory(chosen) and ready
+
+    def _frees_memory(self, chosen: WorkerProcess | None) -> bool:
+        """End workers without a child, the longest idle first, until the others fit in beside what lives."""
+        held = [worker for worker in self._all if worker.token is None and worker is not chosen]
+        too_much = sum(worker.suits.memory_mib for worker in held)
+        too_much += self._live_memory_mib() - self._machine.memory_mib
+        if too_much <= 0 or not held:
+            return True
+        too_much -= sum(worker.suits.memory_mib for worker in held if not worker.free)
+        for worker in sorted((each for each in held if each.free), key=lambda each: each.idle_since):
+            if too_much <= 0:
+                break
+            worker.end()
+            too_much -= worker.suits.memory_mib
+        return False
+
+    def launch(self, attempt: Attempt, start: Start) -> Launch:
+        """Give a child its worker; return the process that stands for it. Raises AgentError or OSError."""
+        log_fd = open_log(start.log_path)
+        try:
+            worker = self._find_free(start) or self._new(start)
+        except BaseException:
+            os.close(log_fd)
+            raise
+        ours, theirs = socket.socketpair()
+        line = task_line(start, worker.environment)
+        self._kept[start.token] = _Kept(worker, line, theirs, os.dup(log_fd))
+        worker.token = start.token
+        attempt.enrolled = True  # The worker is; the shell that stands for the child needs no limits.
+        environment = {
+            "PATH": DEFAULT_PATH,
+            TOKEN_VARIABLE: start.token,
+            AGENT_VARIABLE: self._machine.settings.agent_id,
+        }
+        return Launch(
+            start.token,
+            CLIENT,
+            environment,
+            DEFAULT_PATH,
+            "/",
+            os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),
+            log_fd,
+            ours.detach(),
+            worker.isolation,
+        )
+
+    def begin(self, attempt: Attempt) -> None:
+        """The process that stands for a child is in the journal: now its worker is told of it, and not before.
+
+        Whatever is killed at whatever moment, a child whose process nobody knows has not been begun.
+        """
+        kept = self._kept.get(attempt.token)
+        if kept is None:
+            return
+        worker = kept.worker
+        attempt.story.hosted = Hosted(attempt.token, worker.pid, worker.start_ticks, worker.sandboxed)
+        self._note(attempt.story.hosted)
+        try:
+            worker.hand_over(kept.line, kept.client.fileno(), kept.log_fd)
+        except OSError as error:
+            say(f"{attempt.token}: the warm worker {worker.pid} does not answer: {error}")
+            worker.end()
+        kept.close()
+
+    def _find_free(self, start: Start) -> WorkerProcess | None:
+        if start.worker is None:
+            return None
+        wanted = suits(start)
+        return next((worker for worker in self._all if worker.free and worker.suits == wanted), None)
+
+    def _new(self, child: Start) -> WorkerProcess:
+        assert child.worker is not None
+        start = worker_start(child, child.worker, f"worker-{uuid.uuid4().hex}")
+        # To what prepares a process, the worker is an attempt like any other; the daemon never hears of it.
+        stand_in = Attempt(Story(intend(start, self._machine, 0)), start)
+        launch = prepare(stand_in, start, self._machine, self._directories, feed=_FEED)
+        worker = WorkerProcess(
+            start, suits(child), child.worker.idle_s, sandboxed=stand_in.intended.sandboxed
+        )
+        cgroup = stand_in.cgroup if worker.sandboxed else new_cgroup(self._machine, start)
+        directories = stand_in.intended.private_directories
+        try:
+            worker.run(launch, self._machine, cgroup, directories, self._on_readable, self._gone)
+        except OSError as error:
+            if cgroup is not None:
+                self._discard(cgroup)
+            for path in directories:
+                self._directories.discard_empty(path)
+            raise NoWorker(str(error)) from None
+        self._spare(worker.pid)
+        self._all.append(worker)
+        return worker
+
+    # --- ending --------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        """Tell whether a worker of this name is there."""
+        return any(worker.name == name for worker in self._all)
+
+    def out_of_memory(self, attempt: Attempt) -> bool:
+        """Tell whether the kernel killed the worker of a child for memory."""
+        kept = self._kept.get(attempt.token)
+        return kept is not None and kept.worker.out_of_memory()
+
+    def release(self, attempt: Attempt) -> None:
+        """A child has ended, or was never started; one that was asked to end takes its worker with it."""
+        kept = self._kept.pop(attempt.token, None)
+        if kept is None:
+            return
+        kept.close()
+        worker = kept.worker
+        worker.token = None
+        if not worker.idle:
+            worker.idle_since = time.monotonic()  # It is expected to say so, or to end, from now on.
+        was_asked_to_end = attempt.kill_at is not None or attempt.story.noticed is not None
+        # The group's count of what was killed for memory never falls: the next child would be blamed for it.
+        if was_asked_to_end or worker.out_of_memory():
+            worker.end()
+
+    def _gone(self, worker: WorkerProcess) -> None:
+        self._all.remove(worker)
+        if worker.cgroup is not None:
+            worker.out_of_memory()  # Asked while it can be answered: the child's own end may come later.
+            self._discard(worker.cgroup)
+
+    @property
+    def next_due(self) -> float | None:
+        """When `tick` has something to do, on the monotonic clock."""
+        return min((_due(worker) for worker in self._all if worker.token is None), default=None)
+
+    def tick(self) -> None:
+        """End workers that were idle for long enough, and kill those that do not end."""
+        now = time.monotonic()
+        for worker in list(self._all):
+            if worker.token is not None or now < _due(worker):
+                continue
+            if worker.free:
+                worker.end()
+            else:
+                say(f"the warm worker {worker.pid} does not end and is killed")
+                worker.ending_since = now
+                worker.kill()
+
+
+def _due(worker: WorkerProcess) -> float:
+    if worker.free:
+        return worker.idle_since + worker.idle_s
+    since = worker.ending_since if worker.ending_since is not None else worker.idle_since
+    return since + _END_WITHIN_S

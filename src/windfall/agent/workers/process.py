@@ -1,0 +1,202 @@
+"""The agent's end of one warm worker: its keeper's process and the socket to it.
+
+Decides how a keeper is started and how a child is handed over. Must not know which child gets which worker, nor when
+one must end.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+import windfall
+from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.courier_link import OnReadable
+from windfall.agent.errors import CannotIsolate
+from windfall.agent.machine import Machine
+from windfall.agent.messages import Start
+from windfall.agent.processes import members, read_stat, snapshot
+from windfall.agent.sandbox import DEFAULT_PATH, find_program
+from windfall.agent.spawner import Launch, missing_program
+from windfall.agent.speech import say
+from windfall.agent.stopping import send
+from windfall.agent.workers.commands import Suits
+from windfall.agent.workers.hosts import WARM
+
+_PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(windfall.__file__)))
+
+
+class WorkerProcess:
+    """A keeper that runs, and what the agent knows of its state."""
+
+    def __init__(self, start: Start, wanted: Suits, idle_s: float, *, sandboxed: bool) -> None:
+        self.name = start.token
+        self.suits = wanted
+        #: The variables that it was started with; a child is told the others.
+        self.environment = start.environment
+        self.idle_s = idle_s
+        self.sandboxed = sandboxed
+        self.pid = 0
+        self.start_ticks = 0
+        self.isolation = ""
+        self.cgroup: AttemptCgroup | None = None
+        #: The attempt that it works for.
+        self.token: str | None = None
+        #: Whether it has said that it can take a child.
+        self.idle = True
+        self.idle_since = time.monotonic()
+        self.ending_since: float | None = None
+        self._out_of_memory = False
+        self._socket: socket.socket | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether it can be given a child now."""
+        return self.idle and self.token is None and self.ending_since is None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether it works for no attempt and yet is not known to be idle: it ends, or is about to say."""
+        return self.token is None and not self.free
+
+    def out_of_memory(self) -> bool:
+        """Tell whether the kernel killed it for memory."""
+        if not self._out_of_memory and self.cgroup is not None:
+            self._out_of_memory = self.cgroup.out_of_memory()
+        return self._out_of_memory
+
+    def run(
+        self,
+        launch: Launch,
+        machine: Machine,
+        cgroup: AttemptCgroup | None,
+        directories: Iterable[str],
+        on_readable: OnReadable,
+        on_gone: Callable[[WorkerProcess], None],
+    ) -> None:
+        """Start the keeper with what `launch` says it is to run; closes the descriptors of `launch`."""
+        user = machine.user
+        drop = user.drop and not self.sandboxed  # In a sandbox the rights are given up inside.
+        files = cgroup.procs_files if cgroup is not None else []
+        plan = {
+            "argv": launch.argv,
+            "environment": launch.environment,
+            "user": [user.uid, user.gid, list(user.groups)] if drop else None,
+            # A sandbox joins by itself, before anything of the job runs.
+            "join": [] if self.sandboxed else files,
+            "cgroups": [os.path.dirname(path) for path in files],
+            "directories": list(directories),
+        }
+        plan_fd = memory_file(msgspec.json.encode(plan))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds = [fd for fd in (plan_fd, launch.directory_fd, launch.stdin_fd) if fd is not None]
+        try:
+            if not self.sandboxed and "/" not in launch.argv[0]:
+                _find(launch)
+            self.pid = _spawn(theirs.fileno())
+            _send(ours, b"plan", fds)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            for fd in (*fds, launch.log_fd):
+                os.close(fd)
+        stat = read_stat(self.pid)
+        self.start_ticks = stat.start_ticks if stat is not None else 0
+        self.cgroup = cgroup
+        self.isolation = f"{WARM}, {launch.isolation}"
+        if files and not self.sandboxed:
+            self.isolation += f" + {machine.cgroup_words}"
+        ours.setblocking(False)  # noqa: FBT003 - it takes no keyword
+        self._socket = ours
+        on_readable(ours.fileno(), lambda: self._receive(on_readable, on_gone))
+
+    def hand_over(self, line: bytes, client_fd: int, log_fd: int) -> None:
+        """Give it the child that it was kept for; raises OSError when it is no more."""
+        if self._socket is None:
+            raise BrokenPipeError("the worker is gone")
+        line_fd = memory_file(line)
+        try:
+            _send(self._socket, b"task", [line_fd, client_fd, log_fd])
+        finally:
+            os.close(line_fd)
+        self.idle = False
+
+    def end(self) -> None:
+        """Have it end when no child is under way; it is gone when its socket says so."""
+        if self.ending_since is not None or self._socket is None:
+            return
+        self.ending_since = time.monotonic()
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """End it now, keeper and all."""
+        for stat in members(snapshot(), {self.pid}).get(self.pid, []):
+            send(stat.pid, signal.SIGKILL)
+
+    def _receive(self, on_readable: OnReadable, on_gone: Callable[[WorkerProcess], None]) -> None:
+        if self._socket is None:
+            return
+        try:
+            word = self._socket.recv(16)
+        except BlockingIOError:
+            return
+        except OSError:
+            word = b""
+        if word:
+            self.idle, self.idle_since = True, time.monotonic()
+            return
+        on_readable(self._socket.fileno(), None)
+        self._socket.close()
+        self._socket = None
+        self.ending_since = self.ending_since or time.monotonic()
+        on_gone(self)
+
+
+def new_cgroup(machine: Machine, start: Start) -> AttemptCgroup | None:
+    """Make the limits of a worker, which are those of each of its children."""
+    try:
+        return machine.new_cgroup(start.token, start.memory_mib, start.vcpus)
+    except CannotIsolate as error:
+        say(f"{error}; the worker's memory is watched once a second instead")
+        return None
+
+
+def memory_file(content: bytes) -> int:
+    """Return a descriptor of a nameless file with this content."""
+    fd = os.memfd_create("windfall-worker", os.MFD_CLOEXEC)
+    while content:
+        content = content[os.write(fd, content) :]
+    return fd
+
+
+def _find(launch: Launch) -> None:
+    if find_program(launch.argv[0], launch.path) is None:
+        raise FileNotFoundError(missing_program(launch.argv[0], launch.path))
+
+
+def _spawn(control_fd: int) -> int:
+    # Without site: it needs the standard library and this package alone.
+    command = [sys.executable, "-P", "-S", "-m", "windfall.agent.workers.keeper"]
+    return os.posix_spawn(
+        command[0],
+        command,
+        {"PATH": DEFAULT_PATH, "PYTHONPATH": _PACKAGE_ROOT},
+        file_actions=[(os.POSIX_SPAWN_DUP2, control_fd, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE),
+    )
+
+
+def _send(sock: socket.socket, word: bytes, fds: list[int]) -> None:
+    rights = array.array("i", fds)
+    sock.sendmsg([word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

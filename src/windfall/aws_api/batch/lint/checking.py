@@ -1,0 +1,50 @@
+"""All rules over a set of documents, as the aws command line takes them or as the API describes them.
+
+Decides what a document is by the members that it has. Must not know where documents come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windfall.aws_api.batch.lint import definition_rules, environment_rules
+from windfall.aws_api.batch.lint.context import surroundings_of
+from windfall.aws_api.batch.lint.findings import Finding, Rule
+
+Document = Mapping[str, Any]
+
+#: Every rule, in the order of their codes.
+RULES: tuple[Rule, ...] = tuple(
+    rule for rules in (definition_rules.RULES, environment_rules.RULES) for rule, _ in rules
+)
+
+
+def is_definition(document: Document) -> bool:
+    """Whether it is a job definition."""
+    return "jobDefinitionName" in document
+
+
+def is_environment(document: Document) -> bool:
+    """Whether it is a compute environment."""
+    return "computeEnvironmentName" in document
+
+
+def lint(definitions: Sequence[Document], environments: Sequence[Document]) -> list[Finding]:
+    """What all rules find; the environments are also what the definitions are looked at beside."""
+    findings = []
+    for environment in environments:
+        subject = f"environment {environment['computeEnvironmentName']}"
+        findings += [
+            Finding(rule, subject, seen, remedy)
+            for rule, seen, remedy in environment_rules.check_environment(environment)
+        ]
+    around = surroundings_of(environments)
+    for definition in definitions:
+        name, revision = definition["jobDefinitionName"], definition.get("revision")
+        subject = f"definition {name}" + (f":{revision}" if revision else "")
+        findings += [
+            Finding(rule, subject, seen, remedy)
+            for rule, seen, remedy in definition_rules.check_definition(definition, around)
+        ]
+    return findings

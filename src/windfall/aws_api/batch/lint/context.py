@@ -1,0 +1,51 @@
+"""What the rules about a job definition know of the places that it may run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windfall.capacity import catalog
+from windfall.capacity.catalog import InstanceType
+from windfall.capacity.catalog.errors import UnknownInstanceType
+
+_SPOT = ("SPOT", "FARGATE_SPOT")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The compute environments beside a definition; without any, nothing is assumed of them."""
+
+    spot: bool = False
+    #: What they may launch; None when nobody says, so that nothing follows from it.
+    types: tuple[InstanceType, ...] | None = None
+
+
+NOWHERE = Surroundings()
+
+
+def surroundings_of(environments: Sequence[Mapping[str, Any]]) -> Surroundings:
+    """What a set of compute environments offers to a job."""
+    resources = [environment.get("computeResources") or {} for environment in environments]
+    types: dict[str, InstanceType] = {}
+    open_ended = not resources
+    for one in resources:
+        named = one.get("instanceTypes") or []
+        if not named:
+            open_ended = True
+        types.update((found.name, found) for found in known_types(named))
+    return Surroundings(
+        any(one.get("type") in _SPOT for one in resources), None if open_ended else tuple(types.values())
+    )
+
+
+def known_types(names: Sequence[str]) -> list[InstanceType]:
+    """The types that these names mean, as far as the catalog has them."""
+    found: list[InstanceType] = []
+    for name in names:
+        try:
+            found += catalog.expand([name])
+        except UnknownInstanceType:
+            continue
+    return found

@@ -1,0 +1,232 @@
+"""CloudWatch as a service: ListMetrics, GetMetricData, GetMetricStatistics over the samples of jobs.
+
+Reading of files happens off the event loop, and of each attempt once in a request. Must not know bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from math import isnan
+from typing import Any
+
+from windfall.advisor.samples import Recording
+from windfall.aws_api.cloudwatch import expressions
+from windfall.aws_api.cloudwatch.errors import invalid_combination, invalid_token, invalid_value
+from windfall.aws_api.cloudwatch.kinds import GpuKind
+from windfall.aws_api.cloudwatch.statistics import (
+    Point,
+    check_period,
+    check_statistic,
+    in_periods,
+    statistic,
+)
+from windfall.aws_api.cloudwatch.subjects import Named, find, walk
+from windfall.aws_api.protocol.rpc_service import RpcService
+from windfall.aws_api.protocol.service import Call, Role
+from windfall.control.ports import Gate, Store
+
+#: CloudWatch's own bounds.
+QUERIES_MOST, DATAPOINTS_MOST, STATISTICS_POINTS_MOST, PAGE = 500, 100_800, 1_440, 500
+#: Only the newest jobs are listed; any job can be asked for by name.
+_LISTED_JOBS = 200
+#: Reads the samples of an attempt by its task id.
+Recordings = Callable[[str], Recording | None]
+
+
+def cloudwatch_service(gate: Gate, recordings: Recordings) -> RpcService:
+    """Make the service that shows what `recordings` has of the jobs that the gate's store knows."""
+    operations = _Operations(gate, recordings)
+    handlers = {
+        "ListMetrics": operations.list_metrics,
+        "GetMetricData": operations.get_metric_data,
+        "GetMetricStatistics": operations.get_metric_statistics,
+    }
+    return RpcService("cloudwatch", handlers, dict.fromkeys(handlers, Role.READ))
+
+
+class _Operations:
+    def __init__(self, gate: Gate, recordings: Recordings) -> None:
+        self._gate = gate
+        self._recordings = recordings
+
+    async def list_metrics(self, call: Call) -> dict[str, Any]:
+        """ListMetrics: those of the newest jobs, by namespace, name and dimensions."""
+        params = call.params
+        found: list[Named] = await self._gate.read(lambda store: walk(store, _LISTED_JOBS))
+        wanted = [metric for metric in found if _is_wanted(metric, params)]
+        begin = _place(params.get("NextToken"), len(wanted))
+        page = wanted[begin : begin + PAGE]
+        more = begin + PAGE < len(wanted)
+        return {
+            "Metrics": [_described(metric) for metric in page],
+            "NextToken": str(begin + PAGE) if more else None,
+        }
+
+    async def get_metric_data(self, call: Call) -> dict[str, Any]:
+        """GetMetricData: several metrics and expressions over them."""
+        params = call.params
+        start_at, end_at = _window(params)
+        queries = params["MetricDataQueries"]
+        _check_queries(queries)
+        if params.get("NextToken"):
+            raise invalid_token()
+        cache: dict[str, Recording | None] = {}
+        series: dict[str, expressions.Series] = {}
+        labels: dict[str, str] = {}
+        for query in (one for one in queries if "MetricStat" in one):
+            stat = query["MetricStat"]
+            metric = stat["Metric"]
+            labels[query["Id"]] = metric.get("MetricName", "")
+            periods = await self._periods(metric, check_period(stat["Period"]), start_at, end_at, cache)
+            name = check_statistic(stat["Stat"])
+            series[query["Id"]] = {at: statistic(name, points) for at, points in periods.items()}
+        _evaluate(queries, series)
+        newest_first = params.get("ScanBy", "TimestampDescending") == "TimestampDescending"
+        left = min(params.get("MaxDatapoints", DATAPOINTS_MOST), DATAPOINTS_MOST)
+        results = []
+        for query in (one for one in queries if one.get("ReturnData", True)):
+            points = sorted(series[query["Id"]].items(), reverse=newest_first)
+            shown, left = points[:left], left - min(left, len(points))
+            results.append(
+                {
+                    "Id": query["Id"],
+                    "Label": query.get("Label") or labels.get(query["Id"], query["Id"]),
+                    "Timestamps": [at / 1000 for at, _ in shown],
+                    "Values": [value for _, value in shown],
+                    "StatusCode": "Complete" if len(shown) == len(points) else "PartialData",
+                }
+            )
+        return {"MetricDataResults": results, "Messages": []}
+
+    async def get_metric_statistics(self, call: Call) -> dict[str, Any]:
+        """GetMetricStatistics: one metric, several statistics."""
+        params = call.params
+        start_at, end_at = _window(params)
+        simple = [check_statistic(name) for name in params.get("Statistics", [])]
+        extended = [check_statistic(name) for name in params.get("ExtendedStatistics", [])]
+        if bool(simple) == bool(extended):
+            raise invalid_combination("Send either Statistics or ExtendedStatistics.")
+        period_s = check_period(params["Period"])
+        if (end_at - start_at) / 1000 / period_s > STATISTICS_POINTS_MOST:
+            raise invalid_combination(
+                f"That would be more than {STATISTICS_POINTS_MOST:,} datapoints; ask for a longer period or less time."
+            )
+        found = await self._gate.read(lambda store: _found(store, params))
+        periods = await self._periods(params, period_s, start_at, end_at, {})
+        unit = found.kind.unit if found is not None else "None"
+        datapoints = []
+        for at, points in periods.items():
+            datapoint: dict[str, Any] = {"Timestamp": at / 1000, "Unit": unit}
+            datapoint |= {name: statistic(name, points) for name in simple}
+            if extended:
+                datapoint["ExtendedStatistics"] = {name: statistic(name, points) for name in extended}
+            datapoints.append(datapoint)
+        return {"Label": params["MetricName"], "Datapoints": datapoints}
+
+    async def _periods(
+        self,
+        metric: Mapping[str, Any],
+        period_s: int,
+        start_at: int,
+        end_at: int,
+        cache: dict[str, Recording | None],
+    ) -> dict[int, list[Point]]:
+        """The points of a metric by period; none when nothing is measured under that name."""
+        found: Named | None = await self._gate.read(lambda store: _found(store, metric))
+        if found is None:
+            return {}
+        points = await asyncio.to_thread(self._points, found, start_at, end_at, cache)
+        return in_periods(points, period_s, start_at, end_at)
+
+    def _points(
+        self, metric: Named, start_at: int, end_at: int, cache: dict[str, Recording | None]
+    ) -> list[Point]:
+        points: list[Point] = []
+        for attempt in metric.job.attempts:
+            if attempt.placed_at >= end_at or (attempt.stopped_at or end_at) < start_at:
+                continue
+            if attempt.task_id not in cache:
+                cache[attempt.task_id] = self._recordings(attempt.task_id)
+            recording = cache[attempt.task_id]
+            if recording is not None:
+                points += _measured(metric, recording)
+        return points
+
+
+def _measured(metric: Named, recording: Recording) -> list[Point]:
+    kind, index = metric.kind, metric.index
+    points = []
+    for sample in recording.samples:
+        if not isinstance(kind, GpuKind):
+            value = kind.value(sample, recording)
+        elif index is not None and index < len(sample.gpus):
+            value = kind.value(sample.gpus[index], recording.gpus[index])
+        else:
+            continue
+        if not isnan(value):
+            points.append(Point(sample.at, value, sample.span_ms))
+    return points
+
+
+def _found(store: Store, metric: Mapping[str, Any]) -> Named | None:
+    dimensions = {one["Name"]: one["Value"] for one in metric.get("Dimensions", [])}
+    return find(store, metric.get("Namespace", ""), metric.get("MetricName", ""), dimensions)
+
+
+def _is_wanted(metric: Named, params: Mapping[str, Any]) -> bool:
+    kind = metric.kind
+    if params.get("Namespace", kind.namespace) != kind.namespace:
+        return False
+    if params.get("MetricName", kind.name) != kind.name:
+        return False
+    own = metric.dimensions
+    return all(
+        one["Name"] in own and one.get("Value", own[one["Name"]]) == own[one["Name"]]
+        for one in params.get("Dimensions", [])
+    )
+
+
+def _described(metric: Named) -> dict[str, Any]:
+    return {
+        "Namespace": metric.kind.namespace,
+        "MetricName": metric.kind.name,
+        "Dimensions": [{"Name": name, "Value": value} for name, value in metric.dimensions.items()],
+    }
+
+
+def _place(token: str | None, most: int) -> int:
+    if token is None:
+        return 0
+    if not token.isascii() or not token.isdigit() or len(token) > 9 or not 0 < int(token) <= most:
+        raise invalid_token()
+    return int(token)
+
+
+def _window(params: Mapping[str, Any]) -> tuple[int, int]:
+    start_at, end_at = int(params["StartTime"] * 1000), int(params["EndTime"] * 1000)
+    if start_at >= end_at:
+        raise invalid_combination("The parameter StartTime must be less than the parameter EndTime.")
+    return start_at, end_at
+
+
+def _check_queries(queries: list[dict[str, Any]]) -> None:
+    if not 1 <= len(queries) <= QUERIES_MOST:
+        raise invalid_value(f"Send 1 to {QUERIES_MOST} MetricDataQueries, not {len(queries)}.")
+    ids = [query["Id"] for query in queries]
+    if len(set(ids)) != len(ids):
+        raise invalid_value("Every Id in MetricDataQueries must be there once.")
+    for query in queries:
+        if ("MetricStat" in query) == ("Expression" in query):
+            raise invalid_value(f"The query {query['Id']} must have either a MetricStat or an Expression.")
+
+
+def _evaluate(queries: list[dict[str, Any]], series: dict[str, expressions.Series]) -> None:
+    """Work out the expressions, each after those that it speaks of."""
+    waiting = {query["Id"]: query["Expression"] for query in queries if "Expression" in query}
+    while waiting:
+        ready = [name for name, text in waiting.items() if not expressions.names_in(text) & waiting.keys()]
+        if not ready:
+            raise invalid_value(f"The expressions {', '.join(waiting)} wait for one another.")
+        done = {name: expressions.evaluate(waiting.pop(name), series) for name in ready}
+        series.update(done)

@@ -1,0 +1,73 @@
+"""Whose metrics are meant: from dimensions to a job and back.
+
+A training job is known by `Host=<name>/algo-1`, every job by its `JobId`, a GPU of a job by its `index` beside that.
+Decides dimensions; must not know values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from windfall.aws_api.cloudwatch.kinds import GPU_KINDS, JOB_KINDS, TRAINING, GpuKind, JobKind
+from windfall.control.ports import JobFilter, Store
+from windfall.jobs.ids import JobId
+from windfall.jobs.job import Job
+from windfall.jobs.job import JobKind as Whose
+
+HOST, JOB, INDEX = "Host", "JobId", "index"
+_FIRST_HOST = "/algo-1"
+#: How a training job is called in the core.
+_TRAINING_ID = "training-"
+Dimensions = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One metric of one job."""
+
+    kind: JobKind | GpuKind
+    job: Job
+    #: For a metric of one GPU.
+    index: int | None = None
+
+    @property
+    def dimensions(self) -> dict[str, str]:
+        """What tells it from others of its name."""
+        if self.kind.namespace == TRAINING:
+            return {HOST: f"{self.job.submission.name}{_FIRST_HOST}"}
+        own = {JOB: str(self.job.id)}
+        return own if self.index is None else {**own, INDEX: str(self.index)}
+
+
+def metrics_of(job: Job) -> list[Named]:
+    """All metrics that a job has, those of its GPUs one by one."""
+    training = job.submission.kind is Whose.TRAINING
+    found = [Named(kind, job) for kind in JOB_KINDS if training or kind.namespace != TRAINING]
+    gpus = max((len(attempt.gpu_ids) for attempt in job.attempts), default=0)
+    return found + [Named(kind, job, index) for kind in GPU_KINDS for index in range(gpus)]
+
+
+def find(store: Store, namespace: str, name: str, dimensions: Dimensions) -> Named | None:
+    """The metric of exactly these dimensions; None when there is none, which is no error."""
+    job_id = _job_id(dimensions)
+    jobs = store.jobs([job_id]) if job_id is not None else []
+    for job in jobs:
+        for metric in metrics_of(job):
+            kind = metric.kind
+            if (kind.namespace, kind.name) == (namespace, name) and metric.dimensions == dict(dimensions):
+                return metric
+    return None
+
+
+def _job_id(dimensions: Dimensions) -> JobId | None:
+    if JOB in dimensions:
+        return JobId(dimensions[JOB])
+    host = dimensions.get(HOST, "")
+    return JobId(_TRAINING_ID + host.removesuffix(_FIRST_HOST)) if host.endswith(_FIRST_HOST) else None
+
+
+def walk(store: Store, most_jobs: int) -> list[Named]:
+    """The metrics of the newest jobs that ever ran."""
+    page = store.list_jobs(JobFilter(), most_jobs, None)
+    return [metric for job in page.jobs if job.attempts for metric in metrics_of(job)]

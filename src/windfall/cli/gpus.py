@@ -1,0 +1,179 @@
+"""`windfall gpus`: which GPUs there are, how each is and who has it; fencing one by hand; recording a machine's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.cli.client import Client, connect
+from windfall.cli.errors import CliError
+from windfall.cli.options import data_option, json_option, print_json
+from windfall.cli.wording import counted, gpu_name, memory
+
+Answer = dict[str, Any]
+
+_STYLES = {"well": "green", "noted": "yellow", "fenced": "red", "lost": "red"}
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write this machine's own GPUs, as they are now, to FILE, for `windfall up --gpus recorded:FILE`.",
+)
+@data_option
+@json_option
+@click.pass_context
+def gpus(context: click.Context, record: Path | None, data: Path | None, as_json: bool) -> None:
+    """List GPUs with their health and who has them; fence one by hand."""
+    if context.invoked_subcommand is not None:
+        return
+    if record is not None:
+        _record(record)
+        return
+    found = connect(data).own("Gpus")["gpus"]
+    if as_json:
+        print_json({"gpus": found})
+        return
+    if not found:
+        click.echo("no GPUs; `windfall doctor` says whether a driver is there")
+        return
+    _print(found)
+
+
+@gpus.command()
+@click.argument("gpu", metavar="GPU")
+@click.option("--reason", required=True, metavar="TEXT", help="Why, for whoever wonders.")
+@data_option
+@json_option
+def fence(gpu: str, reason: str, data: Path | None, as_json: bool) -> None:
+    """Keep new jobs from a GPU; what runs on it goes on.
+
+    GPU is its id, or as much of it as tells it from the others. The fence stays until `windfall gpus unfence`.
+    """
+    client = connect(data)
+    answer = client.own("FenceGpu", gpuId=_find(client, gpu)["id"], reason=reason)
+    if as_json:
+        print_json(answer)
+        return
+    held = f"; {counted(answer['heldBy'], 'job')} on it will end as ever" if answer["heldBy"] else ""
+    click.echo(f"{answer['gpuId']} gets no new job{held}")
+
+
+@gpus.command()
+@click.argument("gpu", metavar="GPU")
+@data_option
+@json_option
+def unfence(gpu: str, data: Path | None, as_json: bool) -> None:
+    """Allow new jobs on a GPU again, whoever fenced it.
+
+    Windfall's own fence comes back when the device falls ill anew.
+    """
+    client = connect(data)
+    answer = client.own("FenceGpu", gpuId=_find(client, gpu)["id"], reason=None)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['gpuId']} gets new jobs again")
+
+
+def _find(client: Client, text: str) -> Answer:
+    """The one GPU whose id begins so, with or without the kind in front."""
+    found = client.own("Gpus")["gpus"]
+    exact = [gpu for gpu in found if gpu["id"] == text]
+    begins = exact or [
+        gpu for gpu in found if gpu["id"].startswith(text) or _short(gpu["id"]).startswith(text)
+    ]
+    if len(begins) != 1:
+        problem = "no GPU has an id that begins with" if not begins else "more than one GPU begins with"
+        raise CliError(f"{problem} {text!r}; `windfall gpus` lists them")
+    answer: Answer = begins[0]
+    return answer
+
+
+def _short(gpu_id: str) -> str:
+    return gpu_id.removeprefix("GPU-").removeprefix("MIG-")
+
+
+def _print(found: list[Answer]) -> None:
+    from rich.text import Text
+
+    from windfall.cli.tables import Column, has_room, plain, print_table, shown_ids
+
+    room = has_room()
+    jobs = iter(shown_ids([one["jobId"] for gpu in found for one in gpu["holders"]], room=room))
+    ids = _shown_gpus([gpu["id"] for gpu in found], room=room)
+    columns = [
+        Column("GPU"),
+        Column("NAME", shrinks=True),
+        Column("MEMORY", right=True, optional=True),
+        Column("DRIVER", optional=True),
+        Column("HEALTH"),
+        Column("SHARED BY", optional=True),
+        Column("HELD BY", shrinks=True),
+    ]
+    rows = []
+    for shown, gpu in zip(ids, found, strict=True):
+        health = Text(gpu["health"], style=_STYLES.get(gpu["health"], ""))
+        rows.append(
+            [
+                shown,
+                gpu_name(gpu["name"], simulated=gpu["simulated"]),
+                memory(gpu["memoryMib"]),
+                gpu["driver"] or "",
+                health,
+                gpu["sharing"] or "no",
+                ", ".join(_holder(next(jobs), one["share"]) for one in gpu["holders"]) or "free",
+            ]
+        )
+    print_table(columns, rows)
+    for shown, gpu in zip(ids, found, strict=True):
+        for line in _remarks(shown, gpu):
+            click.echo(plain(line))
+
+
+def _holder(job_id: str, share: float | None) -> str:
+    return job_id if share is None else f"{job_id} ({share:.0%})"
+
+
+def _remarks(shown: str, gpu: Answer) -> list[str]:
+    lines = []
+    if gpu["fence"] is not None:
+        whose = "fenced by hand" if gpu["fencedByHand"] else "fenced"
+        lines.append(f"{shown}: {whose}: {gpu['fence']}; `windfall gpus unfence {gpu['id']}` overrules it")
+    if gpu["pardoned"] is not None:
+        lines.append(f"{shown}: used although: {gpu['pardoned']}")
+    lines += [f"{shown}: {note}" for note in gpu["notes"]]
+    if gpu["sharingNote"] is not None:
+        lines.append(f"{shown}: cannot be shared: {gpu['sharingNote']}")
+    return lines
+
+
+def _shown_gpus(ids: list[str], *, room: bool) -> list[str]:
+    """Ids whole if there is room, else so much of each as tells them apart, with the kind in front."""
+    length = 12
+    while not room and len({one[:length] for one in ids}) < len(set(ids)):
+        length += 1
+    return list(ids) if room else [one[:length] for one in ids]
+
+
+def _record(path: Path) -> None:
+    """Without the daemon: what the driver of this very machine says."""
+    from windfall.agent.devices.readings import write_set
+    from windfall.agent.devices.sources import CannotRead, find_driver, record
+    from windfall.agent.errors import AgentError
+
+    try:
+        source = find_driver()
+        if source is None:
+            raise CliError("no NVIDIA driver answers on this machine; `windfall doctor` says more")
+        recorded = record(source)
+        write_set(str(path), recorded)
+    except (AgentError, CannotRead) as error:
+        raise CliError(str(error)) from None
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror}") from None
+    click.echo(f"{counted(len(recorded.gpus), 'GPU')} recorded in {path}")

@@ -1,0 +1,153 @@
+"""`windfall lint`: what is likely to go wrong with job definitions and compute environments.
+
+Reads files without a daemon, and asks the daemon for what is registered. Must not know any rule.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.aws_api.batch.lint.checking import RULES, is_definition, is_environment
+from windfall.aws_api.batch.lint.checking import lint as check
+from windfall.aws_api.batch.lint.findings import Finding, Severity
+from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
+from windfall.cli.client import connect
+from windfall.cli.errors import BadUsage
+from windfall.cli.options import data_option, json_option, print_json
+from windfall.cli.wording import counted
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
+
+
+@click.command()
+@click.argument("things", nargs=-1, metavar="FILE|DEFINITION...")
+@click.option("--all", "everything", is_flag=True, help="Look at everything that the daemon knows.")
+@click.option("--ignore", multiple=True, metavar="CODE", help="Leave a rule out; may be repeated.")
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules and why they matter.")
+@data_option
+@json_option
+def lint(
+    things: tuple[str, ...],
+    everything: bool,
+    ignore: tuple[str, ...],
+    list_rules: bool,
+    data: Path | None,
+    as_json: bool,
+) -> int:
+    """Find what is likely to go wrong with GPU job definitions.
+
+    A FILE holds what `aws batch register-job-definition --cli-input-json` takes, a compute environment, or the answer
+    of a describe command. A DEFINITION is a name, or name:revision, that the daemon knows. Exits with 1 if there is an
+    error or a warning.
+    """
+    if list_rules:
+        _print_rules(as_json=as_json)
+        return 0
+    if not things and not everything:
+        raise BadUsage("name files or job definitions to look at, or say --all; --rules lists the rules")
+    unknown = sorted(set(ignore) - {rule.code for rule in RULES})
+    if unknown:
+        raise BadUsage(f"there is no rule {', '.join(unknown)}; `windfall lint --rules` lists them")
+    documents = [document for thing in things if _is_file(thing) for document in _read(Path(thing))]
+    named = [thing for thing in things if not _is_file(thing)]
+    if named or everything:
+        documents += _registered(data, named, everything=everything)
+    definitions = [one for one in documents if is_definition(one)]
+    environments = [one for one in documents if is_environment(one)]
+    findings = [one for one in check(definitions, environments) if one.rule.code not in ignore]
+    if as_json:
+        print_json({"findings": [_document(finding) for finding in findings]})
+    else:
+        _print(findings, len(definitions), len(environments))
+    return int(any(one.rule.severity is not Severity.HINT for one in findings))
+
+
+def _is_file(thing: str) -> bool:
+    return thing.endswith(".json") or "/" in thing or Path(thing).is_file()
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        return read_documents(path.read_bytes())
+    except OSError as error:
+        raise BadUsage(f"{path} cannot be read: {error.strerror}") from None
+    except BadDocument as error:
+        raise BadUsage(f"{path}: {error}") from None
+
+
+def _registered(data: Path | None, names: list[str], *, everything: bool) -> list[dict[str, Any]]:
+    client = connect(data)
+    found: list[dict[str, Any]] = []
+    if everything:
+        found += client.pages("DescribeJobDefinitions", "jobDefinitions", status="ACTIVE")
+    for name in names:
+        known = client.pages("DescribeJobDefinitions", "jobDefinitions", jobDefinitions=[name])
+        if not known:
+            raise BadUsage(f"there is no job definition {name}, and no file of that name")
+        # Of a name alone the revision is meant that a submission would take.
+        active = [one for one in known if one["status"] == "ACTIVE"] or known
+        found.append(max(active, key=lambda one: one["revision"]))
+    return found + client.pages("DescribeComputeEnvironments", "computeEnvironments")
+
+
+def _print(findings: list[Finding], definitions: int, environments: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from windfall.cli.tables import console, plain
+
+    out = console()
+    for subject in dict.fromkeys(finding.subject for finding in findings):
+        out.print(Text(plain(subject), style="bold"))
+        grid = Table.grid(padding=(0, 1))
+        for finding in (one for one in findings if one.subject == subject):
+            severity = finding.rule.severity
+            said = Text(plain(finding.seen)).append(f"\n{plain(finding.remedy)}", style="green")
+            grid.add_row("", Text(severity, style=_STYLES[severity]), finding.rule.code, said)
+        out.print(grid)
+    looked = f"{counted(definitions, 'definition')} and {counted(environments, 'environment')}"
+    counts = ", ".join(
+        counted(number, severity.value)
+        for severity in Severity
+        if (number := sum(one.rule.severity is severity for one in findings))
+    )
+    out.print(f"{looked}: {counts or 'nothing found'}")
+
+
+def _print_rules(*, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "rules": [
+                    {"code": r.code, "severity": r.severity, "title": r.title, "why": r.why} for r in RULES
+                ]
+            }
+        )
+        return
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from windfall.cli.tables import console
+
+    out = console()
+    for rule in RULES:
+        out.print(
+            Text.assemble(
+                (rule.code, "bold"), " ", (f"{rule.severity:<7}", _STYLES[rule.severity]), f" {rule.title}"
+            )
+        )
+        out.print(Padding(Text(rule.why), (0, 0, 0, 14), expand=False))
+
+
+def _document(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.rule.code,
+        "severity": finding.rule.severity,
+        "title": finding.rule.title,
+        "subject": finding.subject,
+        "seen": finding.seen,
+        "remedy": finding.remedy,
+    }

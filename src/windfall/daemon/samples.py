@@ -1,0 +1,62 @@
+"""Reads what agents measured: one file of samples beside the log of each attempt, and one of the machine.
+
+The files are read as they are, while agents write them: what is half written is left out. Decides nothing; must not
+know what the values mean.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windfall.advisor import sample_file
+from windfall.advisor.samples import Recording, Sample, SampledGpu
+
+#: In place of a task id: all GPUs and the host itself.
+MACHINE = "machine"
+#: The header and the newest sample of any machine but the largest are in this much of a file.
+_BEGINNING_BYTES = 8 << 10
+
+
+class SampleReader:
+    """The samples in one directory of logs."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+
+    def recording(self, task_id: str) -> Recording | None:
+        """All samples of an attempt; None where it has none."""
+        content = self._read(task_id)
+        return None if content is None else sample_file.recording(content)
+
+    def latest(self, task_id: str) -> Sample | None:
+        """The newest sample of an attempt as it was taken, at the cost of one small read."""
+        found = self._newest(task_id)
+        return None if found is None else found[1]
+
+    def machine(self) -> Recording | None:
+        """All samples of this host, with all of its GPUs."""
+        return self.recording(MACHINE)
+
+    def latest_machine(self) -> Sample | None:
+        """The newest sample of this host."""
+        return self.latest(MACHINE)
+
+    def machine_head(self) -> tuple[tuple[SampledGpu, ...], Sample] | None:
+        """The newest sample of this host with the GPUs that it is of, in its order."""
+        return self._newest(MACHINE)
+
+    def _newest(self, name: str) -> tuple[tuple[SampledGpu, ...], Sample] | None:
+        content = self._read(name, _BEGINNING_BYTES)
+        if content is None:
+            return None
+        found = sample_file.newest(content)
+        if found is None and len(content) == _BEGINNING_BYTES:
+            found = sample_file.newest(self._read(name) or b"")
+        return found
+
+    def _read(self, name: str, most_bytes: int = -1) -> bytes | None:
+        try:
+            with (self._logs / f"{name}.samples").open("rb") as file:
+                return file.read(most_bytes)
+        except OSError:
+            return None

@@ -1,0 +1,100 @@
+"""The daemon's own secrets: what jobs are given by name, kept as files that nobody else can read.
+
+Decides what a secret may be called and hold. A value goes in and never comes out again through the API: the agent
+reads the file when a job starts. Must not know jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.service import Call
+from windfall.jobs.containers import SECRET_NAME
+
+#: As AWS Secrets Manager has it.
+SIZE_MAX_BYTES = 64 * 1024
+
+
+class Secrets:
+    """The operations SetSecret, ListSecrets and RemoveSecret, over a directory of mode 0700."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def set_secret(self, call: Call) -> dict[str, Any]:
+        """Keep a value under a name; the one before it is replaced, for attempts that start from now on."""
+        name, value = _name(call), call.params.get("value")
+        if not isinstance(value, str) or not value:
+            raise ApiError("Invalid", "SetSecret needs value, a text that is not empty.")
+        content = value.encode()
+        if len(content) > SIZE_MAX_BYTES:
+            raise ApiError(
+                "Invalid", f"A secret has at most {SIZE_MAX_BYTES} bytes, this one {len(content)}."
+            )
+        replaced = self._path(name).exists()
+        try:
+            await asyncio.to_thread(self._write, name, content)
+        except OSError as error:
+            raise ApiError(
+                "InternalFailure",
+                f"The secret is not kept: {error.strerror}; look at {self._directory} on the daemon's host.",
+                500,
+            ) from None
+        return {"name": name, "replaced": replaced}
+
+    async def list_secrets(self, _: Call) -> dict[str, Any]:
+        """The names of all secrets, and when each was last set; never a value."""
+        found = [
+            {"name": entry.name, "setAt": int(entry.stat().st_mtime * 1000)}
+            for entry in os.scandir(self._directory)
+            if SECRET_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+        return {"secrets": sorted(found, key=lambda secret: str(secret["name"]))}
+
+    async def remove_secret(self, call: Call) -> dict[str, Any]:
+        """Forget a value; attempts that have it keep it, later ones fail to start."""
+        name = _name(call)
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            raise ApiError(
+                "NotFound",
+                f"There is no secret {name}; `windfall secret list` shows those that there are.",
+                404,
+            ) from None
+        return {}
+
+    def _path(self, name: str) -> Path:
+        return self._directory / name
+
+    def _write(self, name: str, content: bytes) -> None:
+        """All or nothing: an agent that reads meanwhile sees the old value or the new one."""
+        # Names of secrets do not begin with a dot.
+        beside = self._directory / f".{secrets.token_hex(16)}"
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path(name))
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()
+            raise
+
+
+def _name(call: Call) -> str:
+    name = call.params.get("name")
+    if not isinstance(name, str) or SECRET_NAME.fullmatch(name) is None:
+        raise ApiError(
+            "Invalid",
+            "The name of a secret has 1 to 200 letters, digits, '_', '.' and '-', and does not begin with '.' or '-'.",
+        )
+    return name

@@ -1,0 +1,60 @@
+"""What to do about a failure, with the job's own numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import a_busy_world, a_job
+from windfall.advisor.remedies import remedies
+from windfall.jobs.diagnosis import Diagnosis, FailureCause
+from windfall.jobs.gpus import GpuWish
+from windfall.jobs.job import Job
+
+
+def a_failed_job() -> Job:
+    world = a_busy_world()
+    world.submits(a_job("a"))
+    return world.store.jobs["a"]
+
+
+def told(cause: FailureCause, job: Job | None = None, evidence: str = "", **more: int) -> str:
+    return "\n".join(remedies(Diagnosis(cause, evidence), job or a_failed_job(), **more))
+
+
+@pytest.mark.parametrize("cause", FailureCause)
+def test_every_cause_has_something_to_do(cause):
+    assert told(cause)
+
+
+def test_gpu_memory_is_never_mended_with_shared_memory():
+    text = told(FailureCause.GPU_MEMORY)
+    assert "windfall:on-gpu-oom=larger" in text
+    assert "sharedMemorySize does not help" in text
+    assert "sharedMemorySize to 2,048" in told(FailureCause.SHARED_MEMORY)
+
+
+def test_numbers_are_the_jobs_own():
+    job = a_failed_job()
+    asked = job.submission.resources.memory_mib
+    assert f"more memory than {asked:,} MiB, such as {asked * 2:,}" in told(FailureCause.HOST_MEMORY, job)
+    assert "to 16,384 MiB or more; it has 8,192 MiB" in told(
+        FailureCause.SHARED_MEMORY, shared_memory_mib=8192
+    )
+    job.submission = replace(job.submission, timeout_s=90)
+    assert "(90 s now)" in told(FailureCause.KILLED_BY_TIME, job)
+
+
+def test_what_the_job_has_asked_for_already_is_not_advised_again():
+    job = a_failed_job()
+    job.gpu_memory_floor_mib = 24_576
+    job.submission = replace(job.submission, larger_gpu_on_oom=True, gpu_wish=GpuWish(share=0.25))
+    text = told(FailureCause.GPU_MEMORY, job)
+    assert "there is none with more memory than 24,576 MiB" in text
+    assert "more than 0.25 of a GPU" in text
+
+
+def test_a_missing_module_is_named():
+    text = told(FailureCause.MISSING_MODULE, evidence="ModuleNotFoundError: No module named 'yaml'")
+    assert text.startswith("the module yaml is not there")

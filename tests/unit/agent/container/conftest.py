@@ -1,0 +1,35 @@
+"""Agents that use a real Docker engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docker_engine import RunningEngine
+from tests.unit.agent.container.house import ContainerHouse
+
+
+@pytest.fixture
+def make_house(tmp_path: Path, docker_engine: RunningEngine) -> Iterator[Callable[..., ContainerHouse]]:
+    """Starts agents that belong to one test."""
+    built: list[ContainerHouse] = []
+
+    def make(**settings: object) -> ContainerHouse:
+        root = tmp_path / f"house{len(built)}"
+        root.mkdir()
+        defaults = {"container_socket": str(docker_engine.socket), "sample_every_s": 0.0}
+        built.append(ContainerHouse(root, **{**defaults, **settings}))
+        built[-1].launch()
+        return built[-1]
+
+    yield make
+    for one in built:
+        one.close()
+
+
+@pytest.fixture
+def house(make_house: Callable[..., ContainerHouse]) -> ContainerHouse:
+    """One agent that a test shares with nobody."""
+    return make_house()

@@ -1,0 +1,134 @@
+"""What is staged for a container: it sees its files where it expects them, and what it leaves is saved."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require_part
+from tests.docker_engine import RunningEngine
+from tests.unit.agent.container.house import ContainerHouse
+from tests.waiting import wait_until
+from windfall.agent.messages import Exited, Forget, Interrupt, Refused
+from windfall.jobs.staging import Checkpoints, GitSource, Output, Staging, TextFile
+
+FENCE = 1_700_000_000_000
+
+
+def kept(house: ContainerHouse, path: str = "/opt/ml/checkpoints", **fields: object) -> Staging:
+    return Staging(checkpoints=Checkpoints(f"file://{house.root}/store/job", path), **fields)  # type: ignore[arg-type]  # any field
+
+
+@pytest.mark.parametrize("user", [None, "1000:1000", "worker"])
+@pytest.mark.parametrize("path", ["/opt/ml/checkpoints", "/kept/here"])
+def test_what_a_container_wrote_is_back_in_the_next_one(house: ContainerHouse, user: str | None, path: str):
+    daemon = house.daemon()
+    script = "cat $WINDFALL_CHECKPOINT_DIR/* 2>/dev/null; echo step $0 > $WINDFALL_CHECKPOINT_DIR/$0; mkdir /opt/ml/x"
+    for number in (1, 2):
+        token = f"t{number}"
+        staging = kept(house, path)
+        daemon.send(
+            house.contain(
+                token, "sh", "-c", script, str(number), staging=staging, fence=FENCE + number, user=user
+            )
+        )
+        exited = daemon.exited(token)
+        assert (exited.exit_code, exited.failure) == (0, None), house.log(token)
+        assert exited.checkpoint is not None
+    assert house.log("t1") == ""
+    assert house.log("t2") == "step 1\n"
+    daemon.send(Forget(["t1", "t2"]))
+    attempts = house.root / "attempts"
+    wait_until(lambda: not list(attempts.glob("*.ml")), "what root left in the container is removed")
+
+
+def test_files_are_seen_outputs_are_taken_and_the_training_host_has_its_name(house: ContainerHouse):
+    staging = Staging(
+        files=(TextFile("/opt/ml/input/config/hyperparameters.json", '{"a": "1"}'),),
+        directories=("/opt/ml/model",),
+        outputs=(Output("/opt/ml/model", f"file://{house.root}/out/model.tar.gz"),),
+        wants_ml_root=True,
+    )
+    daemon = house.daemon()
+    script = "cat /opt/ml/input/config/hyperparameters.json; echo w > /opt/ml/model/weights; cat /etc/hosts"
+    daemon.send(house.contain_shell("a", script, staging=staging, fence=FENCE))
+    exited = daemon.exited("a")
+    assert (exited.exit_code, exited.failure) == (0, None)
+    assert house.log("a").startswith('{"a": "1"}')
+    assert any(line.split() == ["127.0.0.1", "algo-1"] for line in house.log("a").splitlines())
+    assert (house.root / "out" / "model.tar.gz").stat().st_size > 0
+
+
+def test_a_notice_is_seen_as_a_file_and_by_the_metadata_endpoint(house: ContainerHouse):
+    daemon = house.daemon()
+    script = (
+        "echo $AWS_EC2_METADATA_SERVICE_ENDPOINT; echo ready;"
+        " while [ ! -e $WINDFALL_NOTICE_FILE ]; do sleep 0.05; done; echo noticed;"
+        " echo last > $WINDFALL_CHECKPOINT_DIR/state; exit 9"
+    )
+    daemon.send(house.contain_shell("a", script, staging=kept(house), fence=FENCE))
+    daemon.started("a")
+    log = house.logs / "a.log"
+    wait_until(lambda: "ready" in log.read_text(), "the container is ready")
+    daemon.send(Interrupt("a", time.time_ns() // 1_000_000 + 120_000))
+    exited = daemon.exited("a")
+    assert exited.exit_code == 9
+    assert exited.checkpoint is not None
+    endpoint, *said = house.log("a").splitlines()
+    assert endpoint.startswith("http://127.0.0.1:")
+    assert said == ["ready", "noticed"]
+    assert "host network" in exited.isolation
+
+
+def test_an_interruption_kills_and_still_saves_what_was_committed(house: ContainerHouse):
+    daemon = house.daemon()
+    script = "trap '' TERM; echo saved > $WINDFALL_CHECKPOINT_DIR/state; echo ready; while true; do sleep 0.05; done"
+    daemon.send(house.contain_shell("a", script, staging=kept(house), fence=FENCE))
+    daemon.started("a")
+    log = house.logs / "a.log"
+    wait_until(lambda: "ready" in log.read_text(), "the container is ready")
+    daemon.send(Interrupt("a", time.time_ns() // 1_000_000 + 3_000))
+    exited = daemon.exited("a")
+    assert isinstance(exited, Exited)
+    assert exited.exit_code == 137
+    daemon.send(
+        house.contain_shell("b", "cat $WINDFALL_CHECKPOINT_DIR/state", staging=kept(house), fence=FENCE + 1)
+    )
+    assert daemon.exited("b").exit_code == 0
+    assert house.log("b") == "saved\n"
+
+
+def test_a_checkout_is_the_working_directory(house: ContainerHouse, tmp_path: Path):
+    require_part(shutil.which("git") is not None, "git is not installed")
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "train.sh").write_text("echo trained in $(pwd)\n")
+    for words in (
+        ("init", "-q"),
+        ("add", "."),
+        ("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", "x"),
+    ):
+        subprocess.run(["git", "-C", str(repository), *words], check=True)
+    daemon = house.daemon()
+    staging = Staging(git=GitSource(f"file://{repository}", "HEAD"))
+    daemon.send(house.contain("a", "sh", "train.sh", staging=staging, fence=FENCE))
+    exited = daemon.exited("a")
+    assert exited.exit_code == 0, house.log("a")
+    assert house.log("a") == "trained in /workspace\n"
+
+
+def test_a_container_that_cannot_be_had_takes_its_staged_files_with_it(
+    house: ContainerHouse, docker_engine: RunningEngine
+):
+    daemon = house.daemon()
+    daemon.send(house.contain("a", "no-such-program", staging=kept(house), fence=FENCE))
+    result = daemon.result("a")
+    assert isinstance(result, Refused)
+    assert result.reason.startswith("CannotStartContainerError: ")
+    daemon.send(Forget(["a"]))
+    wait_until(lambda: not (house.root / "attempts" / "a.ml").exists(), "its directory is gone")
+    assert not docker_engine.has(house.name("a"))

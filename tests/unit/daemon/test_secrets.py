@@ -1,0 +1,78 @@
+"""Secrets as files: closed to others, replaced whole, listed by name alone."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+
+import pytest
+
+from windfall.agent.secrets import secret_values
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.service import Call, Caller
+from windfall.daemon.secrets import SIZE_MAX_BYTES, Secrets
+from windfall.jobs.containers import Secret
+
+VALUE = "s3cr3t-value"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return Secrets(tmp_path)
+
+
+def call(**params) -> Call:
+    return Call("windfall", "X", params, Caller("KEY", Role.ADMIN, "default"), "us-east-1", "1", 0)
+
+
+def test_a_value_is_kept_for_the_agent_and_nobody_else(kept, tmp_path):
+    assert asyncio.run(kept.set_secret(call(name="token", value=VALUE))) == {
+        "name": "token",
+        "replaced": False,
+    }
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert secret_values(str(tmp_path), (Secret("T", "token"),)) == {"T": VALUE}
+    assert asyncio.run(kept.set_secret(call(name="token", value="new")))["replaced"]
+    assert secret_values(str(tmp_path), (Secret("T", "token"),)) == {"T": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+
+
+def test_a_list_has_names_and_no_values(kept, tmp_path):
+    for name in ("b", "a"):
+        asyncio.run(kept.set_secret(call(name=name, value=VALUE)))
+    # What a write that was cut short left behind is no secret.
+    (tmp_path / ".left").write_text(VALUE)
+    listed = asyncio.run(kept.list_secrets(call()))
+    assert [one["name"] for one in listed["secrets"]] == ["a", "b"]
+    assert all(one["setAt"] > 0 for one in listed["secrets"])
+    assert VALUE not in str(listed)
+
+
+def test_a_removed_one_is_gone(kept):
+    asyncio.run(kept.set_secret(call(name="token", value=VALUE)))
+    assert asyncio.run(kept.remove_secret(call(name="token"))) == {}
+    assert asyncio.run(kept.list_secrets(call())) == {"secrets": []}
+    with pytest.raises(ApiError, match="There is no secret token") as refused:
+        asyncio.run(kept.remove_secret(call(name="token")))
+    assert refused.value.status == 404
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(ApiError, match="The secret is not kept: No such file or directory"):
+        asyncio.run(Secrets(tmp_path / "gone").set_secret(call(name="token", value=VALUE)))
+
+
+@pytest.mark.parametrize("name", [None, 7, "", ".hidden", "..", "a/b", "-x", "é", "a" * 201, "a\n"])
+def test_a_name_that_could_be_a_path_or_an_option_is_refused(kept, tmp_path, name):
+    with pytest.raises(ApiError, match="The name of a secret"):
+        asyncio.run(kept.set_secret(call(name=name, value=VALUE)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [None, "", 7, "x" * (SIZE_MAX_BYTES + 1)])
+def test_a_value_that_is_none_or_too_large_is_refused_without_quoting_it(kept, tmp_path, value):
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(kept.set_secret(call(name="token", value=value)))
+    assert "xxx" not in refused.value.message
+    assert list(tmp_path.iterdir()) == []
