@@ -44,7 +44,7 @@ echo weights > /opt/ml/model/weights
 
 @pytest.fixture
 def boxed(docker_engine) -> Iterator[RunningWindfall]:
-    running = with_engine(docker_engine)
+    running = with_engine(docker_engine, "--stop-grace-s", "1.5")
     try:
         yield running.up()
     finally:

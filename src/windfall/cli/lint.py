@@ -10,10 +10,7 @@ from typing import Any
 
 import click
 
-from windfall.aws_api.batch.lint.checking import RULES, is_definition, is_environment
-from windfall.aws_api.batch.lint.checking import lint as check
 from windfall.aws_api.batch.lint.findings import Finding, Severity
-from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
 from windfall.cli.client import connect
 from windfall.cli.errors import BadUsage
 from windfall.cli.options import data_option, json_option, print_json
@@ -48,6 +45,9 @@ def lint(
         return 0
     if not things and not everything:
         raise BadUsage("name files or job definitions to look at, or say --all; --rules lists the rules")
+    from windfall.aws_api.batch.lint.checking import RULES, is_definition, is_environment
+    from windfall.aws_api.batch.lint.checking import lint as check
+
     unknown = sorted(set(ignore) - {rule.code for rule in RULES})
     if unknown:
         raise BadUsage(f"there is no rule {', '.join(unknown)}; `windfall lint --rules` lists them")
@@ -70,6 +70,8 @@ def _is_file(thing: str) -> bool:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
+    from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
+
     try:
         return read_documents(path.read_bytes())
     except OSError as error:
@@ -118,6 +120,8 @@ def _print(findings: list[Finding], definitions: int, environments: int) -> None
 
 
 def _print_rules(*, as_json: bool) -> None:
+    from windfall.aws_api.batch.lint.checking import RULES
+
     if as_json:
         print_json(
             {

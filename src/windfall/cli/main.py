@@ -45,7 +45,9 @@ COMMANDS: dict[str, Entry] = {
     "interrupt": Entry(
         "interrupt:interrupt", "Take a job's place away, with notice, as a spot interruption does."
     ),
-    "advise": Entry("advise:advise", "Say what limits jobs on their GPUs, and what would help."),
+    "advise": Entry(
+        "advise:advise", "Say what limits a job on its GPUs, with the evidence, and what would help."
+    ),
     "cost": Entry("cost:cost", "Show what jobs cost, and what their time went into."),
     "catalog": Entry("catalog:catalog", "List EC2 instance types with what they have and what they cost."),
     "queues": Entry("queues:queues", "List job queues with their jobs by state."),

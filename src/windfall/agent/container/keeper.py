@@ -39,7 +39,7 @@ OUT_OF_MEMORY = "OutOfMemoryError: Container killed due to memory usage"
 NO_CODE = 125
 _KILLED_CODE = 137
 _TELL_EVERY_S = 0.5
-_LOOK_AGAIN_S = 0.1
+_LOOK_AGAIN_S, _LOOK_AGAIN_MOST_S = 0.1, 5.0
 _KNOCK_EVERY_S = 0.25
 _ENDED = ("exited", "dead", "stopped", "removing")
 
@@ -216,6 +216,7 @@ class Keeper:
 
     def _follow(self) -> None:
         """Copy the output until the container has ended and all of it is copied."""
+        pause_s = _LOOK_AGAIN_S / 10
         while True:
             details = self._patiently("", lambda: self._engine.inspect(self._container))
             if details is None:
@@ -223,6 +224,10 @@ class Keeper:
                 return
             self._note_running(details)
             self._pass_signals()
+            # An engine may close a stream that it follows before it has given the last of it (seen with Docker 20.10
+            # and a last line without an end). What it keeps is whole once the container counts as ended: so only a
+            # copy that was begun after that is known to be complete.
+            had_ended = str(details["State"].get("Status")) in _ENDED
             try:
                 stream = self._engine.logs(self._container)
                 try:
@@ -232,11 +237,11 @@ class Keeper:
             except EngineError:
                 self._wait(_LOOK_AGAIN_S)
                 continue
-            details = self._patiently("", lambda: self._engine.inspect(self._container))
-            if details is not None and str(details["State"].get("Status")) in _ENDED:
+            if had_ended:
                 self._close(details["State"])
                 return
-            self._wait(_LOOK_AGAIN_S)
+            self._wait(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_AGAIN_MOST_S)
 
     def _note_running(self, details: dict[str, Any]) -> None:
         pid = int(details["State"].get("Pid") or 0) or None
