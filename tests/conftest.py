@@ -48,6 +48,11 @@ def docker_engine() -> Iterator[RunningEngine]:
         yield engine
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins what takes long before the rest; the order of the others stays."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Chooses the hypothesis profile and takes the user's AWS account out of reach, of children too."""
     hypothesis.settings.load_profile("ci" if in_ci() else "local")

@@ -43,7 +43,8 @@ def rack(tmp_path: Path) -> Rack:
 
 
 def up(fresh: Start, rack: Rack) -> RunningWindfall:
-    return fresh("--vcpus", "8", "--memory-mib", "4096", "--gpus", f"recorded:{rack.path}")
+    size = ("--vcpus", "8", "--memory-mib", "4096")
+    return fresh(*size, "--gpus", f"recorded:{rack.path}", "--stop-grace-s", "1")
 
 
 def gpus(windfall: RunningWindfall) -> dict[str, Any]:
@@ -138,6 +139,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_its_job_at_once(fresh: Start, rack: 
         deadline_s=30,
     )
     batch.terminate_job(jobId=job, reason="seen enough")
+    windfall.wait_for([job], "FAILED")
 
 
 def test_a_fence_by_hand_outlives_the_daemon_and_its_agent(fresh: Start, rack: Rack):

@@ -91,6 +91,7 @@ def training() -> Iterator[Training]:
         running.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_fit_survives_an_interruption(training, place):
     python = sdk_python()

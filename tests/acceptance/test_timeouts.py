@@ -7,6 +7,7 @@ import pytest
 from tests.acceptance.daemon import a_definition, a_queue
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_timeout_stops_the_attempt_and_is_not_retried(windfall):
     batch = a_queue(windfall)

@@ -204,7 +204,7 @@ def test_without_sampling_top_and_metrics_say_so():
 
 
 def test_what_runs_in_a_container_is_measured_and_its_keeper_is_not(docker_engine):
-    running = with_engine(docker_engine)
+    running = with_engine(docker_engine, "--stop-grace-s", "0.2")
     running.extra_environment = {**running.extra_environment, "WINDFALL_SAMPLE_EVERY_S": "0.5"}
     try:
         batch = a_queue(running.up())
@@ -222,5 +222,8 @@ def test_what_runs_in_a_container_is_measured_and_its_keeper_is_not(docker_engin
         assert last["processes"] == 2
         assert last["memoryBytes"] < 8 << 20
         assert last["cpuCores"] > 0.05
+        # A shell that is the first process of its container hears no SIGTERM.
+        batch.terminate_job(jobId=job_id, reason="seen")
+        running.wait_for([job_id], "FAILED")
     finally:
         running.close()

@@ -17,6 +17,7 @@ from windfall.cli.bench.wording import digits, seconds
 WIDTH, HEIGHT = 1120, 500
 #: Where the axes of the two panels lie: left, top, width, height.
 PANEL_WIDTH, PANEL_HEIGHT, TOP = 430, 340, 80
+LEGEND_WIDTH, LEGEND_LINE = 160, 20
 LEFTS = (90, 650)
 COLOURS = {"cpu": "a", Mode.RESIDENT: "b", Mode.TRANSFER: "c", Mode.COLD: "d", "published": "e"}
 STYLE = """
@@ -133,11 +134,29 @@ def _panel(
     yield f'<rect class="axis" x="{left}" y="{TOP}" width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}"/>'
     middle = left + PANEL_WIDTH / 2
     yield f'<text x="{middle}" y="{TOP + PANEL_HEIGHT + 42}" text-anchor="middle">edge of the matrices</text>'
-    for number, one in enumerate(series):
+    for one in series:
         yield from _drawn(one, across, up)
-        x, y = left + 14, TOP + 22 + 20 * number
+    corner_x, corner_y = _emptiest_corner(
+        left, len(series), [(across.place(x), up.place(y)) for x, y in points]
+    )
+    for number, one in enumerate(series):
+        x, y = corner_x + 14, corner_y + 22 + LEGEND_LINE * number
         yield f'<circle class="dot {one.colour}" cx="{x}" cy="{y - 5}" r="4"/>'
         yield f'<text x="{x + 12}" y="{y}">{escape(one.name)}</text>'
+
+
+def _emptiest_corner(left: int, names: int, places: Sequence[tuple[float, float]]) -> tuple[int, int]:
+    """Where the names of the lines hide the fewest points."""
+    height = LEGEND_LINE * names + 12
+    corners = [
+        (x, y) for y in (TOP, TOP + PANEL_HEIGHT - height) for x in (left, left + PANEL_WIDTH - LEGEND_WIDTH)
+    ]
+
+    def hidden(corner: tuple[int, int]) -> int:
+        x, y = corner
+        return sum(x <= at <= x + LEGEND_WIDTH and y <= height_at <= y + height for at, height_at in places)
+
+    return min(corners, key=hidden)
 
 
 def _drawn(one: Series, across: Axis, up: Axis) -> Iterator[str]:
