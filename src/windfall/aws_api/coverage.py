@@ -33,7 +33,8 @@ do what they do on AWS. A member that is not listed has its meaning.
 - **Refused** members are answered with an error that names them; nothing is changed.
 - The tag `windfall:engine` of a compute environment names the engine that serves it. The tag
   `windfall:isolation` of a job, which only Windfall writes, says what kept its latest attempt apart from the
-  host.
+  host, `windfall:diagnosis` why it failed, and `windfall:not-applied` what of its containerProperties a process
+  could not be given.
 - Operations that are *not supported yet* are answered with an error that names them.
 
 This page is written by `make docs`; a test compares it with the code.

@@ -23,6 +23,9 @@ TELL_EVERY_S = 2.0
 #: Failed children named at the end of an array, and the highest exit code that counts them.
 NAMED_CHILDREN, COUNTED_CHILDREN = 5, 100
 
+#: The tag in which the daemon says why the latest attempt failed.
+DIAGNOSIS_TAG = "windfall:diagnosis"
+
 Job = dict[str, Any]
 
 
@@ -52,6 +55,8 @@ class Progress:
         """Say how it ended, unless it ended well."""
         if job["status"] == "FAILED":
             note(f"job {self._job_id} FAILED: {remark(job) or 'no reason is known'}")
+            if diagnosis := (job.get("tags") or {}).get(DIAGNOSIS_TAG):
+                note(f"{diagnosis}; what to do: windfall why {self._job_id}")
 
     def _explain(self, client: Client, status: str) -> None:
         self._asked_at, self._due_s = self._clock(), TELL_EVERY_S

@@ -2,7 +2,7 @@
 
 Decides how the core's values read on the wire. The isolation that the agent reported is shown as the tag
 `windfall:isolation`, because AWS has no field for it and every client can read tags; so are the
-containerProperties that a process could not be given. Must not know how jobs move.
+containerProperties that a process could not be given, and why an attempt failed. Must not know how jobs move.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document
 from windfall.aws_api.batch.job_fields import retry_detail
 from windfall.aws_api.batch.rejections import client_exception
-from windfall.aws_api.batch.tags import ISOLATION, NOT_APPLIED
+from windfall.aws_api.batch.tags import DIAGNOSIS, ISOLATION, NOT_APPLIED, VALUE_MAX
 from windfall.aws_api.protocol.service import Call
 from windfall.control.ports import Store
 from windfall.jobs.attempts import Attempt
@@ -119,10 +119,13 @@ def job_detail(
 
 
 def job_tags(job: Job) -> dict[str, str]:
-    """A job's tags, and what kept its latest attempt apart from the host once that is known."""
+    """A job's tags, and what is known of its latest attempt: its isolation, and why it failed."""
     tags = dict(job.submission.tags)
-    if job.attempts and job.attempts[-1].isolation:
-        tags[ISOLATION] = job.attempts[-1].isolation
+    last = job.attempts[-1] if job.attempts else None
+    if last is not None and last.isolation:
+        tags[ISOLATION] = last.isolation
+    if last is not None and last.diagnosis is not None:
+        tags[DIAGNOSIS] = f"{last.diagnosis.cause}: {last.diagnosis.evidence}"[:VALUE_MAX]
     return tags
 
 

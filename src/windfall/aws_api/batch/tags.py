@@ -1,9 +1,9 @@
-"""Tags: what AWS allows, and the three that mean something here.
+"""Tags: what AWS allows, and those that the wire itself reads and writes.
 
-`windfall:engine` on a compute environment names the engine that serves it. Two are shown among a job's tags and are
+`windfall:engine` on a compute environment names the engine that serves it. Three are shown among a job's tags and are
 Windfall's to write, as `aws:` tags are AWS's: `windfall:isolation` says what kept its latest attempt apart from the
-host, and `windfall:not-applied` which of its containerProperties meant nothing because it ran as a process. Must not
-know how tags are stored.
+host, `windfall:not-applied` which of its containerProperties meant nothing because it ran as a process, and
+`windfall:diagnosis` why its latest attempt failed. Must not know how tags are stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from windfall.aws_api.batch.rejections import client_exception, shown
 ENGINE = "windfall:engine"
 ISOLATION = "windfall:isolation"
 NOT_APPLIED = "windfall:not-applied"
-_SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED})
+DIAGNOSIS = "windfall:diagnosis"
+#: What AWS allows.
+VALUE_MAX = 256
+_SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED, DIAGNOSIS})
 
 
 def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from tests.unit.aws_api.batch.fakes import ACCOUNT, ARN, JOB_ID, NOW, REGION, a_
 from windfall.jobs.containers import ContainerOptions, Mount
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency, DependencyType
+from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import JobId, attempt_token, task_id
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
@@ -122,6 +123,14 @@ def test_a_running_job_has_a_log_and_no_ended_attempt(described):
     assert detail["startedAt"] == NOW + 20
     assert detail["attempts"] == []
     assert detail["tags"] == {"windfall:isolation": "cgroup v2; private /dev/shm"}
+
+
+def test_why_an_attempt_failed_is_a_tag_that_aws_would_allow(described):
+    diagnosis = Diagnosis(FailureCause.GPU_MEMORY, "CUDA out of memory. " * 15)
+    detail = described(a_job(state=JobState.FAILED, attempts=[an_attempt(diagnosis=diagnosis)]))
+    told = detail["tags"]["windfall:diagnosis"]
+    assert told.startswith("gpu-out-of-memory: CUDA out of memory.")
+    assert len(told) == 256
 
 
 @pytest.mark.parametrize(
