@@ -79,7 +79,7 @@ class Settings:
     link_local_metadata: bool = False
     #: What jobs are: process, container, or auto (containers where an engine answers and the image is not mapped).
     runtime: str = "auto"
-    #: Socket of the Docker or Podman engine; found in the usual places by default.
+    #: Socket of the Docker or Podman engine; found in the usual places by default, `none` never looks.
     container_socket: str | None = None
     #: Seconds between two samples of every running job (its GPUs, CPU, memory, disk, network); 0 takes none.
     sample_every_s: float = 2.0
@@ -164,7 +164,7 @@ _PATTERNS: dict[str, tuple[str, str]] = {
         "auto, none, simulated:N or recorded:/PATH",
     ),
     "runtime": (r"auto|process|container", "auto, process or container"),
-    "container_socket": (r"(unix://)?/.+", "the path of a socket, such as /var/run/docker.sock"),
+    "container_socket": (r"none|(unix://)?/.+", "the path of a socket, such as /var/run/docker.sock, or none"),
     "account_id": (r"[0-9]{12}", "twelve digits"),
     "region": (r"[a-z0-9-]{1,40}", "a region such as us-east-1"),
     "store": (r"(sqlite:///|postgresql://|/).+", "sqlite:///PATH or postgresql://USER@HOST/DATABASE"),
