@@ -820,10 +820,13 @@ def test_a_sandbox_hides_the_daemons_directory_but_not_the_jobs_own(hiding_house
     daemon.send(
         house.shell("a", f"ls {house.root}; cat train.txt", needs_sandbox=True, directory=str(mapped)),
         house.shell("b", f"cat {house.root}/agent/journal", needs_sandbox=True),
+        # By its whole path too, whatever lies between is made for it.
+        house.shell("c", 'echo text > file; cd /; cat "$HOME/file"', needs_sandbox=True),
     )
     assert daemon.exited("a").exit_code == 0
     assert house.log("a").split() == ["mapped", "here"]
     assert daemon.exited("b").exit_code != 0
+    assert (daemon.exited("c").exit_code, house.log("c")) == (0, "text\n")
 
 
 def test_environment_and_exit_code_pass_through_a_sandbox(hiding_house: House):

@@ -106,7 +106,11 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
     for hidden in plan.hide:
         command += ["--tmpfs", hidden]
     # Only what was covered is shown again: binding a parent of the covered would uncover all of it.
-    if any(is_within(plan.directory, covered) for covered in private):
+    covers = [covered for covered in private if is_within(plan.directory, covered)]
+    if covers:
+        # What lies between would be made with our own umask, and the job could not pass.
+        for parent in _between(max(covers, key=len), plan.directory):
+            command += ["--perms", "0755", "--dir", parent]
         command += ["--bind", plan.directory, plan.directory]
     if plan.hosts_file is not None:
         command += ["--ro-bind", plan.hosts_file, HOSTS]
@@ -119,6 +123,12 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
     if plan.cgroup_files:
         command = ["/bin/sh", "-c", _JOIN, "sh", *plan.cgroup_files, "--", *command]
     return command
+
+
+def _between(above: str, below: str) -> list[str]:
+    """Return the directories on the way from one to another below it, both left out."""
+    steps = os.path.relpath(below, above).split("/")[:-1]
+    return [os.path.join(above, *steps[:count]) for count in range(1, len(steps) + 1)]
 
 
 def job_script(argv: Sequence[str], environment: Mapping[str, str], feed: str = "< /dev/null") -> bytes:

@@ -164,7 +164,10 @@ _PATTERNS: dict[str, tuple[str, str]] = {
         "auto, none, simulated:N or recorded:/PATH",
     ),
     "runtime": (r"auto|process|container", "auto, process or container"),
-    "container_socket": (r"none|(unix://)?/.+", "the path of a socket, such as /var/run/docker.sock, or none"),
+    "container_socket": (
+        r"none|(unix://)?/.+",
+        "the path of a socket, such as /var/run/docker.sock, or none",
+    ),
     "account_id": (r"[0-9]{12}", "twelve digits"),
     "region": (r"[a-z0-9-]{1,40}", "a region such as us-east-1"),
     "store": (r"(sqlite:///|postgresql://|/).+", "sqlite:///PATH or postgresql://USER@HOST/DATABASE"),

@@ -35,6 +35,13 @@ def test_the_jobs_directory_appears_again_after_its_surroundings_are_hidden():
     assert "setpriv" not in command
 
 
+def test_what_lies_between_can_be_passed_by_the_job():
+    plan = SandboxPlan("/tmp/a/b/c", "/data/attempts/a.tmp", None, ("/data",), ())
+    command = " ".join(sandbox_command(SandboxTools("/usr/bin/bwrap", None), MYSELF, plan))
+    between = "--perms 0755 --dir /tmp/a --perms 0755 --dir /tmp/a/b --bind /tmp/a/b/c /tmp/a/b/c"
+    assert command.index("--bind /data/attempts/a.tmp /tmp") < command.index(between)
+
+
 def test_a_directory_around_the_hidden_one_does_not_uncover_it():
     for directory in ("/", "/data-of-others", "/home/me"):
         plan = SandboxPlan(directory, "/data/attempts/a.tmp", None, ("/data",), ())
