@@ -48,6 +48,18 @@ def docker_engine() -> Iterator[RunningEngine]:
         yield engine
 
 
+@pytest.fixture(scope="session")
+def podman_engine() -> Iterator[RunningEngine]:
+    """A real Podman for all tests of a worker (tests/podman_engine.py)."""
+    # Not at the top: they need this module in turn.
+    from tests.docker_engine import running_engine
+    from tests.podman_engine import RunningPodman, require_podman
+
+    require_podman()
+    with running_engine(RunningPodman) as engine:
+        yield engine
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins what takes long before the rest; the order of the others stays."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -6,11 +6,13 @@ The fixture `docker_engine` of tests/conftest.py starts one for all tests of a w
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -18,7 +20,6 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,13 @@ exit 0
 class RunningEngine:
     """A dockerd that answers."""
 
+    #: How people and inventories call it.
+    kind = "docker"
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.socket = directory / "d.sock"
+        self.log = directory / "engine.log"
         #: What the engine's NVIDIA hook was called with, and the container's configuration it was given.
         self.hook_calls = directory / "hook-calls"
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,8 +72,8 @@ class RunningEngine:
         """How to ask it."""
         return Engine(str(self.socket), "1.41")
 
-    def up(self) -> RunningEngine:
-        """Start it, or start it again."""
+    def program(self) -> tuple[list[str], dict[str, str]]:
+        """Return the command that serves the socket, and the variables that it needs."""
         programs = self.directory / "bin"
         programs.mkdir(exist_ok=True)
         # dockerd registers NVIDIA's device driver when it finds this program.
@@ -79,16 +84,25 @@ class RunningEngine:
         command += ["-H", f"unix://{self.socket}", "--data-root", f"{self.directory}/data"]
         command += ["--exec-root", f"{self.directory}/exec", "-p", f"{self.directory}/pid"]
         path = os.pathsep.join([str(programs), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-        with (self.directory / "dockerd.log").open("ab") as log:
+        return command, {"PATH": path}
+
+    def sweeping(self) -> list[str]:
+        """Return the command that ends containers which outlive the engine."""
+        return ["true"]
+
+    def up(self) -> RunningEngine:
+        """Start it, or start it again."""
+        command, variables = self.program()
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                env={**os.environ, "PATH": path},
+                env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        wait_until(self._answers, f"dockerd answers (see {self.directory}/dockerd.log)", deadline_s=60.0)
+        wait_until(self._answers, f"{command[0]} answers (see {self.log})", deadline_s=60.0)
         return self
 
     def down(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -120,7 +134,7 @@ class RunningEngine:
 
     def _answers(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, (self.directory / "dockerd.log").read_text()[-2000:]
+        assert self._process.poll() is None, self.log.read_text()[-2000:]
         try:
             return bool(self.api.version())
         except EngineError:
@@ -185,25 +199,29 @@ def image_archive(name: str, config: dict[str, Any], extra: bytes = b"") -> byte
     return whole.getvalue()
 
 
-@contextmanager
-def running_engine() -> Iterator[RunningEngine]:
+@contextlib.contextmanager
+def running_engine(kind: type[RunningEngine] = RunningEngine) -> Iterator[RunningEngine]:
     """Start an engine with a directory of its own, and leave nothing of it."""
-    directory = Path(tempfile.mkdtemp(prefix="windfall-docker-"))
-    engine = RunningEngine(directory)
+    directory = Path(tempfile.mkdtemp(prefix=f"windfall-{kind.kind}-"))
+    engine = kind(directory)
     guard = None
     try:
         engine.up()
         assert engine._process is not None
         # Not even a killed test session may leave it.
         guard = subprocess.Popen(
-            ["sh", "-c", f"cat >/dev/null; kill {engine._process.pid} 2>/dev/null; true"],
+            ["sh", "-c", f"cat; kill {engine._process.pid} 2>/dev/null; {shlex.join(engine.sweeping())}"],
+            stdout=subprocess.DEVNULL,
             stdin=subprocess.PIPE,
+            # Whoever kills a test session by its group must not take this with it.
+            start_new_session=True,
         )
         engine.build_image()
         yield engine
     finally:
-        for one in engine.api.containers("windfall.agent") if engine._process is not None else []:
-            engine.api.remove(str(one["Id"]))
+        with contextlib.suppress(EngineError):
+            for one in engine.api.containers("windfall.agent") if engine._process is not None else []:
+                engine.api.remove(str(one["Id"]))
         engine.down()
         if guard is not None:
             guard.communicate(timeout=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -17,10 +18,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.1)
     parser.add_argument("--fail", default="")
+    parser.add_argument("--needs", default="")
     options = parser.parse_args()
     if options.fail:
         Path(os.environ["SM_OUTPUT_DIR"], "failure").write_text(options.fail)
         sys.exit(3)
+    if options.needs:
+        importlib.import_module(options.needs)
     leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
     kept = os.environ.get("WINDFALL_CHECKPOINT_DIR")

@@ -151,6 +151,21 @@ def test_why_tells_what_a_failed_job_died_of_and_what_to_do(sampled, batch):
     assert "the module no_such_module_here is not there" in told
 
 
+def test_why_counts_shared_memory_from_what_the_definition_gave(sampled, batch):
+    small = ended(
+        sampled,
+        batch,
+        "small-shm",
+        "bash",
+        "-c",
+        "echo 'RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.' >&2; exit 1",
+        container={"linuxParameters": {"sharedMemorySize": 3072}},
+    )
+    told = sampled.windfall("why", small).stdout
+    assert "shared-memory-too-small: RuntimeError: DataLoader worker" in told
+    assert "6,144 MiB or more; it has 3,072 MiB" in " ".join(told.split())
+
+
 def test_an_error_that_the_job_survived_is_not_blamed(sampled, batch):
     survived = ended(
         sampled,

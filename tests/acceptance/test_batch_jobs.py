@@ -158,6 +158,25 @@ def test_cancel_and_terminate_mean_what_they_mean_on_aws(windfall, batch):
     assert (terminated["status"], terminated["statusReason"]) == ("FAILED", "stop")
 
 
+def test_many_jobs_are_stopped_by_one_call_each_with_its_own_answer(windfall, batch):
+    a_definition(batch, "hold-all-gpus", "sleep", "600", gpus=8)
+    running, waiting, last = (submit(batch, "hold-all-gpus") for _ in range(3))
+    windfall.wait_for([running], "RUNNING")
+    unknown = "00000000-0000-4000-8000-000000000000"
+    answer = batch.cancel_jobs(jobs=[running, waiting, unknown, "not a job"], reason="not needed")
+    assert answer["successful"] == [running, waiting, unknown]
+    [error] = answer["errors"]
+    assert (error["job"], error["code"]) == ("not a job", "ValidationException")
+    [now_running, cancelled] = batch.describe_jobs(jobs=[running, waiting])["jobs"]
+    assert now_running["status"] == "RUNNING", "what runs is not cancelled"
+    assert (cancelled["status"], cancelled["statusReason"]) == ("FAILED", "not needed")
+    assert batch.terminate_jobs(jobs=[running, last], reason="enough")["successful"] == [running, last]
+    ended = windfall.wait_for([running, last])
+    assert [(job["status"], job["statusReason"], job["isTerminated"]) for job in ended] == [
+        ("FAILED", "enough", True)
+    ] * 2
+
+
 def test_gpus_are_allotted_one_by_one_whatever_the_definition_says(windfall, batch):
     a_definition(
         batch,

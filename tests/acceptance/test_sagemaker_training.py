@@ -202,6 +202,13 @@ def test_a_failure_file_says_why(training):
     assert transitions(found)[-1] == "Failed"
 
 
+def test_what_the_log_shows_is_told_when_there_is_no_failure_file(training):
+    training.sagemaker.create_training_job(**training.request("untold", {"needs": "no_such_module_here"}))
+    found = training.ends("untold", "Failed")
+    shown = "(missing-module: ModuleNotFoundError: No module named 'no_such_module_here')"
+    assert found["FailureReason"] == f"AlgorithmError: , exit code: 1 {shown}"
+
+
 def test_missing_data_is_the_client_s_error(training):
     request = training.request("no-data", {"steps": 2})
     request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = f"s3://{BUCKET}/nothing-here/"

@@ -40,7 +40,7 @@ class Ending:
     status_reason: str | None = None
     #: The last lines of its log, oldest first.
     lines: Sequence[str] = ()
-    #: What the kernel said of its devices meanwhile (Xid ...).
+    #: What the kernel said of its devices meanwhile (Xid ...), oldest first.
     kernel_lines: Sequence[str] = ()
     #: The largest share of its memory limit that was seen; None when not sampled.
     memory_peak: float | None = None
@@ -56,9 +56,9 @@ def diagnose(ending: Ending) -> Diagnosis | None:
     told = _by_log(ending.lines)
     if told is not None:
         return told
-    for line in reversed(ending.kernel_lines):
-        if "Xid" in line:
-            return _diagnosis(FailureCause.GPU_FAULT, line)
+    if ending.kernel_lines:
+        # One error of a device brings others, and the first is what they come from.
+        return _diagnosis(FailureCause.GPU_FAULT, ending.kernel_lines[0])
     return _by_code(ending)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from windfall.agent.errors import AgentRejected, AgentUnreachable
-from windfall.agent.launching import agent_environment, prepare_directories, warden_command
+from windfall.agent.launching import SOCKET_NAME, agent_environment, prepare_directories, warden_command
 from windfall.agent.messages import (
     Hello,
     Inventory,
@@ -25,7 +25,6 @@ from windfall.agent.messages import (
     decode_for_daemon,
     encode,
 )
-from windfall.agent.serve import SOCKET_NAME
 from windfall.agent.settings import AgentSettings
 from windfall.agent.warden import LOCK_NAME
 

@@ -1,8 +1,8 @@
 """Looks at the end of a failed attempt's log, and has the advisor say why it failed.
 
 Only for ends that are the attempt's own: one that was told to stop has its reason already. Reads little, because the
-agent's loop waits for it: the last 64 KiB of the log, and the newest sample where the kernel may have killed it for
-memory.
+agent's loop waits for it: the last 64 KiB of the log, the newest sample where the kernel may have killed it for memory,
+and what is new in the kernel's log where it held GPUs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from windfall.advisor import sample_file
 from windfall.advisor.failures import TAIL_BYTES, Ending, diagnose
 from windfall.agent.attempt import Attempt
+from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited
 
 #: The header and the newest sample are in this much of a file.
@@ -24,7 +25,7 @@ _SIGKILL_CODE = 137
 _MOST_CHARACTERS = 2_000
 
 
-def diagnosed(attempt: Attempt, result: Exited) -> Exited:
+def diagnosed(attempt: Attempt, result: Exited, machine: Machine) -> Exited:
     """The result with a diagnosis, if it is a failure that shows its cause."""
     if result.exit_code == 0 or attempt.grace_s is not None or attempt.story.noticed is not None:
         return result
@@ -32,7 +33,11 @@ def diagnosed(attempt: Attempt, result: Exited) -> Exited:
     if result.exit_code == _SIGKILL_CODE and result.reason is None:
         peak = _memory_share(attempt)
     ending = Ending(
-        result.exit_code, result.reason, lines=log_tail(attempt.intended.log_path), memory_peak=peak
+        result.exit_code,
+        result.reason,
+        lines=log_tail(attempt.intended.log_path),
+        kernel_lines=_device_errors(attempt, machine),
+        memory_peak=peak,
     )
     found = diagnose(ending)
     return result if found is None else msgspec.structs.replace(result, diagnosis=found)
@@ -59,6 +64,15 @@ def _end_of(path: str, most_bytes: int) -> bytes:
         return b""
     finally:
         os.close(fd)
+
+
+def _device_errors(attempt: Attempt, machine: Machine) -> list[str]:
+    """What the driver told the kernel's log of the attempt's GPUs since it was accepted."""
+    held = set(attempt.intended.gpu_ids)
+    bus_ids = [gpu.bus_id for gpu in machine.gpus if gpu.id in held and gpu.bus_id is not None]
+    if machine.kernel_log is None or not bus_ids:
+        return []
+    return machine.kernel_log.device_errors(bus_ids, attempt.intended.at)
 
 
 def _memory_share(attempt: Attempt) -> float | None:

@@ -23,6 +23,8 @@ class GpuDevice(msgspec.Struct, frozen=True):
     driver: str | None = None
     lost: bool = False
     sharing_note: str | None = None
+    #: Where it is on the PCI bus, as the driver writes it; the agent's own business.
+    bus_id: str | None = None
 
 
 def find_gpus(spec: str) -> list[GpuDevice]:

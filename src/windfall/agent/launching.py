@@ -13,6 +13,9 @@ import windfall
 from windfall.agent import warden
 from windfall.agent.settings import AgentSettings
 
+#: Here and not in serve.py: the daemon asks for it, and must not load the agent for that.
+SOCKET_NAME = "agent.sock"
+
 
 def prepare_directories(settings: AgentSettings) -> None:
     """Make the agent's directory (nobody else may enter) and the attempts' (pass, but do not look)."""

@@ -15,7 +15,9 @@ from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_
 from windfall.agent.devices.mps import DeviceShares
 from windfall.agent.errors import AgentError
 from windfall.agent.gpus import GpuDevice, find_gpus
+from windfall.agent.kernel_log import KernelLog, open_kernel_log
 from windfall.agent.messages import AttemptStatus, Inventory
+from windfall.agent.network_link import find_network_mbits
 from windfall.agent.sandbox import SandboxTools, find_tools
 from windfall.agent.settings import AgentSettings
 
@@ -36,6 +38,10 @@ class Machine(msgspec.Struct, frozen=True):
     shares: DeviceShares | None = None
     #: Who runs containers here; None when nobody is looked for.
     engine: EngineFinder | None = None
+    #: As the inventory has it.
+    network_mbits: int | None = None
+    #: Where the driver tells of its GPUs; None where that may not be read.
+    kernel_log: KernelLog | None = None
 
     @property
     def cgroup_words(self) -> str:
@@ -83,6 +89,7 @@ class Machine(msgspec.Struct, frozen=True):
             attempts=attempts,
             settings=self.settings.digest,
             containers=engine.words if engine is not None else "",
+            network_mbits=self.network_mbits,
         )
 
 
@@ -108,6 +115,8 @@ def survey(settings: AgentSettings, gpus: list[GpuDevice] | None = None) -> Mach
         warnings=_warnings(settings, user, tools, cgroups),
         shares=DeviceShares(gpus, settings.agent_id),
         engine=EngineFinder(settings.container_socket, os.environ),
+        network_mbits=find_network_mbits(),
+        kernel_log=open_kernel_log(),
     )
 
 

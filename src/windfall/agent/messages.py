@@ -155,6 +155,8 @@ class Inventory(Message, frozen=True, tag=True):
     settings: str = ""
     #: The container engine that answers here, such as "docker 28.2"; empty when none does.
     containers: str = ""
+    #: How fast the card of the default route is by its own word; None when it does not say.
+    network_mbits: int | None = None
 
 
 class Rejected(Message, frozen=True, tag=True):

@@ -32,6 +32,7 @@ from windfall.agent.ending_requests import EndingRequests
 from windfall.agent.errors import AgentError, ProtocolError
 from windfall.agent.exits import ExitsFile
 from windfall.agent.journal import EpochSeen, Journal, read_journal
+from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.limits import Limits
 from windfall.agent.machine import survey
 from windfall.agent.messages import (
@@ -56,7 +57,6 @@ from windfall.agent.speech import say
 from windfall.agent.supervisor import Supervisor
 from windfall.agent.warden import EXITS_NAME, SHUTDOWN_CODE
 
-SOCKET_NAME = "agent.sock"
 JOURNAL_NAME = "journal"
 _PRESS_STOPS_EVERY_S = 0.1
 _ROUND_SPACING_S = 0.003

@@ -17,7 +17,6 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.container.attempts import ContainerAttempts
 from windfall.agent.courier_link import CourierLink, OnReadable
-from windfall.agent.diagnosing import diagnosed
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
 from windfall.agent.janitor import Janitor
@@ -292,8 +291,11 @@ class Supervisor:
 
     def depart(self, attempt: Attempt, result: Exited | Lost) -> None:
         """No process of the attempt runs any more: report it, once what a staged one left is saved."""
-        if isinstance(result, Exited):
-            result = diagnosed(attempt, result)
+        if isinstance(result, Exited) and result.exit_code != 0:
+            # Late, because it brings the texts of all failures: an agent starts without them.
+            from windfall.agent.diagnosing import diagnosed
+
+            result = diagnosed(attempt, result, self.machine)
         if attempt.story.accepted is None:
             self.end(attempt, result)
             return

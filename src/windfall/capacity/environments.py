@@ -60,6 +60,15 @@ class ComputeEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
+class StateTimeLimit:
+    """How long a RUNNABLE job may block the head of its queue for one reason before it is cancelled."""
+
+    #: The code that AWS's reason begins with.
+    reason: str
+    max_time_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobQueue:
     """Where jobs wait. Higher priority goes first among queues that share an environment."""
 
@@ -71,3 +80,4 @@ class JobQueue:
     created_at: int = 0
     tags: Mapping[str, str] = field(default_factory=dict)
     document: str = "{}"
+    time_limits: tuple[StateTimeLimit, ...] = ()

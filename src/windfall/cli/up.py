@@ -6,6 +6,7 @@ daemon works.
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 from pathlib import Path
@@ -57,8 +58,10 @@ def up(**options: Any) -> int:
     """
     try:
         settings = read_settings(options)
+        gc.disable()  # Collections, which find nothing yet, would be a seventh of the time that loading takes.
         from windfall.daemon.serving import serve
 
+        gc.enable()
         named = options["data"] is not None or "WINDFALL_DATA" in os.environ
         return serve(settings, lambda ready: announce(settings, ready, named_directory=named))
     except DaemonError as error:

@@ -10,6 +10,7 @@ from windfall.control.backlog import shape_of
 from windfall.control.round import Round
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
+from windfall.control.state_limits import reason_code
 from windfall.jobs.job import Job
 from windfall.scheduling.dispatch_order import dispatch_order
 from windfall.scheduling.explain import explain
@@ -18,11 +19,15 @@ from windfall.scheduling.explain import explain
 LOOK_EVERY_MS = 5_000
 
 
-def note_blocked_heads(state: State, offers: Offers, round_: Round) -> None:
-    """Give the head of each queue AWS's reason, where there is one, and take it from those that had it."""
+def note_blocked_heads(state: State, offers: Offers, round_: Round) -> bool:
+    """Give the head of each queue AWS's reason, where there is one, and take it from those that had it.
+
+    The answer is whether it was time to look.
+    """
     nothing_to_say = not state.blocked and not any(state.backlog.queues.values())
     if nothing_to_say or round_.now - state.heads_seen_at < LOOK_EVERY_MS:
-        return
+        return False
+    state.heads_watched_at = state.heads_watched_at or round_.now
     state.heads_seen_at = round_.now
     snapshot = make_snapshot(state, offers, round_.now)
     blocked = {}
@@ -37,11 +42,17 @@ def note_blocked_heads(state: State, offers: Offers, round_: Round) -> None:
         if former is not None and former.status_reason == state.blocked[job_id]:
             _say(former, None, round_)
     for job_id, reason in blocked.items():
-        if state.jobs[job_id].status_reason != reason:
-            _say(state.jobs[job_id], reason, round_)
+        job = state.jobs[job_id]
+        if job.status_reason != reason or job.blocked_at is None:
+            _say(job, reason, round_)
     state.blocked = blocked
+    return True
 
 
 def _say(job: Job, reason: str | None, round_: Round) -> None:
+    if reason is None:
+        job.blocked_at = None
+    elif job.blocked_at is None or reason_code(job.status_reason) != reason_code(reason):
+        job.blocked_at = round_.now
     job.status_reason = reason
     round_.changes.jobs[job.id] = job

@@ -125,6 +125,7 @@ def on_update_job_queue(state: State, command: events.UpdateJobQueue, round_: Ro
         priority=old.priority if command.priority is None else command.priority,
         environments=old.environments if command.environments is None else command.environments,
         document=old.document if command.document is None else command.document,
+        time_limits=old.time_limits if command.time_limits is None else command.time_limits,
     )
     state.queues[new.name] = round_.changes.queues[new.name] = new
     state.unsettled = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, StateTimeLimit, Switch
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
@@ -62,6 +62,7 @@ class UpdateJobQueue:
     priority: int | None = None
     environments: tuple[EnvironmentName, ...] | None = None
     document: str | None = None
+    time_limits: tuple[StateTimeLimit, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

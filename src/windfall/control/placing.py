@@ -61,6 +61,7 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
 def _place(state: State, placement: Placement, round_: Round) -> AttemptExited | None:
     job = state.jobs[placement.job_id]
     state.backlog.take(job)
+    job.blocked_at = None
     if state.left_places:
         machine = state.instances[placement.instance].machine
         state.left_places.served(job.id, machine, is_array=job.is_array)

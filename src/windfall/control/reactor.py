@@ -29,6 +29,7 @@ from windfall.control.placing import apply_plan
 from windfall.control.round import Round
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
+from windfall.control.state_limits import overdue_heads
 from windfall.jobs.ids import JobId
 from windfall.scheduling.planning import plan
 
@@ -99,7 +100,9 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
     made = plan(make_snapshot(state, offers, round_.now))
     for refused in apply_plan(state, made, round_):
         handle(state, refused, round_)
-    note_blocked_heads(state, offers, round_)
+    if note_blocked_heads(state, offers, round_):
+        for overdue in overdue_heads(state, round_.now):
+            handle(state, overdue, round_)
 
 
 def close(state: State, round_: Round) -> None:

@@ -130,6 +130,8 @@ class State:
     #: The heads of queues that carry AWS's reason for being blocked, and when they were last looked at.
     blocked: dict[JobId, str] = field(default_factory=dict)
     heads_seen_at: int = 0
+    #: When this daemon first looked at them.
+    heads_watched_at: int = 0
     #: The types of instance that an environment could not have lately.
     failed_launches: dict[tuple[EnvironmentName, str], FailedLaunch] = field(default_factory=dict)
     #: Attempts that were asked to leave their place to a particular job.

@@ -12,6 +12,7 @@ from windfall.control.backlog import shape_of
 from windfall.control.interrupting import WITH_NOTICE
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
+from windfall.control.state_limits import due_at, reason_code
 from windfall.jobs.attempts import Attempt, StopCause
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
@@ -136,6 +137,7 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
             *_outgrown(job),
             *((reason.code, reason.text()) for reason in explanation.reasons),
             *_fenced_beside(snapshot, view.queue, job, explanation),
+            *_limited(state, job),
         ],
         [
             change.text()
@@ -181,6 +183,16 @@ def _outgrown(job: Job) -> list[tuple[str, str]]:
     if last is None or not job.outgrew(last):
         return []
     return [("larger_gpu", f"attempt {last.number} ran out of GPU memory: {last.stop_words}")]
+
+
+def _limited(state: State, job: Job) -> list[tuple[str, str]]:
+    """When its queue will lose patience with it."""
+    due = due_at(state, job)
+    if due is None:
+        return []
+    who = "its first waiting child" if job.is_array else "it"
+    allowed = f"jobStateTimeLimitActions of queue {job.submission.queue} say so for {reason_code(job.status_reason)}"
+    return [("state_limit", f"if nothing changes, {who} is cancelled at {utc(due)}: {allowed}")]
 
 
 def _placed(job: Job, now: int) -> tuple[str, str]:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from windfall.accounting.prices import Rates, price_of
@@ -24,6 +23,7 @@ from windfall.advisor.signs import Surroundings
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity import catalog
+from windfall.capacity.machines import Machine
 from windfall.control.ports import JobFilter, Store
 from windfall.daemon.costs import LIVE, Reader
 from windfall.daemon.samples import SampleReader
@@ -35,7 +35,6 @@ _HOUR_MS = 3_600_000
 _PAGE = 500
 #: Jobs with GPUs that one answer looks into; it says when there are more.
 MOST_JOBS = 1_000
-_NETWORK_DEVICES = Path("/sys/class/net")
 
 Answer = dict[str, Any]
 
@@ -60,14 +59,15 @@ class Adviser:
         rates: Rates,
         clock_ms: Callable[[], int],
         sample_every_s: float,
-        link_bytes_s: Callable[[], float | None] | None = None,
+        link_bytes_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._reader = reader
         self._samples = samples
         self._rates = rates
         self._clock_ms = clock_ms
         self._sample_every_s = sample_every_s
-        self._link_bytes_s = link_bytes_s or link_speed
+        #: How fast this host's network is, on which all runs whose type is not in the catalog.
+        self._link_bytes_s = link_bytes_s
 
     async def advise(self, call: Call) -> Answer:
         """One job (`jobId`), or all with GPUs that are live or were created since (`sinceAt`)."""
@@ -187,17 +187,10 @@ class Adviser:
         return "it has no samples: they are kept as long as its log, and taken by agents of this version"
 
 
-def link_speed(devices: Path = _NETWORK_DEVICES) -> float | None:
-    """Bytes a second of this host's fastest network card by its own word; None when none says."""
-    speeds = []
-    for card in devices.glob("*/device"):  # what has none is a bridge, a tunnel or the loopback
-        try:
-            mbits = int((card.parent / "speed").read_text())
-        except (OSError, ValueError):
-            continue
-        if mbits > 0:
-            speeds.append(mbits * 1e6 / 8)
-    return max(speeds, default=None)
+def link_bytes_s(machine: Machine | None) -> float | None:
+    """Bytes a second of a machine's network by its agent's word; None when it has not said."""
+    mbits = "" if machine is None else machine.facts.get("network_mbits", "")
+    return int(mbits) * 1e6 / 8 if mbits else None
 
 
 def _page(wanted: JobFilter, after: str | None, store: Store) -> tuple[list[Job], str | None]:

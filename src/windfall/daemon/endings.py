@@ -7,6 +7,7 @@ from typing import Any
 from windfall.advisor.failures import Ending, diagnose
 from windfall.advisor.remedies import remedies
 from windfall.jobs.attempts import Attempt
+from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -34,8 +35,8 @@ REMEDIES = (
 )
 
 
-def how_it_ended(job: Job, asked: JobId) -> dict[str, Any]:
-    """The end of a job (or of a child that never left the rest of its array)."""
+def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None) -> dict[str, Any]:
+    """The end of a job (or of a child that never left the rest of its array); `definition` is the job's, if known."""
     if job.id != asked and job.rest is not None:
         return _answer(job.rest, job.rest_reason or job.status_reason, [])
     lines = [
@@ -56,7 +57,7 @@ def how_it_ended(job: Job, asked: JobId) -> dict[str, Any]:
         fitting = [todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)]
         answer["changes"] = [todo.format(id=job.id) for todo in fitting[:1]]
         if found is not None and (found.cause is not FailureCause.NOT_STARTED or not fitting):
-            answer["changes"] = remedies(found, job, _shared_memory_mib(job))
+            answer["changes"] = remedies(found, job, _shared_memory_mib(job, definition))
         if not answer["changes"] and job.attempts:
             answer["changes"] = [f"read its log: windfall logs {job.id}"]
     return answer
@@ -69,8 +70,9 @@ def _diagnosis(attempt: Attempt) -> Diagnosis | None:
     return diagnose(Ending(attempt.exit_code, attempt.reason, attempt.status_reason))
 
 
-def _shared_memory_mib(job: Job) -> int | None:
-    return None if job.submission.container is None else job.submission.container.shared_memory_mib
+def _shared_memory_mib(job: Job, definition: JobDefinition | None) -> int | None:
+    container = job.submission.container or (definition.container if definition is not None else None)
+    return None if container is None else container.shared_memory_mib
 
 
 def _answer(state: str, reason: str | None, lines: list[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ JSON here; decides nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windfall import __version__
 from windfall.accounting.prices import Rates
@@ -15,13 +15,12 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Handler, PlainService
 from windfall.capacity.environments import ComputeEnvironment
+from windfall.capacity.machines import Machine
 from windfall.control.events import AddImage, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.advice import Adviser
 from windfall.daemon.costs import Costs
 from windfall.daemon.directory import DataDirectory
-from windfall.daemon.endings import how_it_ended
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.loop import ControlLoop
@@ -33,6 +32,9 @@ from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.images import ImageMapping
+
+if TYPE_CHECKING:
+    from windfall.daemon.advice import Adviser
 
 
 class Operations:
@@ -48,6 +50,7 @@ class Operations:
         go_down: Callable[[bool], Awaitable[int]],
         clock_ms: Callable[[], int],
         s3_url: str | None = None,
+        host: Callable[[], Machine | None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -57,6 +60,8 @@ class Operations:
         self._go_down = go_down
         self._clock_ms = clock_ms
         self._s3_url = s3_url
+        #: This host, as its agent last described it.
+        self._host = host
 
     def service(self) -> PlainService:
         """All of them, as one service."""
@@ -71,7 +76,7 @@ class Operations:
             "Attempts": (Role.READ, interruptions.attempts),
             "Interrupt": (Role.SUBMIT, interruptions.interrupt),
             "Cost": (Role.READ, Costs(self._loop, rates, self._clock_ms).cost),
-            "Advise": (Role.READ, self._adviser(rates).advise),
+            "Advise": (Role.READ, lambda call: self._adviser(rates).advise(call)),
             "Samples": (Role.READ, monitoring.samples),
             "Top": (Role.READ, monitoring.top),
             "Gpus": (Role.READ, Gpus(self._loop).list),
@@ -88,13 +93,25 @@ class Operations:
         return PlainService("windfall", handlers, {name: role for name, (role, _) in table.items()})
 
     def _adviser(self, rates: Rates) -> Adviser:
+        # The advisor is a large part of what a daemon can load, and many a daemon is never asked.
+        from windfall.daemon.advice import Adviser, link_bytes_s
+
         samples = SampleReader(DataDirectory(self._settings.data).logs)
-        return Adviser(self._loop, samples, rates, self._clock_ms, self._settings.sample_every_s)
+        every_s = self._settings.sample_every_s
+        return Adviser(
+            self._loop, samples, rates, self._clock_ms, every_s, lambda: link_bytes_s(self._host())
+        )
 
     def _monitoring(self, rates: Rates) -> Monitoring:
         samples = SampleReader(DataDirectory(self._settings.data).logs)
         every_s = self._settings.sample_every_s
-        return Monitoring(self._loop, samples, self._clock_ms, every_s, self._adviser(rates).cause)
+        return Monitoring(
+            self._loop,
+            samples,
+            self._clock_ms,
+            every_s,
+            lambda recording, job: self._adviser(rates).cause(recording, job),
+        )
 
     async def status(self, _: Call) -> dict[str, Any]:
         """What the daemon has, what it runs and what waits."""
@@ -126,7 +143,12 @@ class Operations:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
         answer: dict[str, Any] = {"jobId": job_id, "jobName": found[0].submission.name, "changes": []}
         if live is None:
-            ending = how_it_ended(found[0], job_id)
+            # It has the texts of all failures with it, which only this question needs.
+            from windfall.daemon.endings import how_it_ended
+
+            key = found[0].submission.definition
+            definition = await self._loop.read(lambda store: store.definition(key)) if key else None
+            ending = how_it_ended(found[0], job_id, definition)
             return answer | {"expectedAt": None, "awsReason": None} | ending
         return answer | {
             "state": live.state,

@@ -21,10 +21,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
-
 from windfall.daemon.errors import DaemonError
 
 BUCKET = "windfall"
@@ -197,6 +193,11 @@ class S3Server:
         )
 
     def _create_bucket(self, port: int) -> int:
+        # Here, because they take longer to load than most daemons need to start.
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
         request = AWSRequest("PUT", f"http://{HOST}:{port}/{BUCKET}", data=b"")
         keys = Credentials(self._access_key_id, self._secret_access_key)
         S3SigV4Auth(keys, "s3", "us-east-1").add_auth(request)

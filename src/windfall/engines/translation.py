@@ -124,7 +124,10 @@ def to_report(message: messages.ToDaemon) -> Report | None:
 
 def to_devices(gpus: Sequence[AgentsGpu]) -> tuple[GpuDevice, ...]:
     """The agent's GPUs, as the core knows devices."""
-    return tuple(GpuDevice(**msgspec.structs.asdict(gpu)) for gpu in gpus)
+    told = (msgspec.structs.asdict(gpu) for gpu in gpus)
+    return tuple(
+        GpuDevice(**{name: value for name, value in gpu.items() if name != "bus_id"}) for gpu in told
+    )
 
 
 def to_connected(

@@ -103,6 +103,8 @@ class Job:
     started_at: int | None = None
     stopped_at: int | None = None
     status_reason: str | None = None
+    #: Since when it has been the head of its queue, blocked for the reason in `status_reason`.
+    blocked_at: int | None = None
     cancelled: bool = False
     terminated: bool = False
     #: What the caller said when cancelling or terminating.

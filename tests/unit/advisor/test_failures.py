@@ -220,3 +220,16 @@ def test_codes_that_speak_for_themselves():
     assert cause_of("", 135) is FailureCause.SHARED_MEMORY
     assert cause_of("", 124) is FailureCause.KILLED_BY_TIME
     assert cause_of("", 1) is None
+
+
+def test_the_kernels_word_on_a_gpu_counts_where_the_log_shows_nothing():
+    xids = [
+        "NVRM: Xid (PCI:0000:3b:00): 48, an uncorrectable error",
+        "NVRM: Xid (PCI:0000:3b:00): 45, cut off",
+    ]
+    found = diagnose(Ending(1, lines=["step 1"], kernel_lines=xids))
+    assert found is not None
+    assert (found.cause, found.evidence) == (FailureCause.GPU_FAULT, xids[0])
+    assert cause_of(TORCH_OOM, kernel_lines=xids) is FailureCause.GPU_MEMORY
+    assert cause_of("", 137, kernel_lines=xids, memory_peak=1.0) is FailureCause.GPU_FAULT
+    assert cause_of("", 0, kernel_lines=xids) is None

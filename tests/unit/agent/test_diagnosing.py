@@ -9,22 +9,49 @@ import pytest
 
 from windfall.advisor.failures import TAIL_BYTES
 from windfall.agent.attempt import Attempt
+from windfall.agent.credentials import JobUser
 from windfall.agent.diagnosing import diagnosed, log_tail
+from windfall.agent.gpus import GpuDevice
 from windfall.agent.journal import Intended, Story
+from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited
+from windfall.agent.settings import AgentSettings
 from windfall.jobs.diagnosis import FailureCause
 
 FULL = "OSError: [Errno 28] No space left on device\n"
 
 
-def an_attempt(log: Path) -> Attempt:
-    return Attempt(Story(Intended("a#1", "a", str(log), [], 64, 1.0, sandboxed=False, at=1)), None)
+def an_attempt(log: Path, *gpu_ids: str) -> Attempt:
+    intended = Intended("a#1", "a", str(log), [], 64, 1.0, sandboxed=False, at=1, gpu_ids=list(gpu_ids))
+    return Attempt(Story(intended), None)
+
+
+def a_machine(log: Path, kernel_log: object = None) -> Machine:
+    settings = AgentSettings(str(log.parent / "agent"), str(log.parent))
+    user = JobUser("me", os.geteuid() or 1000, os.getegid(), (), drop=False)
+    gpus = [
+        GpuDevice("GPU-a", "H200", bus_id="0:3b:00.0"),
+        GpuDevice("GPU-b", "H200", bus_id="0:5e:00.0"),
+        GpuDevice("GPU-s", "Simulated GPU", simulated=True),
+    ]
+    return Machine(settings, 2.0, 1024, gpus, user, None, None, [], kernel_log=kernel_log)  # type: ignore[arg-type] # a fake
 
 
 def ended(log: Path, code: int = 1, *, stopped: bool = False) -> Exited:
     attempt = an_attempt(log)
     attempt.grace_s = 10.0 if stopped else None
-    return diagnosed(attempt, Exited("a#1", code, None, 1, 2, "process"))
+    return diagnosed(attempt, Exited("a#1", code, None, 1, 2, "process"), a_machine(log))
+
+
+class FakeKernelLog:
+    """Tells one Xid of whatever is asked about, and remembers what that was."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[str], int]] = []
+
+    def device_errors(self, bus_ids: list[str], since_at: int) -> list[str]:
+        self.asked.append((list(bus_ids), since_at))
+        return ["NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."]
 
 
 def test_a_failed_attempt_gets_its_cause(tmp_path):
@@ -68,3 +95,25 @@ def test_a_kill_whose_samples_cannot_be_read_stays_unexplained(tmp_path, content
     (tmp_path / "a.log").write_text("step 1\n")
     (tmp_path / "a.samples").write_bytes(content)
     assert ended(tmp_path / "a.log", 137).diagnosis is None
+
+
+def test_a_failure_that_its_log_does_not_explain_is_the_gpus_where_the_kernel_says_so(tmp_path):
+    log, kernel = tmp_path / "a.log", FakeKernelLog()
+    log.write_text("step 1\n")
+    result = diagnosed(
+        an_attempt(log, "GPU-a"), Exited("a#1", 1, None, 1, 2, "process"), a_machine(log, kernel)
+    )
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause is FailureCause.GPU_FAULT
+    assert "79, GPU has fallen off the bus" in result.diagnosis.evidence
+    assert kernel.asked == [(["0:3b:00.0"], 1)]
+
+
+def test_the_kernel_is_not_asked_about_those_that_succeeded_or_held_no_real_gpu(tmp_path):
+    log, kernel = tmp_path / "a.log", FakeKernelLog()
+    machine = a_machine(log, kernel)
+    for code, gpus in ((0, ["GPU-a"]), (1, []), (1, ["GPU-s"])):
+        assert (
+            diagnosed(an_attempt(log, *gpus), Exited("a#1", code, None, 1, 2, ""), machine).diagnosis is None
+        )
+    assert kernel.asked == []

@@ -12,9 +12,12 @@ from tests.unit.advisor.builders import a_gpu, a_recording
 from windfall.accounting.prices import Rates
 from windfall.advisor.samples import Recording
 from windfall.aws_api.protocol.errors import ApiError
+from windfall.capacity.machines import Machine
 from windfall.control.ports import JobPage
-from windfall.daemon.advice import Adviser, link_speed
+from windfall.daemon.advice import Adviser, link_bytes_s
+from windfall.jobs.ids import MachineId
 from windfall.jobs.job import Job
+from windfall.jobs.resources import Resources
 
 NOW = 3_600_000
 SERVER = a_recording(a_gpu(0.05), busiest_thread=0.05)
@@ -109,11 +112,7 @@ def test_wrong_questions_are_refused(params, code):
     assert refused.value.code == code
 
 
-def test_only_real_network_cards_say_how_fast_the_host_is(tmp_path):
-    for name, speed, real in (("eth0", "25000", True), ("eth1", "-1", True), ("docker0", "99999", False)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "speed").write_text(speed)
-        if real:
-            (tmp_path / name / "device").mkdir()
-    assert link_speed(tmp_path) == pytest.approx(25e9 / 8)
-    assert link_speed(tmp_path / "docker0") is None
+@pytest.mark.parametrize(("fact", "speed"), [({"network_mbits": "25000"}, 25e9 / 8), ({}, None)])
+def test_a_link_is_as_fast_as_the_hosts_agent_says(fact, speed):
+    assert link_bytes_s(Machine(MachineId("m"), Resources(1, 64), facts=fact)) == speed
+    assert link_bytes_s(None) is None

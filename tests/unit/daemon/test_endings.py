@@ -7,9 +7,11 @@ import pytest
 from tests.builders import a_busy_world, a_job
 from windfall.control import events
 from windfall.daemon.endings import how_it_ended
+from windfall.jobs.definitions import ContainerSpec, JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.images import no_engine_reason, not_runnable_reason
+from windfall.jobs.resources import Resources
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,18 @@ def test_a_child_that_never_ran_tells_its_arrays_reason():
     world.exits("gone", 1)
     told = how_it_ended(world.store.jobs["many"], JobId("many:2"))
     assert told["reasons"][0]["text"] == "is FAILED: Dependent Job failed"
+
+
+def test_shared_memory_is_counted_from_what_the_definition_gave():
+    world = a_busy_world()
+    world.submits(a_job("a"))
+    seen = Diagnosis(FailureCause.SHARED_MEMORY, "bus error")
+    world.happens(events.AttemptExited(AttemptToken("a#1"), 9, 1, None, started_at=3, diagnosis=seen))
+    job = world.store.jobs["a"]
+    given = ContainerSpec("image", Resources(1, 64), shared_memory_mib=3072)
+    told = how_it_ended(job, JobId("a"), JobDefinition("d", 1, given))
+    assert "6,144 MiB or more; it has 3,072 MiB" in told["changes"][0]
+    assert "64 MiB where it is not said" in how_it_ended(job, JobId("a"))["changes"][0]
 
 
 def test_what_the_log_showed_is_told_with_its_line_and_what_to_do():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from windfall.agent import messages
 from windfall.agent.gpus import GpuDevice
 from windfall.control.events import AttemptExited, AttemptLost, AttemptStarted, IsolationChanged
@@ -16,7 +18,7 @@ from windfall.control.instructions import (
     TerminateInstance,
 )
 from windfall.engines.local.translation import to_machine
-from windfall.engines.translation import to_connected, to_messages, to_report
+from windfall.engines.translation import to_connected, to_devices, to_messages, to_report
 from windfall.jobs.ids import AttemptToken, InstanceId, TaskId
 from windfall.jobs.resources import Resources
 
@@ -96,3 +98,14 @@ def test_an_inventory_with_its_results_is_one_event():
     assert connected.machine.total == Resources(4.0, 1024, 1)
     assert connected.machine.gpus[0].simulated
     assert connected.machine.facts["warnings"] == "beware"
+    assert connected.machine.facts["network_mbits"] == ""
+
+
+def test_a_host_says_how_fast_its_network_is():
+    inventory = msgspec.structs.replace(an_inventory(), network_mbits=25_000)
+    assert to_machine(inventory).facts["network_mbits"] == "25000"
+
+
+def test_where_a_gpu_is_on_its_bus_stays_with_the_agent():
+    [device] = to_devices([GpuDevice("GPU-a", "H200", 1, driver="580", bus_id="00000000:3B:00.0")])
+    assert (device.id, device.driver) == ("GPU-a", "580")

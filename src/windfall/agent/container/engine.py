@@ -126,7 +126,7 @@ class Engine:
             self._ask("DELETE", target, timeout_s=_REMOVE_WITHIN_S).settled().close()
         except EngineRefused as error:
             # Gone already, or somebody else is at it.
-            if error.status not in (_NO_SUCH_THING, _CONFLICT):
+            if error.status not in (_NO_SUCH_THING, _CONFLICT) and not _is_gone(error):
                 raise
 
     def containers(self, label: str) -> list[dict[str, Any]]:
@@ -153,7 +153,12 @@ class Engine:
         if exchange.status == _NO_SUCH_THING:
             exchange.close()
             return None
-        return _object(exchange.value())
+        try:
+            return _object(exchange.value())
+        except EngineRefused as error:
+            if _is_gone(error):
+                return None
+            raise
 
     def _ask(
         self,
@@ -165,6 +170,11 @@ class Engine:
     ) -> Exchange:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         return Exchange(self.path, method, self._prefix + target, body, headers, timeout_s)
+
+
+def _is_gone(error: EngineRefused) -> bool:
+    """Tell whether a container went while it was asked about: Podman calls that a fault of its own (status 500)."""
+    return any(words in error.message for words in ("no such container", "container not known"))
 
 
 def split_image(name: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ sticky keeps it from replacing them); everything in them is the job's. Must not 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,6 +36,8 @@ class Tree:
                 try:
                     os.unlink(name, dir_fd=fd)
                 except IsADirectoryError:
+                    import shutil  # Heavy, and an agent that only reads progress never needs it.
+
                     shutil.rmtree(name, dir_fd=fd)
 
     @contextmanager

@@ -179,6 +179,7 @@ class Judge:
             driver=reading.driver,
             lost=reading.lost,
             sharing_note=reading.sharing_note if reading.sharing is None else None,
+            bus_id=reading.bus_id,
         )
 
 

@@ -97,8 +97,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
         "ecsSettings",
         *(f"computeResources.{name}" for name in (*_KEPT_RESOURCES, "updateToLatestImageVersion")),
     ),
-    "CreateJobQueue": ("jobQueueType", "jobStateTimeLimitActions"),
-    "UpdateJobQueue": ("jobStateTimeLimitActions",),
+    "CreateJobQueue": ("jobQueueType",),
     "RegisterJobDefinition": (
         "schedulingPriority",
         "propagateTags",

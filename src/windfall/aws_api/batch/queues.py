@@ -1,7 +1,7 @@
 """Job queues: four operations and the snapshot of a queue's front.
 
-Decides what a list of compute environments may look like. Must not know how jobs are ordered: the core
-tells the front.
+Decides what a list of compute environments and the limits on blocked heads may look like. Must not know how
+jobs are ordered: the core tells the front.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from windfall.aws_api.batch.rejections import (
 )
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
-from windfall.capacity.environments import JobQueue, Switch
+from windfall.capacity.environments import JobQueue, StateTimeLimit, Switch
 from windfall.control.events import CreateJobQueue, DeleteJobQueue, UpdateJobQueue
 from windfall.control.ports import Store
+from windfall.control.state_limits import LIMITED_REASONS
 from windfall.jobs.ids import EnvironmentName, QueueName
 
 ENVIRONMENTS_MAX = 3
@@ -44,6 +45,7 @@ async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
     if kind not in _QUEUE_TYPES:
         raise unsupported(f"jobQueueType {kind}")
     order = _environment_order(params.get("computeEnvironmentOrder", ()))
+    document = _document({}, params, order)
     queue = JobQueue(
         name=name,
         priority=_priority(params["priority"]),
@@ -51,7 +53,8 @@ async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
         switch=Switch(params.get("state", Switch.ENABLED)),
         created_at=desk.clock_ms(),
         tags=check_tags(params.get("tags", {})),
-        document=write_document(_document({}, params, order)),
+        document=write_document(document),
+        time_limits=_time_limits(document),
     )
     await desk.execute(CreateJobQueue(queue))
     return {"jobQueueName": name, "jobQueueArn": desk.arns(call).queue(name)}
@@ -69,13 +72,15 @@ async def update_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
     state = params.get("state")
     async with desk.changing:
         current = await desk.read(lambda store: queue_named(store, name))
-        document = {} if current is None else read_document(current.document)
+        kept = {} if current is None else read_document(current.document)
+        document = _document(kept, params, order)
         command = UpdateJobQueue(
             name=name,
             switch=None if state is None else Switch(state),
             priority=priority,
             environments=None if order is None else _names_in(order),
-            document=write_document(_document(document, params, order)),
+            document=write_document(document),
+            time_limits=_time_limits(document),
         )
         await desk.execute(command)
     return {"jobQueueName": name, "jobQueueArn": desk.arns(call).queue(name)}
@@ -150,15 +155,33 @@ def _document(
 ) -> dict[str, Any]:
     """What to keep of a queue's request, on top of what was kept before."""
     for action in params.get("jobStateTimeLimitActions", ()):
-        if not _TIME_LIMIT_MIN_S <= action["maxTimeSeconds"] <= _TIME_LIMIT_MAX_S:
-            raise client_exception(
-                f"maxTimeSeconds of {shown(action['reason'])} must be between {_TIME_LIMIT_MIN_S} and"
-                f" {_TIME_LIMIT_MAX_S}"
-            )
+        _check_time_limit(action)
     kept = {**kept, **{member: params[member] for member in _KEPT if member in params}}
     if order is not None:
         kept["orders"] = {entry["computeEnvironment"]: entry["order"] for entry in order}
     return kept
+
+
+def _check_time_limit(action: Mapping[str, Any]) -> None:
+    """Refuse what AWS refuses for a queue in front of compute environments."""
+    reason = action["reason"]
+    if reason not in LIMITED_REASONS:
+        raise client_exception(
+            f"reason of jobStateTimeLimitActions must be one of {', '.join(LIMITED_REASONS)}, got {shown(reason)}"
+        )
+    if not _TIME_LIMIT_MIN_S <= action["maxTimeSeconds"] <= _TIME_LIMIT_MAX_S:
+        raise client_exception(
+            f"maxTimeSeconds of {reason} must be between {_TIME_LIMIT_MIN_S} and {_TIME_LIMIT_MAX_S}"
+        )
+    if action["action"] != "CANCEL":
+        raise client_exception(
+            f"action of {reason} must be CANCEL, got {action['action']}: TERMINATE is for queues of service jobs"
+        )
+
+
+def _time_limits(document: Mapping[str, Any]) -> tuple[StateTimeLimit, ...]:
+    actions = document.get("jobStateTimeLimitActions", ())
+    return tuple(StateTimeLimit(action["reason"], action["maxTimeSeconds"]) for action in actions)
 
 
 def _detail(queue: JobQueue, arns: Arns) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class ModelledService(Service):
         missing operations answer; what the front door refuses (keys, roles, routes) does not pass it.
         """
         super().__init__(name, handlers, roles)
-        self._model = load_service_model(name)
+        self._model = load_service_model(name, handlers)
         unknown = sorted(set(handlers) - set(self._model.operation_names))
         if unknown:
             raise ServiceDefinitionError(

@@ -1,4 +1,4 @@
-"""FailureReason: whose fault it was, in SageMaker's classes, and what can be done.
+"""FailureReason: whose fault it was, in SageMaker's classes, and what the agent saw of it.
 
 Decides class and text from how the last attempt ended. Pure. Must not know statuses.
 """
@@ -15,27 +15,38 @@ _CLASSES = (ALGORITHM, CLIENT, INTERNAL, "CapacityError: ")
 
 def failure_reason(job: Job) -> str:
     """Why a job failed, in at most 1,024 characters."""
-    last = job.attempts[-1] if job.attempts else None
-    text = (
-        _of_attempt(last) if last is not None else f"{CLIENT}{job.status_reason or 'the job never started'}"
-    )
-    return text[:REASON_MAX]
+    if not job.attempts:
+        return f"{CLIENT}{job.status_reason or 'the job never started'}"[:REASON_MAX]
+    last = job.attempts[-1]
+    seen = _seen(last)
+    return _of_attempt(last, REASON_MAX - len(seen)) + seen
 
 
-def _of_attempt(attempt: Attempt) -> str:
+def _of_attempt(attempt: Attempt, room: int) -> str:
     reason = attempt.reason or ""
     if reason.startswith(_CLASSES):
-        return reason
+        return reason[:room]
     if attempt.exit_code is not None:
         # What the program itself wrote comes first, then what killed it.
         said = attempt.failure or reason
-        return _algorithm_error(said, attempt.exit_code)
+        return _algorithm_error(said, attempt.exit_code, room)
     if attempt.interrupted:
-        return f"{INTERNAL}We encountered an internal error. Please try again. ({attempt.status_reason})"
-    return f"{CLIENT}{reason or attempt.status_reason or 'the job could not be started'}"
+        text = f"{INTERNAL}We encountered an internal error. Please try again. ({attempt.status_reason})"
+    else:
+        text = f"{CLIENT}{reason or attempt.status_reason or 'the job could not be started'}"
+    return text[:room]
 
 
-def _algorithm_error(said: str, exit_code: int) -> str:
+def _seen(attempt: Attempt) -> str:
+    """The diagnosis, for a program that has not said itself why it failed."""
+    found = attempt.diagnosis
+    if found is None or attempt.failure:
+        return ""
+    if found.evidence in (attempt.reason or ""):
+        return f" ({found.cause})"
+    return f" ({found.cause}: {found.evidence})"
+
+
+def _algorithm_error(said: str, exit_code: int, room: int) -> str:
     ending = f", exit code: {exit_code}"
-    room = REASON_MAX - len(ALGORITHM) - len(ending)
-    return f"{ALGORITHM}{said[:room]}{ending}"
+    return f"{ALGORITHM}{said[: room - len(ALGORITHM) - len(ending)]}{ending}"

@@ -22,6 +22,7 @@ def to_machine(inventory: messages.Inventory) -> Machine:
         "job_user": inventory.job_user,
         "isolation": ", ".join(inventory.abilities) or "process",
         "containers": inventory.containers,
+        "network_mbits": "" if inventory.network_mbits is None else str(inventory.network_mbits),
         "warnings": "\n".join(inventory.warnings),
     }
     return Machine(THIS_HOST, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from windfall.agent import messages
-from windfall.agent.serve import SOCKET_NAME
+from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Instance, InstanceState, Machine, Offer

@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acceptance.test_agent import House
 from tests.docker_engine import IMAGE
 from windfall.agent.container.orders import container_name, short_name
 from windfall.agent.messages import Start, Stop
 from windfall.jobs.containers import ContainerOptions, ContainerRun
+
+#: A test that has this mark is run with both engines; the others have Docker.
+over_both = pytest.mark.parametrize("engine", ["docker", "podman"], indirect=True)
 
 
 class ContainerHouse(House):
@@ -20,6 +25,8 @@ class ContainerHouse(House):
         """A container with this command; fields of ContainerOptions may be given beside those of Start."""
         known = ContainerOptions.__dataclass_fields__
         options = {name: fields.pop(name) for name in list(fields) if name in known}
+        # No engine of a test has a bridge.
+        options.setdefault("network", "host")
         entrypoint = fields.pop("entrypoint", None)
         run = ContainerRun(image, entrypoint, command, ContainerOptions(**options))
         values: dict[str, Any] = {"memory_mib": 64, **fields}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker_engine import IMAGE, RunningEngine, require_docker, running_engine
-from tests.unit.agent.container.house import ContainerHouse
+from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.waiting import wait_until
 from windfall.agent.container.request import AGENT_LABEL, TOKEN_LABEL
 from windfall.agent.messages import Exited, Interrupt, Refused, Shutdown, Stop
@@ -36,6 +36,7 @@ def now_ms() -> int:
 # --- stopping ---------------------------------------------------------------------------------------
 
 
+@over_both
 def test_a_stop_is_told_the_container_and_its_own_code_counts(house: ContainerHouse):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", LISTENS))
@@ -45,8 +46,8 @@ def test_a_stop_is_told_the_container_and_its_own_code_counts(house: ContainerHo
     assert house.log("a") == "ready\ntold\n"
 
 
-def test_the_stop_signal_is_the_images(house: ContainerHouse, docker_engine: RunningEngine):
-    image = docker_engine.build_image("polite:1", StopSignal="SIGUSR2")
+def test_the_stop_signal_is_the_images(house: ContainerHouse, engine: RunningEngine):
+    image = engine.build_image("polite:1", StopSignal="SIGUSR2")
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", LISTENS.replace("TERM", "USR2"), image=image))
     ready(house, "a")
@@ -54,15 +55,13 @@ def test_the_stop_signal_is_the_images(house: ContainerHouse, docker_engine: Run
     assert daemon.exited("a").exit_code == 3
 
 
-def test_what_does_not_stop_is_killed_when_its_grace_is_over(
-    house: ContainerHouse, docker_engine: RunningEngine
-):
+def test_what_does_not_stop_is_killed_when_its_grace_is_over(house: ContainerHouse, engine: RunningEngine):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", DEAF))
     ready(house, "a")
     daemon.send(Stop("a", 0.3))
     assert daemon.exited("a").exit_code == 137
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))
 
 
 def test_a_notice_reaches_those_who_listen_behind_a_deaf_shell(house: ContainerHouse):
@@ -83,19 +82,20 @@ def test_a_notice_ends_with_a_kill_at_its_deadline(house: ContainerHouse):
     assert daemon.exited("a").exit_code == 137
 
 
-def test_a_shutdown_of_the_agent_stops_containers_too(house: ContainerHouse, docker_engine: RunningEngine):
+def test_a_shutdown_of_the_agent_stops_containers_too(house: ContainerHouse, engine: RunningEngine):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", LISTENS))
     ready(house, "a")
     daemon.send(Shutdown(kill=True, grace_s=60.0))
     assert daemon.exited("a").exit_code == 3
     daemon.closed_by_agent()
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))
 
 
 # --- deaths -----------------------------------------------------------------------------------------
 
 
+@over_both
 def test_a_killed_keeper_is_replaced_and_no_line_is_lost_or_doubled(house: ContainerHouse):
     daemon = house.daemon()
     script = "i=0; echo ready; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); [ $i = 1500 ] && sleep 0.5; done; exit 5"
@@ -136,6 +136,7 @@ def test_a_new_keeper_that_is_stopped_at_once_reports_what_ran(house: ContainerH
     assert (exited.exit_code, exited.started_at) == (3, daemon.started("a").at)
 
 
+@over_both
 def test_the_next_agent_adopts_a_container_and_learns_how_it_ends(house: ContainerHouse):
     daemon = house.daemon()
     go = house.root / "go"
@@ -168,19 +169,20 @@ def test_a_container_that_ended_while_agent_and_keeper_were_dead_is_reported(hou
 
 
 def test_a_container_that_somebody_else_removes_is_not_run_again(
-    house: ContainerHouse, docker_engine: RunningEngine
+    house: ContainerHouse, engine: RunningEngine
 ):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", DEAF))
     ready(house, "a")
-    docker_engine.api.remove(house.name("a"))
+    engine.api.remove(house.name("a"))
     result = daemon.exited("a")
     assert result.exit_code in (None, 137)
     assert house.log("a") == "ready\n"
 
 
+@over_both
 def test_containers_that_no_journal_knows_are_removed_and_those_of_others_are_not(
-    make_house: Callable[..., ContainerHouse], docker_engine: RunningEngine
+    make_house: Callable[..., ContainerHouse], engine: RunningEngine
 ):
     first, second = make_house(), make_house()
     one, two = first.daemon(), second.daemon()
@@ -190,14 +192,14 @@ def test_containers_that_no_journal_knows_are_removed_and_those_of_others_are_no
     ready(second, "a")
     labels = {AGENT_LABEL: first.settings.agent_id, TOKEN_LABEL: "forgotten"}
     body = {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": labels, "HostConfig": {"NetworkMode": "host"}}
-    left = docker_engine.api.create("left-behind", body)
-    docker_engine.api.start(left)
+    left = engine.api.create("left-behind", body)
+    engine.api.start(left)
     os.kill(one.inventory.agent_pid, signal.SIGKILL)
     one.closed_by_agent()
     first.daemon(epoch=2)
-    wait_until(lambda: not docker_engine.has(left), "the leftover is removed")
+    wait_until(lambda: not engine.has(left), "the leftover is removed")
     for house in (first, second):
-        found = docker_engine.api.inspect(house.name("a"))
+        found = engine.api.inspect(house.name("a"))
         assert found is not None
         assert found["State"]["Running"], "a live attempt's container is nobody's leftover"
 
@@ -225,12 +227,12 @@ def test_an_engine_that_goes_away_and_comes_back_ends_in_an_answer(tmp_path: Pat
             house.close()
 
 
-def test_a_stop_before_the_container_runs_leaves_nothing(house: ContainerHouse, docker_engine: RunningEngine):
+def test_a_stop_before_the_container_runs_leaves_nothing(house: ContainerHouse, engine: RunningEngine):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", "echo ran"), Stop("a", 0.0))
     result = daemon.result("a")
     assert isinstance(result, Refused | Exited)
-    wait_until(lambda: not docker_engine.has(house.name("a")), "no container is left")
+    wait_until(lambda: not engine.has(house.name("a")), "no container is left")
 
 
 @pytest.mark.parametrize("repeated", [1, 2])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windfall.agent.container.engine import Engine
 from windfall.agent.container.errors import EngineRefused, EngineTimeout, EngineUnreachable
 from windfall.agent.container.exchange import Body, Exchange
 from windfall.agent.container.following import Frames
@@ -58,12 +59,12 @@ def test_a_body_of_known_length_ends_there_and_one_of_unknown_with_the_line():
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[Callable[[bytes | None], str]]:
-    """An engine that says one thing and hangs up; None says nothing and stays."""
+def answering(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """An engine that says one thing to each who asks and hangs up; None says nothing and stays."""
     open_sockets: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
-    def serve(content: bytes | None) -> str:
+    def serve(*contents: bytes | None) -> str:
         path = str(tmp_path / "s")
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -71,12 +72,13 @@ def answering(tmp_path: Path) -> Iterator[Callable[[bytes | None], str]]:
         open_sockets.append(listener)
 
         def answer() -> None:
-            line, _ = listener.accept()
-            open_sockets.append(line)
-            line.recv(65536)
-            if content is not None:
-                line.sendall(content)
-                line.close()
+            for content in contents:
+                line, _ = listener.accept()
+                open_sockets.append(line)
+                line.recv(65536)
+                if content is not None:
+                    line.sendall(content)
+                    line.close()
 
         threads.append(threading.Thread(target=answer))
         threads[-1].start()
@@ -129,3 +131,19 @@ def test_an_engine_that_hangs_is_given_up(answering: Callable[[bytes | None], st
     path = answering(None)
     with pytest.raises(EngineTimeout, match=r"GET /x: no answer .* within 0.1 s"):
         Exchange(path, "GET", "/x?secret", timeout_s=0.1)
+
+
+def said(status: int, body: str) -> bytes:
+    return f"HTTP/1.1 {status} Said\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+@pytest.mark.parametrize(
+    "words", ["c1 does not exist in database: no such container", "getting c1: container not known"]
+)
+def test_a_container_that_goes_while_it_is_asked_about_is_gone(answering: Callable[..., str], words: str):
+    refusal = said(500, f'{{"message":"{words}"}}')
+    engine = Engine(answering(refusal, refusal, said(500, '{"message":"disk full"}')))
+    assert engine.inspect("c1") is None
+    engine.remove("c1")
+    with pytest.raises(EngineRefused, match="disk full"):
+        engine.remove("c1")

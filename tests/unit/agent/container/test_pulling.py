@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker_engine import RunningEngine
-from tests.unit.agent.container.house import ContainerHouse
+from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.unit.agent.container.registry_server import Registry, serving
 from tests.waiting import wait_until
 from windfall.agent.messages import Progressed, Refused, Stop
@@ -41,6 +41,7 @@ def test_a_missing_image_is_fetched_once_and_its_progress_is_told(house: Contain
     assert len(registry.asked) == before, "what is here is not asked for"
 
 
+@over_both
 def test_always_asks_the_registry_again(house: ContainerHouse, registry: Registry):
     daemon = house.daemon()
     daemon.send(house.contain("a", "env", image=registry.image()))
@@ -59,7 +60,7 @@ def test_an_image_is_had_by_its_digest(house: ContainerHouse, registry: Registry
     assert not any(path.endswith("/manifests/1") for path in registry.asked), "its tag is nobody's business"
 
 
-def test_a_stop_ends_a_pull(house: ContainerHouse, registry: Registry, docker_engine: RunningEngine):
+def test_a_stop_ends_a_pull(house: ContainerHouse, registry: Registry, engine: RunningEngine):
     registry.go_on.clear()
     daemon = house.daemon()
     daemon.send(house.contain("a", "env", image=registry.image()))
@@ -70,12 +71,12 @@ def test_a_stop_ends_a_pull(house: ContainerHouse, registry: Registry, docker_en
     result = daemon.result("a")
     assert isinstance(result, Refused)
     assert result.reason == "CannotStartContainerError: stopped before it was started"
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_registry_that_wants_a_password_gets_the_one_of_docker_login(
-    tmp_path: Path, docker_engine: RunningEngine, monkeypatch: pytest.MonkeyPatch, known: bool
+    tmp_path: Path, engine: RunningEngine, monkeypatch: pytest.MonkeyPatch, known: bool
 ):
     password = base64.b64encode(b"me:secret").decode()
     with serving(f"Basic {password}") as registry:
@@ -84,7 +85,7 @@ def test_a_registry_that_wants_a_password_gets_the_one_of_docker_login(
         monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
         root = tmp_path / "house"
         root.mkdir()
-        house = ContainerHouse(root, container_socket=str(docker_engine.socket), sample_every_s=0.0)
+        house = ContainerHouse(root, container_socket=str(engine.socket), sample_every_s=0.0)
         house.launch()
         try:
             daemon = house.daemon()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker_engine import IMAGE, RunningEngine
-from tests.unit.agent.container.house import ContainerHouse
+from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.waiting import wait_until
 from windfall.agent.messages import Forget, Refused
 from windfall.jobs.containers import Device, Mount, Pull, Secret, Tmpfs, Ulimit
@@ -20,28 +20,29 @@ from windfall.jobs.containers import Device, Mount, Pull, Secret, Tmpfs, Ulimit
     ("script", "code"),
     [("exit 0", 0), ("exit 7", 7), ("sh -c 'kill -9 $$'; exit $?", 137), ("kill -9 $$", 0)],
 )
-def test_exit_codes_are_the_containers(house: ContainerHouse, script: str, code: int):
+def test_exit_codes_are_the_containers(house: ContainerHouse, engine: RunningEngine, script: str, code: int):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", f"echo said; {script}"))
     exited = daemon.exited("a")
     started = daemon.started("a")
     assert (exited.exit_code, exited.reason) == (code, None)
     assert exited.started_at == started.at <= exited.at
-    assert started.isolation.startswith("container (docker ")
+    assert started.isolation.startswith(f"container ({engine.kind} ")
     assert house.log("a").startswith("said\n")
 
 
-def test_the_inventory_names_the_engine(house: ContainerHouse):
+def test_the_inventory_names_the_engine(house: ContainerHouse, engine: RunningEngine):
     inventory = house.daemon().inventory
-    assert inventory.containers.startswith("docker ")
+    assert inventory.containers.startswith(f"{engine.kind} ")
     assert f"containers ({inventory.containers})" in inventory.abilities
 
 
-def test_nothing_is_left_of_a_container_that_ended(house: ContainerHouse, docker_engine: RunningEngine):
+@over_both
+def test_nothing_is_left_of_a_container_that_ended(house: ContainerHouse, engine: RunningEngine):
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", "echo x > /vol/file", mounts=(Mount(None, "/vol"),)))
     assert daemon.exited("a").exit_code == 0
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))
     daemon.send(Forget(["a"]))
     wait_until(lambda: not house.keeper_directory("a").exists(), "the keeper's files are gone")
 
@@ -68,22 +69,20 @@ def test_memory_that_is_too_small_is_told_in_awss_words(house: ContainerHouse):
 )
 def test_entrypoint_and_command_meet_those_of_the_image(
     house: ContainerHouse,
-    docker_engine: RunningEngine,
+    engine: RunningEngine,
     entrypoint: tuple[str, ...] | None,
     command: tuple[str, ...],
     said: str,
 ):
-    image = docker_engine.build_image(
-        "spoken:1", Entrypoint=["sh", "-c", "echo from $0 $1"], Cmd=["the", "image"]
-    )
+    image = engine.build_image("spoken:1", Entrypoint=["sh", "-c", "echo from $0 $1"], Cmd=["the", "image"])
     daemon = house.daemon()
     daemon.send(house.contain("a", *command, image=image, entrypoint=entrypoint))
     assert daemon.exited("a").exit_code == 0
     assert house.log("a").replace(" \n", "\n") == said
 
 
-def test_an_image_may_be_named_by_its_digest(house: ContainerHouse, docker_engine: RunningEngine):
-    found = docker_engine.api.image(IMAGE)
+def test_an_image_may_be_named_by_its_digest(house: ContainerHouse, engine: RunningEngine):
+    found = engine.api.image(IMAGE)
     assert found is not None
     daemon = house.daemon()
     daemon.send(house.contain("a", "env", image=found["Id"]))
@@ -105,16 +104,14 @@ def test_an_image_that_cannot_be_had_is_a_pull_error(house: ContainerHouse, pull
     assert words in result.reason
 
 
-def test_a_program_that_is_not_in_the_image_is_a_start_error(
-    house: ContainerHouse, docker_engine: RunningEngine
-):
+def test_a_program_that_is_not_in_the_image_is_a_start_error(house: ContainerHouse, engine: RunningEngine):
     daemon = house.daemon()
     daemon.send(house.contain("a", "no-such-program"))
     result = daemon.result("a")
     assert isinstance(result, Refused)
     assert result.reason.startswith("CannotStartContainerError: Error response from daemon: ")
     assert "no-such-program" in result.reason
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))
 
 
 def test_what_the_engine_refuses_to_make_is_a_create_error(house: ContainerHouse):
@@ -136,6 +133,7 @@ def test_without_an_engine_a_container_is_refused_with_what_to_do(make_house: Ca
     assert result.reason.startswith("CannotCreateContainerError: no container engine answers here")
 
 
+@over_both
 def test_what_a_definition_says_is_in_force(house: ContainerHouse, tmp_path: Path):
     shown = tmp_path / "shown"
     shown.mkdir()
@@ -153,7 +151,8 @@ def test_what_a_definition_says_is_in_force(house: ContainerHouse, tmp_path: Pat
             script,
             user="1000:2000",
             read_only_root=True,
-            ulimits=(Ulimit("nofile", 123, 456),),
+            # Podman chooses one of the two itself where the other alone is given: more than some machines let it.
+            ulimits=(Ulimit("nofile", 123, 456), Ulimit("nproc", 1000, 1000)),
             mounts=(Mount(str(shown), "/shown", read_only=True),),
             tmpfs=(Tmpfs("/scratch", 3, ("mode=1777",)),),
             devices=(Device("/dev/zero", "/dev/mine"), Device("/dev/nvidia0", "/dev/nvidia0")),
@@ -180,6 +179,7 @@ def test_an_init_process_is_there_when_it_is_wanted(house: ContainerHouse):
     assert house.log("b") == "cat\n"
 
 
+@over_both
 def test_variables_arrive_as_they_are_and_gpus_are_not_the_jobs_to_choose(house: ContainerHouse):
     odd = {"QUOTED": "a 'b' \"c\" $D `e` \\", "LINES": "one\ntwo", "EMPTY": "", "EQUAL": "a=b", "ÜML": "ä€"}
     claimed = {"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "0,1"}
@@ -221,16 +221,14 @@ def test_secrets_are_variables_and_files_and_on_no_command_line(
     assert not (house.keeper_directory("a") / "secrets").exists()
 
 
-def test_a_secret_that_is_not_there_is_told_with_its_name(
-    house: ContainerHouse, docker_engine: RunningEngine
-):
+def test_a_secret_that_is_not_there_is_told_with_its_name(house: ContainerHouse, engine: RunningEngine):
     daemon = house.daemon()
     daemon.send(house.contain("a", "env", secrets=(Secret("PASSWORD", "db"),)))
     result = daemon.result("a")
     assert isinstance(result, Refused)
     assert result.reason.startswith("ResourceInitializationError: ")
     assert "windfall secret set db" in result.reason
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "A=B", "", ".."])
@@ -259,6 +257,7 @@ def test_a_large_log_is_complete_and_in_order(house: ContainerHouse):
     assert said[-1] == "last line"
 
 
+@over_both
 def test_lines_longer_than_the_engines_own_limit_stay_whole(house: ContainerHouse):
     daemon = house.daemon()
     daemon.send(

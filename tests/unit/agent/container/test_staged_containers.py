@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import require_part
 from tests.docker_engine import RunningEngine
-from tests.unit.agent.container.house import ContainerHouse
+from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.waiting import wait_until
 from windfall.agent.messages import Exited, Forget, Interrupt, Refused
 from windfall.jobs.staging import Checkpoints, GitSource, Output, Staging, TextFile
@@ -46,6 +46,7 @@ def test_what_a_container_wrote_is_back_in_the_next_one(house: ContainerHouse, u
     wait_until(lambda: not list(attempts.glob("*.ml")), "what root left in the container is removed")
 
 
+@over_both
 def test_files_are_seen_outputs_are_taken_and_the_training_host_has_its_name(house: ContainerHouse):
     staging = Staging(
         files=(TextFile("/opt/ml/input/config/hyperparameters.json", '{"a": "1"}'),),
@@ -54,7 +55,9 @@ def test_files_are_seen_outputs_are_taken_and_the_training_host_has_its_name(hou
         wants_ml_root=True,
     )
     daemon = house.daemon()
-    script = "cat /opt/ml/input/config/hyperparameters.json; echo w > /opt/ml/model/weights; cat /etc/hosts"
+    script = (
+        "cat /opt/ml/input/config/hyperparameters.json; echo; echo w > /opt/ml/model/weights; cat /etc/hosts"
+    )
     daemon.send(house.contain_shell("a", script, staging=staging, fence=FENCE))
     exited = daemon.exited("a")
     assert (exited.exit_code, exited.failure) == (0, None)
@@ -122,7 +125,7 @@ def test_a_checkout_is_the_working_directory(house: ContainerHouse, tmp_path: Pa
 
 
 def test_a_container_that_cannot_be_had_takes_its_staged_files_with_it(
-    house: ContainerHouse, docker_engine: RunningEngine
+    house: ContainerHouse, engine: RunningEngine
 ):
     daemon = house.daemon()
     daemon.send(house.contain("a", "no-such-program", staging=kept(house), fence=FENCE))
@@ -131,4 +134,4 @@ def test_a_container_that_cannot_be_had_takes_its_staged_files_with_it(
     assert result.reason.startswith("CannotStartContainerError: ")
     daemon.send(Forget(["a"]))
     wait_until(lambda: not (house.root / "attempts" / "a.ml").exists(), "its directory is gone")
-    assert not docker_engine.has(house.name("a"))
+    assert not engine.has(house.name("a"))

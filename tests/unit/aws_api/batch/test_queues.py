@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.aws_api.batch.fakes import ARN, JOB_ID, NOW, a_queue
-from windfall.capacity.environments import Switch
+from windfall.capacity.environments import StateTimeLimit, Switch
 from windfall.control.events import DeleteJobQueue
 from windfall.jobs.errors import Conflict, NotFound
 
@@ -84,7 +84,18 @@ def test_a_queue_without_state_is_enabled(world):
             {"serviceEnvironmentOrder": [{"order": 1, "serviceEnvironment": "s"}]},
             "Windfall does not support serviceEnvironmentOrder",
         ),
-        ({"jobStateTimeLimitActions": [{**LIMITS[0], "maxTimeSeconds": 5}]}, "between 600 and 86400"),
+        ({"jobStateTimeLimitActions": [{**LIMITS[0], "maxTimeSeconds": 599}]}, "between 600 and 86400"),
+        ({"jobStateTimeLimitActions": [{**LIMITS[0], "maxTimeSeconds": 86_401}]}, "between 600 and 86400"),
+        (
+            {"jobStateTimeLimitActions": [{**LIMITS[0], "action": "TERMINATE"}]},
+            "must be CANCEL, got TERMINATE",
+        ),
+        (
+            {"jobStateTimeLimitActions": [{**LIMITS[0], "reason": "bored"}]},
+            "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY",
+        ),
+        ({"jobStateTimeLimitActions": [{**LIMITS[0], "state": "RUNNING"}]}, "RUNNABLE"),
+        ({"jobStateTimeLimitActions": [{"reason": LIMITS[0]["reason"]}]}, "maxTimeSeconds"),
     ],
 )
 def test_a_contradictory_queue_is_refused(world, changes, text):
@@ -106,6 +117,23 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(world):
         entry["computeEnvironment"].rpartition("/")[2] for entry in detail["computeEnvironmentOrder"]
     ] == ["x", "y"]
     assert detail["jobStateTimeLimitActions"] == LIMITS
+
+
+def test_the_core_is_told_how_long_a_head_may_be_blocked(world):
+    world.call("CreateJobQueue", **request(jobStateTimeLimitActions=LIMITS))
+    told = (StateTimeLimit("MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT", 600),)
+    assert world.last.queue.time_limits == told
+    world.call("UpdateJobQueue", jobQueue="q", priority=3)
+    assert world.last.time_limits == told, "what an update does not name stays"
+    world.call(
+        "UpdateJobQueue", jobQueue="q", jobStateTimeLimitActions=[{**LIMITS[0], "maxTimeSeconds": 86_400}]
+    )
+    assert [limit.max_time_s for limit in world.last.time_limits] == [86_400]
+    world.call("UpdateJobQueue", jobQueue="q", jobStateTimeLimitActions=[])
+    assert world.last.time_limits == ()
+    assert "between" in world.refused(
+        "UpdateJobQueue", jobQueue="q", jobStateTimeLimitActions=[{**LIMITS[0], "maxTimeSeconds": 0}]
+    )
 
 
 def test_the_core_refuses_by_its_own_sentences(world):

@@ -14,6 +14,7 @@ from windfall.aws_api.sagemaker.failures import failure_reason
 from windfall.aws_api.sagemaker.timeline import NO_CAPACITY, Waiting, final_status, stages
 from windfall.aws_api.sagemaker.view import description, last_modified, summary
 from windfall.jobs.attempts import Market, StopCause, host_lost
+from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.staging import Mark
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
 
@@ -213,6 +214,40 @@ def test_a_long_failure_text_keeps_its_exit_code():
     job = a_job(FAILED, an_attempt(placed=1, stopped=3, exit_code=7, failure="x" * 5000), stopped=3)
     assert len(failure_reason(job)) == 1024
     assert failure_reason(job).endswith(", exit code: 7")
+
+
+OUT_OF_MEMORY = Diagnosis(FailureCause.GPU_MEMORY, "torch.OutOfMemoryError: CUDA out of memory.")
+KILLED = Diagnosis(FailureCause.HOST_MEMORY, "OutOfMemoryError: killed")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "reason"),
+    [
+        (
+            {"exit_code": 1, "diagnosis": OUT_OF_MEMORY},
+            "AlgorithmError: , exit code: 1 (gpu-out-of-memory: torch.OutOfMemoryError: CUDA out of memory.)",
+        ),
+        (
+            {"exit_code": 137, "reason": "OutOfMemoryError: killed", "diagnosis": KILLED},
+            "AlgorithmError: OutOfMemoryError: killed, exit code: 137 (host-out-of-memory)",
+        ),
+        (
+            {"exit_code": 2, "failure": "no data", "diagnosis": OUT_OF_MEMORY},
+            "AlgorithmError: no data, exit code: 2",
+        ),
+    ],
+)
+def test_what_the_agent_saw_follows_unless_the_job_itself_said_why(attempt, reason):
+    assert failure_reason(a_job(FAILED, an_attempt(placed=1, stopped=3, **attempt), stopped=3)) == reason
+
+
+@pytest.mark.parametrize("code", [7, None])
+def test_a_long_reason_leaves_room_for_what_the_agent_saw(code):
+    seen = Diagnosis(FailureCause.DISK_FULL, "e" * 300)
+    failed = an_attempt(placed=1, stopped=3, exit_code=code, reason="x" * 5000, diagnosis=seen)
+    reason = failure_reason(a_job(FAILED, failed, stopped=3))
+    assert len(reason) == 1024
+    assert reason.endswith(f" (disk-full: {'e' * 300})")
 
 
 def test_a_failure_before_any_attempt_is_told_too():
