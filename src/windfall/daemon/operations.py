@@ -62,6 +62,7 @@ class Operations:
         self._s3_url = s3_url
         #: This host, as its agent last described it.
         self._host = host
+        self._samples = SampleReader(DataDirectory(settings.data).logs)
 
     def service(self) -> PlainService:
         """All of them, as one service."""
@@ -96,20 +97,17 @@ class Operations:
         # The advisor is a large part of what a daemon can load, and many a daemon is never asked.
         from windfall.daemon.advice import Adviser, link_bytes_s
 
-        samples = SampleReader(DataDirectory(self._settings.data).logs)
         every_s = self._settings.sample_every_s
         return Adviser(
-            self._loop, samples, rates, self._clock_ms, every_s, lambda: link_bytes_s(self._host())
+            self._loop, self._samples, rates, self._clock_ms, every_s, lambda: link_bytes_s(self._host())
         )
 
     def _monitoring(self, rates: Rates) -> Monitoring:
-        samples = SampleReader(DataDirectory(self._settings.data).logs)
-        every_s = self._settings.sample_every_s
         return Monitoring(
             self._loop,
-            samples,
+            self._samples,
             self._clock_ms,
-            every_s,
+            self._settings.sample_every_s,
             lambda recording, job: self._adviser(rates).cause(recording, job),
         )
 

@@ -21,6 +21,7 @@ from windfall.agent.container.notebook import ORDERS, SECRETS
 from windfall.agent.container.request import WORK, Wanted, create_body, isolation_words, network_of
 from windfall.agent.host_names import TRAINING_HOST
 from windfall.agent.journal import Intended
+from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.object_access import shared_variables
@@ -31,7 +32,6 @@ from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch, errno_words
 
 DIRECTORY_NAME = "containers"
-SOCKET_NAME = "agent.sock"
 _METADATA = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 _KEEPER = (
     "import sys; sys.path.insert(0, sys.argv[1]);"

@@ -136,7 +136,8 @@ class _Parser:
 
 def _apply(sign: str, left: Value, right: Value) -> Value:
     if isinstance(left, float) and isinstance(right, float):
-        return _number(sign, left, right) or 0.0
+        alone = _number(sign, left, right)
+        return {} if alone is None else alone
     moments: list[int] = []
     if isinstance(left, float):
         assert isinstance(right, dict)

@@ -84,6 +84,8 @@ class _Operations:
         _evaluate(queries, series)
         newest_first = params.get("ScanBy", "TimestampDescending") == "TimestampDescending"
         left = min(params.get("MaxDatapoints", DATAPOINTS_MOST), DATAPOINTS_MOST)
+        if left < 1:
+            raise invalid_value(f"MaxDatapoints must be at least 1, not {left}.")
         results = []
         for query in (one for one in queries if one.get("ReturnData", True)):
             points = sorted(series[query["Id"]].items(), reverse=newest_first)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windfall.aws_api.cloudwatch.kinds import GPU_KINDS, JOB_KINDS, TRAINING, GpuKind, JobKind
+from windfall.aws_api.sagemaker.names import job_id as training_id
 from windfall.control.ports import JobFilter, Store
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -17,8 +18,6 @@ from windfall.jobs.job import JobKind as Whose
 
 HOST, JOB, INDEX = "Host", "JobId", "index"
 _FIRST_HOST = "/algo-1"
-#: How a training job is called in the core.
-_TRAINING_ID = "training-"
 Dimensions = Mapping[str, str]
 
 
@@ -64,7 +63,7 @@ def _job_id(dimensions: Dimensions) -> JobId | None:
     if JOB in dimensions:
         return JobId(dimensions[JOB])
     host = dimensions.get(HOST, "")
-    return JobId(_TRAINING_ID + host.removesuffix(_FIRST_HOST)) if host.endswith(_FIRST_HOST) else None
+    return training_id(host.removesuffix(_FIRST_HOST)) if host.endswith(_FIRST_HOST) else None
 
 
 def walk(store: Store, most_jobs: int) -> list[Named]:

@@ -46,8 +46,8 @@ class JobRunner:
     def __init__(self, client: Client, data: Path | None, queue: str | None) -> None:
         self._client = client
         self._data = data
-        self._queue = queue or find_or_make_queue(client)
-        self._definition = find_or_make_definition(client)
+        self._queue = queue
+        self._definition: str | None = None
 
     def place(self) -> Place:
         """What the daemon's machine has; an error while its agent is away."""
@@ -64,6 +64,9 @@ class JobRunner:
 
     def submit(self, wanted: Wanted, tags: dict[str, str] | None = None) -> str:
         """Submit one job or array; the answer is its id."""
+        # Made with the first job, not before: a command line that is wrong must leave nothing behind.
+        self._queue = self._queue or find_or_make_queue(self._client)
+        self._definition = self._definition or find_or_make_definition(self._client)
         asked = request(wanted, self._queue, self._definition)
         if tags:
             asked["tags"] = {**(asked["tags"] or {}), **tags}

@@ -232,6 +232,12 @@ def test_a_bound_on_datapoints_says_that_there_was_more(client):
     assert found["m1"]["StatusCode"] == "PartialData"
 
 
+@pytest.mark.parametrize("most", [0, -5])
+def test_a_bound_that_leaves_nothing_is_refused(client, most):
+    with pytest.raises(ClientError, match="MaxDatapoints must be at least 1"):
+        data(client, query("Steps", namespace="Windfall", JobId="job-1"), MaxDatapoints=most)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -131,6 +131,15 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(machine,
     assert machine.params_of("submitjob") == []
 
 
+def test_a_library_that_is_not_known_is_refused_before_anything_is_made(machine, windfall):
+    ran = windfall("bench", "gpu", "--frameworks", "nope")
+    assert ran.code == 2
+    assert "choose from numpy" in ran.err
+    assert [machine.params_of(name) for name in ("describejobqueues", "createjobqueue", "submitjob")] == [
+        []
+    ] * 3
+
+
 def test_packing_has_no_drawing(machine, windfall, tmp_path):
     ran = windfall("bench", "gpu", "--pack", "4", "--plot", str(tmp_path / "a.svg"))
     assert (ran.code, "nothing to plot" in ran.err) == (2, True)
