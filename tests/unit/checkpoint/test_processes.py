@@ -59,8 +59,10 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
 
 def last_step(process: subprocess.Popen[str], known: int) -> int:
     """The last step that the process told of, after one that is known; reads to its end."""
-    output, _ = process.communicate(timeout=60)
-    steps = [int(line.split()[1]) for line in output.splitlines() if line.startswith("step ")]
+    assert process.stdout is not None
+    # By the same file: `communicate` does not see the lines that were read ahead of the one that was waited for.
+    steps = [int(line.split()[1]) for line in process.stdout if line.startswith("step ")]
+    process.wait(timeout=60)
     return max([known, *steps])
 
 
