@@ -125,6 +125,8 @@ class SnapshotEngine:
         self._ended = ended
         self._lock = threading.Lock()
         self._under_way: dict[int, tuple[Snapshot, Slot]] = {}
+        #: Whose end is the end of which step. One that no writer has yet fails when it is handed over, if at all.
+        self._handed_to: dict[int, WriterLink] = {}
         self._planner = Planner(frameworks.describe)
         self._remembered: _Remembered | None = None
         self._steady = False
@@ -294,6 +296,8 @@ class SnapshotEngine:
 
     def _hand_over(self, work: _Work) -> None:
         link = self.link
+        with self._lock:
+            self._handed_to[work.snapshot.step] = link
         number = work.plan.number
         if work.slot.number not in link.images:
             message = {"op": "image", "image": work.slot.number, "size": work.slot.buffer.size}
@@ -315,18 +319,21 @@ class SnapshotEngine:
                 self._texts[name] = (tree, f"{json.dumps(name)}:{json.dumps(tree, separators=(',', ':'))}")
         return ",".join(self._texts[name][1] for name in trees)
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _heard(self, link: WriterLink, message: dict[str, Any]) -> None:
         if message["op"] == "durable":
             self._settle(message["step"], None, message["write_s"])
         elif message["op"] == "failed":
             self._settle(message["step"], message["error"], 0.0)
         elif message["op"] == "gone":
-            for step in list(self._under_way):
+            with self._lock:  # another writer may have been started meanwhile: what that one has goes on
+                lost = [step for step, held_by in self._handed_to.items() if held_by is link]
+            for step in lost:
                 self._settle(step, "the checkpoint writer was killed; the next save starts another", 0.0)
 
     def _settle(self, step: int, error: str | None, write_s: float) -> None:
         with self._lock:
             snapshot, slot = self._under_way.pop(step, (None, None))
+            self._handed_to.pop(step, None)
         if snapshot is None or slot is None:
             return
         self.buffers.give_back(slot)

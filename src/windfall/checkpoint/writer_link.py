@@ -29,9 +29,13 @@ class WriterLink:
     """A running writer, and a thread that listens to it."""
 
     def __init__(
-        self, directory: Path, keep: int, lock_wait_s: float, heard: Callable[[dict[str, Any]], None]
+        self,
+        directory: Path,
+        keep: int,
+        lock_wait_s: float,
+        heard: Callable[[WriterLink, dict[str, Any]], None],
     ) -> None:
-        """Starts the writer; `heard` gets each of its messages, and {"op": "gone"} at its end."""
+        """Starts the writer; `heard` gets this link and each of its messages, and {"op": "gone"} at its end."""
         self._directory = directory
         self._lock_wait_s = lock_wait_s
         self._heard = heard
@@ -72,14 +76,14 @@ class WriterLink:
                 if message["op"] == "locked":
                     self._refusal = "locked"
                 elif message["op"] != "ready":
-                    self._heard(message)
+                    self._heard(self, message)
                     continue
                 self._settled.set()
             if messages is None:
                 break
         self.alive = False
         self._settled.set()
-        self._heard({"op": "gone"})
+        self._heard(self, {"op": "gone"})
         with self._lock:
             self._line.end.close()
         self.process.wait()
@@ -108,6 +112,7 @@ class WriterLink:
             try:
                 self._line.send_text(text, descriptors)
             except OSError as error:
+                self.alive = False  # known here before the listener hears of it, and the next save must not wait
                 raise SaveFailed("the checkpoint writer has gone; the next save starts another") from error
 
     def close(self, timeout_s: float) -> None:

@@ -24,6 +24,8 @@ from pathlib import Path
 from windfall.daemon.errors import DaemonError
 
 BUCKET = "windfall"
+#: Kept for a moment at each start, to see that objects can be written and read.
+_PROBE = ".ready"
 HOST = "127.0.0.1"
 _PORTS = ("master", "master_grpc", "volume", "volume_grpc", "filer", "filer_grpc", "s3_grpc")
 #: SeaweedFS takes a quarter of a minute to end by itself; what it has acknowledged survives being killed.
@@ -178,32 +180,48 @@ class S3Server:
             if not _lives(running):
                 raise S3ServerError(f"SeaweedFS ended right away: {self._last_words()}")
             try:
-                status = self._create_bucket(running.ports["s3"])
+                last = self._try_out(running.ports["s3"])
             except OSError as error:
                 last = str(error)
-            else:
-                if status in (200, 409):  # 409: the bucket is there already
-                    return
-                if status == 403:
-                    raise S3ServerError(f"the S3 server on port {running.ports['s3']} does not know our keys")
-                last = f"it answered {status}"
+            if not last:
+                return
             time.sleep(_POLL_S)
         raise S3ServerError(
             f"SeaweedFS is not ready in time ({last}); see {self._directory / 'seaweedfs.log'}"
         )
 
-    def _create_bucket(self, port: int) -> int:
+    def _try_out(self, port: int) -> str:
+        """Make the bucket, then keep, read and remove an object; what is still in the way, or nothing.
+
+        A bucket alone proves little: it is there before the volumes are, and until then objects cannot be read.
+        """
+        steps: list[tuple[str, str, tuple[int, ...]]] = [
+            ("PUT", f"/{BUCKET}", (200, 409)),  # 409: the bucket is there already
+            ("PUT", f"/{BUCKET}/{_PROBE}", (200,)),
+            ("GET", f"/{BUCKET}/{_PROBE}", (200,)),
+            ("DELETE", f"/{BUCKET}/{_PROBE}", (204,)),
+        ]
+        for method, path, welcome in steps:
+            status = self._request(port, method, path)
+            if status == 403:
+                raise S3ServerError(f"the S3 server on port {port} does not know our keys")
+            if status not in welcome:
+                return f"it answered {status} to {method} {path}"
+        return ""
+
+    def _request(self, port: int, method: str, path: str) -> int:
         # Here, because they take longer to load than most daemons need to start.
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.credentials import Credentials
 
-        request = AWSRequest("PUT", f"http://{HOST}:{port}/{BUCKET}", data=b"")
+        body = b"ready" if path.endswith(_PROBE) and method == "PUT" else b""
+        request = AWSRequest(method, f"http://{HOST}:{port}{path}", data=body)
         keys = Credentials(self._access_key_id, self._secret_access_key)
         S3SigV4Auth(keys, "s3", "us-east-1").add_auth(request)
         connection = http.client.HTTPConnection(HOST, port, timeout=5)
         try:
-            connection.request("PUT", f"/{BUCKET}", b"", dict(request.headers.items()))
+            connection.request(method, path, body, dict(request.headers.items()))
             return connection.getresponse().status
         except http.client.HTTPException as error:
             raise ConnectionError(f"no answer that makes sense: {error!r}") from error
