@@ -109,6 +109,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*map(values, inner))
+    if origin is tuple and Ellipsis not in inner:
+        return st.tuples(*map(values, inner))
     if origin is tuple:
         return st.lists(values(inner[0]), max_size=3).map(tuple)
     if origin is list:

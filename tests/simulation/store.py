@@ -34,7 +34,7 @@ def _reachable() -> dict[JobState, frozenset[JobState]]:
 
 REACHABLE = _reachable()
 #: The stores of all that is small, by the name that Changes and Loaded share.
-SMALL = ("environments", "queues", "definitions", "images", "instances", "machines")
+SMALL = ("environments", "queues", "definitions", "images", "instances", "machines", "declared")
 
 
 def copied(job: Job) -> Job:

@@ -60,6 +60,18 @@ class ComputeEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceEnvironment:
+    """How much of a service (SageMaker training) the jobs of its queue may use at once."""
+
+    name: str
+    #: (unit, amount) pairs: `NUM_INSTANCES`, or instance types.
+    limits: tuple[tuple[str, int], ...]
+    switch: Switch = Switch.ENABLED
+    created_at: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StateTimeLimit:
     """How long a RUNNABLE job may block the head of its queue for one reason before it is cancelled."""
 
@@ -81,3 +93,7 @@ class JobQueue:
     tags: Mapping[str, str] = field(default_factory=dict)
     document: str = "{}"
     time_limits: tuple[StateTimeLimit, ...] = ()
+    #: The scheduling policy; None means first come, first served.
+    policy: str | None = None
+    #: Where its service jobs run; a queue has this or `environments`, for all its life.
+    service_environment: str | None = None

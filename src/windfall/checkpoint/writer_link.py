@@ -112,7 +112,9 @@ class WriterLink:
             try:
                 self._line.send_text(text, descriptors)
             except OSError as error:
-                self.alive = False  # known here before the listener hears of it, and the next save must not wait
+                self.alive = (
+                    False  # known here before the listener hears of it, and the next save must not wait
+                )
                 raise SaveFailed("the checkpoint writer has gone; the next save starts another") from error
 
     def close(self, timeout_s: float) -> None:

@@ -14,7 +14,8 @@ from operator import attrgetter
 
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job
-from windfall.scheduling.snapshot import Shape, Waiting, WaitingGroup
+from windfall.jobs.nodes import Nodes
+from windfall.scheduling.snapshot import ORDINARY, Gang, Shape, Standing, Waiting, WaitingGroup
 
 _by_order = attrgetter("order")
 
@@ -34,29 +35,57 @@ class Group:
 
 
 def shape_of(job: Job) -> Shape:
-    """What the scheduler needs to know of a job."""
+    """What the scheduler needs to know of a job's needs."""
     submission = job.submission
     if submission.gpu_wish is None and job.gpu_memory_floor_mib is None:  # as most are
         return Shape(submission.resources, submission.timeout_s, submission.instance_type)
     return Shape(job.needs, submission.timeout_s, submission.instance_type, job.wish)
 
 
+def standing_of(job: Job) -> Standing:
+    """What else decides when a job has its turn, and whether it may start then."""
+    asked = job.submission
+    if asked.share is None and not asked.priority and not asked.consumables and asked.nodes is None:
+        return ORDINARY  # as most are
+    tokens = () if job.holds_consumables else asked.consumables
+    gang = gang_of(asked.nodes) if asked.nodes is not None and job.index is None else None
+    return Standing(asked.share, asked.priority, tokens, gang)
+
+
+def gang_of(nodes: Nodes) -> Gang:
+    """The nodes of a job as the scheduler sees them: the main one's shape first, equal ones together."""
+    counts: dict[Shape, int] = {}
+    for index in (nodes.main, *(number for number in range(nodes.count) if number != nodes.main)):
+        shape = Shape(nodes.resources(index), None, nodes.group(index).instance_type)
+        counts[shape] = counts.get(shape, 0) + 1
+    return Gang(tuple(counts.items()))
+
+
+#: What makes waiting jobs of one queue interchangeable but for their order.
+Kin = tuple[Shape, Standing]
+
+
+def kin_of(job: Job) -> Kin:
+    """Whom a job waits with."""
+    return shape_of(job), standing_of(job)
+
+
 @dataclass(slots=True)
 class Backlog:
-    """All waiting jobs, by queue and shape."""
+    """All waiting jobs, by queue, shape and standing."""
 
-    queues: dict[QueueName, dict[Shape, Group]] = field(default_factory=dict)
+    queues: dict[QueueName, dict[Kin, Group]] = field(default_factory=dict)
 
     def add(self, job: Job, count: int = 1) -> None:
         """Let a job wait (or `count` children of an array)."""
         waiting = Waiting(job.order, job.id, job.runnable_at or job.created_at, count)
-        group = self.queues.setdefault(job.submission.queue, {}).setdefault(shape_of(job), Group())
+        group = self.queues.setdefault(job.submission.queue, {}).setdefault(kin_of(job), Group())
         (group.returned if job.attempts else group.fifo)[job.id] = waiting
         group.count += count
 
     def take(self, job: Job) -> None:
         """One place for it was found."""
-        group = self.queues[job.submission.queue][shape_of(job)]
+        group = self.queues[job.submission.queue][kin_of(job)]
         waiting = group.fifo.get(job.id) or group.returned[job.id]
         if waiting.count > 1:
             waiting.count -= 1
@@ -67,24 +96,26 @@ class Backlog:
     def remove(self, job: Job) -> None:
         """It waits no more; one that does not wait is no error."""
         groups = self.queues.get(job.submission.queue, {})
-        group = groups.get(shape_of(job))
+        kin = kin_of(job)
+        group = groups.get(kin)
         if group is None:
             return
         waiting = group.fifo.pop(job.id, None) or group.returned.pop(job.id, None)
         if waiting is not None:
             group.count -= waiting.count
         if not group.count:
-            del groups[shape_of(job)]
+            del groups[kin]
 
     def find(self, job: Job) -> Waiting | None:
         """Its entry, if it waits."""
-        group = self.queues.get(job.submission.queue, {}).get(shape_of(job))
+        group = self.queues.get(job.submission.queue, {}).get(kin_of(job))
         return None if group is None else group.fifo.get(job.id) or group.returned.get(job.id)
 
     def groups(self, queue: QueueName) -> list[WaitingGroup]:
         """A queue's groups, as the scheduler sees them."""
         return [
-            WaitingGroup(shape, group, group.count) for shape, group in self.queues.get(queue, {}).items()
+            WaitingGroup(shape, group, group.count, standing)
+            for (shape, standing), group in self.queues.get(queue, {}).items()
         ]
 
     @property

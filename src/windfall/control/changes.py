@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.consumables import ConsumableResource
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine
+from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob
+from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
+
+#: Small things with a key, all of which are in memory; the store keeps them alike.
+Declared = (
+    SchedulingPolicy
+    | QuotaShare
+    | ShareUse
+    | ConsumableResource
+    | ServiceEnvironment
+    | Schedule
+    | ScheduleGroup
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +64,10 @@ class Changes:
     #: Finished jobs whose records go away.
     removed_jobs: set[JobId] = field(default_factory=set)
     log_streams: dict[str, LogStream] = field(default_factory=dict)
+    #: Everything else that is declared, by its kind and its key.
+    declared: dict[tuple[type[Declared], str], Declared | None] = field(default_factory=dict)
+    service_jobs: dict[JobId, ServiceJob] = field(default_factory=dict)
+    ticks: dict[tuple[str, int], Tick] = field(default_factory=dict)
     purge: Purge | None = None
 
     def __bool__(self) -> bool:
@@ -62,5 +81,8 @@ class Changes:
             or self.queues
             or self.images
             or self.machines
+            or self.declared
+            or self.service_jobs
+            or self.ticks
             or self.purge
         )

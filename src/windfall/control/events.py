@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, StateTimeLimit, Switch
 from windfall.capacity.machines import GpuDevice, Machine
+from windfall.control.commands.calendar import CalendarCommand
+from windfall.control.commands.consumables import ConsumableCommand
+from windfall.control.commands.policies import PolicyCommand
+from windfall.control.commands.services import ServiceCommand
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import TimeLimits
+from windfall.jobs.nodes import NodeOverrides, Nodes
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.staging import Mark, Progress, Staging
 from windfall.jobs.states import JobState
@@ -113,6 +118,13 @@ class SubmitJob:
     document: str = "{}"
     #: Dependencies that the store knows as finished; the reactor remembers only the recent ones.
     finished: tuple[FinishedJob, ...] = ()
+    share: str | None = None
+    #: None means the definition's.
+    priority: int | None = None
+    #: In place of the definition's consumable resources.
+    consumables: tuple[tuple[str, int], ...] | None = None
+    #: For a multi-node job: what changes in the definition's nodes.
+    node_overrides: NodeOverrides | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,9 @@ class SubmitTraining:
     tags: Mapping[str, str] = field(default_factory=dict)
     tenant: str = "default"
     document: str = "{}"
+    #: For more than one instance; `container` and `instance_type` are then those of algo-1.
+    nodes: Nodes | None = None
+    service_job: JobId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +247,10 @@ Command = (
     | FenceDevice
     | AddImage
     | RemoveImage
+    | PolicyCommand
+    | ConsumableCommand
+    | ServiceCommand
+    | CalendarCommand
 )
 
 # Reports -------------------------------------------------------------------------------------------------

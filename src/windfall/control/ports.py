@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.machines import Instance, Machine, Offer
-from windfall.control.changes import Changes, LogStream
+from windfall.control.changes import Changes, Declared, LogStream
 from windfall.control.events import Command, Report
 from windfall.control.instructions import Instruction
 from windfall.control.why import Why
@@ -20,7 +20,9 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import AttemptToken, DefinitionKey, InstanceId, JobId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
+from windfall.schedules.schedule import Tick
 
 
 @dataclass(slots=True)
@@ -37,6 +39,12 @@ class Loaded:
     jobs: list[Job] = field(default_factory=list)
     #: (parent id, index, state) of finished children of live arrays.
     finished_children: list[tuple[JobId, int, JobState]] = field(default_factory=list)
+    #: Policies, shares, consumable resources, service environments, schedules: all that `Changes.declared` wrote.
+    declared: list[Declared] = field(default_factory=list)
+    #: Live service jobs, oldest first.
+    service_jobs: list[ServiceJob] = field(default_factory=list)
+    #: Ticks that are not done: DUE or WAITING.
+    ticks: list[Tick] = field(default_factory=list)
     #: The highest `order` ever given to a job.
     last_order: int = 0
 
@@ -67,6 +75,9 @@ class JobPage:
 
     jobs: list[Job]
     next_after: str | None
+
+
+D = TypeVar("D", bound=Declared)
 
 
 class Store(Protocol):
@@ -104,6 +115,9 @@ class Store(Protocol):
 
     def images(self) -> list[ImageMapping]:
         """All image mappings, by pattern."""
+
+    def declared(self, kind: type[D]) -> list[D]:
+        """All declarations of a kind, by key."""
 
     def log_groups(self) -> list[str]:
         """Names of all log groups that have a stream."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import heapq
 
+from windfall.capacity.consumables import ConsumableResource
+from windfall.capacity.environments import ServiceEnvironment
 from windfall.capacity.machines import Hold
+from windfall.capacity.policies import QuotaShare, SchedulingPolicy
 from windfall.control.instructions import Instruction
 from windfall.control.interrupting import WITH_NOTICE, notice_of
 from windfall.control.limits import watch
@@ -20,6 +23,7 @@ from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
+from windfall.schedules.schedule import Schedule, ScheduleGroup
 from windfall.scheduling.explain import AwsReason
 
 
@@ -33,6 +37,7 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     state.images = {mapping.pattern: mapping for mapping in loaded.images}
     state.instances = {instance.id: instance for instance in loaded.instances}
     state.machines = {machine.id: machine for machine in loaded.machines}
+    _rebuild_declared(state, loaded)
     state.last_order = loaded.last_order
     state.jobs = {job.id: job for job in loaded.jobs}
     _rebuild_children(state, loaded)
@@ -53,6 +58,25 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
         one.machine for one in loaded.instances if one.is_share and one.machine is not None
     }
     return state
+
+
+def _rebuild_declared(state: State, loaded: Loaded) -> None:
+    for it in loaded.declared:
+        match it:
+            case SchedulingPolicy():
+                state.policies[it.name] = it
+            case QuotaShare():
+                state.quota_shares[it.key] = it
+            case ConsumableResource():
+                state.consumables[it.name] = it
+            case ServiceEnvironment():
+                state.service_environments[it.name] = it
+            case ScheduleGroup():
+                state.schedule_groups[it.name] = it
+            case Schedule():
+                state.schedules[it.key] = it
+    state.service_jobs = {job.id: job for job in loaded.service_jobs}
+    state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}
 
 
 def instructions_after_restart(state: State) -> list[Instruction]:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from windfall.accounting.prices import Rates
-from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.consumables import ConsumableResource
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.capacity.occupancy import Occupancy
+from windfall.capacity.policies import QuotaShare, SchedulingPolicy
 from windfall.control.backlog import Backlog
 from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
@@ -22,6 +24,8 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob
+from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
 from windfall.scheduling.snapshot import SchedulingRules
 
 DAY_MS = 24 * 3600 * 1000
@@ -95,6 +99,18 @@ class State:
     queues: dict[QueueName, JobQueue] = field(default_factory=dict)
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
     images: dict[str, ImageMapping] = field(default_factory=dict)
+    policies: dict[str, SchedulingPolicy] = field(default_factory=dict)
+    #: By `<queue>/<share>`.
+    quota_shares: dict[str, QuotaShare] = field(default_factory=dict)
+    consumables: dict[str, ConsumableResource] = field(default_factory=dict)
+    service_environments: dict[str, ServiceEnvironment] = field(default_factory=dict)
+    #: Live service jobs, in the order of their submission.
+    service_jobs: dict[JobId, ServiceJob] = field(default_factory=dict)
+    schedule_groups: dict[str, ScheduleGroup] = field(default_factory=dict)
+    #: By `<group>/<name>`.
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    #: Ticks that are not done, by schedule and due time.
+    ticks: dict[tuple[str, int], Tick] = field(default_factory=dict)
     instances: dict[InstanceId, Instance] = field(default_factory=dict)
     machines: dict[MachineId, Machine] = field(default_factory=dict)
     #: Machines that went lately with their instance: what their agents still say is late.

@@ -62,6 +62,27 @@ class ContainerOverrides:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRange:
+    """What a definition says about a range of the nodes of a multi-node job."""
+
+    first: int
+    #: None means the last node, however many there are.
+    last: int | None
+    container: ContainerSpec
+    instance_type: str | None = None
+    consumables: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What a definition says about its nodes."""
+
+    count: int
+    main: int
+    ranges: tuple[NodeRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobDefinition:
     """One revision of a job definition. Never changed after registration, except to INACTIVE and in its tags."""
 
@@ -78,6 +99,12 @@ class JobDefinition:
     deregistered_at: int | None = None
     #: The registration as it was sent, for the wire alone.
     document: str = "{}"
+    #: Who goes first within a share: the higher.
+    priority: int = 0
+    #: How many tokens of which consumable resources a job of it holds.
+    consumables: tuple[tuple[str, int], ...] = ()
+    #: For multi-node jobs; `container` is then that of the main node.
+    nodes: NodePlan | None = None
 
     @property
     def key(self) -> DefinitionKey:

@@ -17,6 +17,7 @@ from windfall.jobs.dependencies import Dependency
 from windfall.jobs.diagnosis import FailureCause
 from windfall.jobs.gpus import GpuWish, held_part
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
+from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.staging import Staging
@@ -84,6 +85,20 @@ class Submission:
     pull: Pull | None = None
     #: For an array whose children share initialised processes.
     worker: Worker | None = None
+    #: Its share of a fair-share queue, or its quota share.
+    share: str | None = None
+    #: Who goes first within a share: the higher.
+    priority: int = 0
+    #: How many tokens of which consumable resources it holds while it runs; of a multi-node job all nodes together.
+    consumables: tuple[tuple[str, int], ...] = ()
+    #: How often it may lose its place to more urgent jobs of its queue before it fails; None means without limit.
+    preemptions_max: int | None = None
+    #: For a multi-node parallel job; `resources` and `container` are then those of the main node.
+    nodes: Nodes | None = None
+    #: Whether a node that lost its place is replaced while the others go on.
+    replaces_lost_nodes: bool = False
+    #: The service job that this training job is an attempt of.
+    service_job: JobId | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +137,10 @@ class Job:
     gpu_memory_floor_mib: int | None = None
     #: The part of a GPU that it asks for since what it asked for first was too small; 1 is all of it.
     gpu_share: float | None = None
+    #: Whether it holds its consumable resources: from its first place to its end.
+    holds_consumables: bool = False
+    #: For a multi-node job that has its places: its number among those of this moment, which gives its nodes addresses.
+    gang_number: int | None = None
 
     @property
     def is_array(self) -> bool:

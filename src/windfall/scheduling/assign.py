@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.scheduling.admission import Admission
 from windfall.scheduling.dispatch_order import Line, Turns, by_priority
 from windfall.scheduling.fit import Floor, Places, takers
 from windfall.scheduling.launchable import Pools
@@ -34,6 +35,8 @@ class Blocked:
     claimed: int = 0
     #: How many of the same queue and shape had their turn before, and got no place.
     ahead: int = 0
+    #: Which gate bars them, if it is not room that they lack; then nothing is launched, kept or freed for them.
+    barred_by: str | None = None
 
 
 @dataclass(slots=True)
@@ -52,8 +55,11 @@ class Assignment:
     options: dict[Line, list[Places]] = field(default_factory=dict)
     #: The places that others leave, and for whom.
     claims: Claims = field(init=False)
+    #: What may keep a job from starting beside the want of room.
+    admission: Admission = field(init=False)
 
     def __post_init__(self) -> None:
+        self.admission = Admission.to(self.snapshot)
         self.claims = Claims(self.floor, self.snapshot.rules.notice_ms)
         self.claims.keep_earlier(self.snapshot)
 
@@ -78,12 +84,24 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: int | None) -
     if all_places is None:
         all_places = assignment.options[line] = _options(assignment, line)
     while turns.first() is line and (last is None or line.order < last):
-        if assignment.claims.held:
-            _fill_claimed(assignment, line)
-        _fill(assignment, line, all_places)
+        admitted, barred_by = assignment.admission.admits(line, min(line.left_of_head, turns.stride))
+        before = line.left_of_head
+        if admitted and assignment.claims.held:
+            _fill_claimed(assignment, line, admitted)
+        _fill(assignment, line, all_places, admitted - (before - line.left_of_head))
+        if before > line.left_of_head:
+            assignment.admission.started(line, before - line.left_of_head)
         if line.left_of_head == 0:
             turns.head_done()
             continue
+        if before - line.left_of_head == admitted:
+            # There may be room for more of them, but somebody else has his turn, or a gate bars them.
+            if barred_by is None:
+                turns.go_on()
+                continue
+            turns.drop()
+            assignment.blocked.append(_barred(line, barred_by, last))
+            return
         shape, queue = line.group.shape, line.view.queue
         environments = takers(assignment.snapshot, queue.environments, shape.resources)
         left = Blocked(queue.name, shape, line.head, line.left_of_head, environments, ahead=line.claimed)
@@ -101,6 +119,12 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: int | None) -
         return
 
 
+def _barred(line: Line, gate: str, last: int | None) -> Blocked:
+    return Blocked(
+        line.queue, line.shape, line.head, line.unplaced(last), (), ahead=line.claimed, barred_by=gate
+    )
+
+
 def _options(assignment: Assignment, line: Line) -> list[Places]:
     """Where the jobs of a line can go, environment by environment in the queue's order."""
     shape = line.group.shape
@@ -109,22 +133,23 @@ def _options(assignment: Assignment, line: Line) -> list[Places]:
     return [places for places in found if places is not None]
 
 
-def _fill(assignment: Assignment, line: Line, all_places: list[Places]) -> None:
-    """Place as many jobs of the line's head as there is room for."""
+def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: int) -> None:
+    """Place as many jobs of the line's head as there is room for, and no more than `most`."""
     shape, queue, job_id = line.group.shape, line.view.queue.name, line.head.job_id
     now, placements = assignment.snapshot.now, assignment.placements
     before = line.left_of_head
+    stop_at = before - most
     for places in all_places:
-        while line.left_of_head and (room := places.tightest()) is not None:
+        while line.left_of_head > stop_at and (room := places.tightest()) is not None:
             gpu_ids = room.take(shape, now)
             placements.append(Placement(queue, job_id, room.view.id, gpu_ids))
             line.left_of_head -= 1
-        if not line.left_of_head:
+        if line.left_of_head <= stop_at:
             break
     line.placed += before - line.left_of_head
 
 
-def _fill_claimed(assignment: Assignment, line: Line) -> None:
+def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
     """Let the head of a line take places that are kept for its like, as far as they are free by now."""
     shape, queue = line.group.shape, line.view.queue
     # Those of jobs before it in the line stay: they are not free yet, or those jobs would have taken them.
@@ -137,7 +162,7 @@ def _fill_claimed(assignment: Assignment, line: Line) -> None:
     # found while its own places were kept from it too.
     freed = [held.room for held in lifted]
     rooms = [freed, *(floor.rooms.get(name, ()) for name in names)]
-    _fill(assignment, line, [Places(shape, some, floor.now) for some in rooms])
+    _fill(assignment, line, [Places(shape, some, floor.now) for some in rooms], most)
     placed = len(assignment.placements) - before
     for held in lifted[: max(0, len(lifted) - placed)]:
         assignment.claims.claim(held.reservation.job_id, queue.name, shape, (held.room,), ask=False)

@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heapreplace, merge
 from itertools import groupby, islice, takewhile
 from operator import attrgetter
 
-from windfall.jobs.ids import JobId
-from windfall.scheduling.snapshot import QueueView, Waiting, WaitingGroup
+from windfall.jobs.ids import JobId, QueueName
+from windfall.scheduling.snapshot import QueueView, Shape, Standing, Waiting, WaitingGroup
 
 
 class Line:
@@ -29,6 +29,21 @@ class Line:
         self.head: Waiting
         self.left_of_head = 0
         self.order = 0
+
+    @property
+    def queue(self) -> QueueName:
+        """The queue that its jobs wait in."""
+        return self.view.queue.name
+
+    @property
+    def shape(self) -> Shape:
+        """What its jobs need."""
+        return self.group.shape
+
+    @property
+    def standing(self) -> Standing:
+        """What else decides about them."""
+        return self.group.standing
 
     def advance(self) -> bool:
         """Go on to the next entry; False at the end."""
@@ -64,6 +79,9 @@ class Turns:
 
     __slots__ = ("_heap",)
 
+    #: How many jobs of a line may start before it is looked at again whose turn it is.
+    stride = 1_000_000
+
     def __init__(self, level: Sequence[QueueView]) -> None:
         pairs = [(view, group) for view in level for group in view.groups]
         lines = [Line(view, group, number) for number, (view, group) in enumerate(pairs)]
@@ -81,6 +99,9 @@ class Turns:
             heapreplace(self._heap, line)
         else:
             heappop(self._heap)
+
+    def go_on(self) -> None:
+        """Some of the first line's head got a place; it may be another line's turn now."""
 
     def drop(self) -> None:
         """Nobody else in the first line can get a place either: leave the whole line."""

@@ -21,7 +21,8 @@ def launches(assignment: Assignment) -> tuple[Launch, ...]:
     """Instances for what waits, most urgent first, and then what minvCpus still lacks."""
     launched: list[Launch] = []
     for left in assignment.blocked:
-        launched += launch_for(assignment, left)[0]
+        if left.barred_by is None:
+            launched += launch_for(assignment, left)[0]
     for pool in assignment.pools.values():
         launched += _for_minimum(pool)
     return tuple(launched)

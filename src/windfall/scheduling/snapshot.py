@@ -39,6 +39,35 @@ class Shape:
         return self.instance_type is None or instance_type is None or instance_type == self.instance_type
 
 
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The nodes of a multi-node job, which start all or none: how many of which shape, the main one's first."""
+
+    parts: tuple[tuple[Shape, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many nodes it has."""
+        return sum(count for _, count in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What, beside shape and order, decides when a waiting job has its turn and whether it may start then."""
+
+    #: Its share of a fair-share queue, or its quota share.
+    share: str | None = None
+    #: Who goes first within a share: the higher.
+    priority: int = 0
+    #: Tokens that it needs, by the names of consumable resources.
+    tokens: tuple[tuple[str, int], ...] = ()
+    #: For a multi-node job; the group's shape is then that of its main node.
+    gang: Gang | None = None
+
+
+ORDINARY = Standing()
+
+
 @dataclass(slots=True)
 class Waiting:
     """A job that waits for a place, or the children of an array that do (`count` of them)."""
@@ -51,13 +80,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class WaitingGroup:
-    """The waiting jobs of one queue with one shape, first come first."""
+    """The waiting jobs of one queue with one shape and standing, first come first."""
 
     shape: Shape
     #: In FIFO order; iterated only as far as places last. Can be iterated again from the start.
     entries: Iterable[Waiting]
     #: How many jobs (children counted one by one) wait in it.
     count: int
+    standing: Standing = ORDINARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +212,8 @@ class Snapshot:
     rules: SchedulingRules = field(default_factory=SchedulingRules)
     #: Places that are being made free, in the order of the jobs they are for.
     claims: Sequence[Claim] = ()
+    #: What is left of each consumable resource.
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +224,8 @@ class Placement:
     job_id: JobId
     instance: InstanceId
     gpu_ids: tuple[str, ...] = ()
+    #: For a node of a multi-node job, its number; all nodes of a gang are placed in one plan.
+    node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,17 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
-from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.consumables import ConsumableResource
+from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine
+from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import JobId
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job, Submission
+from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
+from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
 from windfall.store.errors import Damaged, Unstorable
 from windfall.store.tables import Row
 
@@ -57,6 +61,31 @@ images = Records(ImageMapping)
 instances = Records(Instance)
 machines = Records(Machine)
 submissions = Records(Submission)
+service_jobs = Records(ServiceJob)
+ticks = Records(Tick)
+
+#: What the kinds of declarations are called in the store.
+KINDS: dict[Any, str] = {
+    SchedulingPolicy: "scheduling-policy",
+    QuotaShare: "quota-share",
+    ShareUse: "share-use",
+    ConsumableResource: "consumable-resource",
+    ServiceEnvironment: "service-environment",
+    Schedule: "schedule",
+    ScheduleGroup: "schedule-group",
+}
+_declarations: dict[Any, Records[Any]] = {kind: Records(kind) for kind in KINDS}
+
+
+def kind_name(kind: type[Any]) -> str:
+    """What a kind of declaration is called in the store."""
+    return KINDS[kind]
+
+
+def declarations_of(kind: type[T]) -> Records[T]:
+    """Reads declarations of one kind."""
+    return _declarations[kind]
+
 
 # A job: some fields are columns, the submission is a column of the parent's row, the rest is the record -----
 

@@ -12,10 +12,12 @@ from typing import Any
 from windfall.control.changes import Changes, LogStream
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob
+from windfall.schedules.schedule import Tick
 from windfall.store import tables
 from windfall.store.database import Session
 from windfall.store.errors import Unstorable
-from windfall.store.records import encoded, job_record
+from windfall.store.records import KINDS, encoded, job_record
 from windfall.store.tables import Row, Table
 
 _RAISE_HIGHEST = """
@@ -71,6 +73,19 @@ def round_of(changes: Changes) -> Round:
         # By the key of the table: one statement must not meet the same row twice.
         streams = {(it.group, it.name): _stream_row(it) for it in changes.log_streams.values()}
         _put(found, tables.LOG_STREAMS, list(streams.values()))
+    if changes.declared:
+        keys = {key: (KINDS[key[0]], _text(key[1])) for key in changes.declared}
+        kept = [(*keys[key], encoded(it)) for key, it in changes.declared.items() if it is not None]
+        _put(
+            found,
+            tables.DECLARATIONS,
+            kept,
+            [keys[key] for key, it in changes.declared.items() if it is None],
+        )
+    if changes.service_jobs:
+        _put(found, tables.SERVICE_JOBS, [_service_job_row(it) for it in changes.service_jobs.values()])
+    if changes.ticks:
+        _put(found, tables.TICKS, [_tick_row(it) for it in changes.ticks.values()])
     return found
 
 
@@ -117,6 +132,15 @@ def _definition_row(it: JobDefinition) -> Row:
 def _split_definition(key: str) -> Row:
     name, _, revision = key.rpartition(":")
     return (_text(name), int(revision))
+
+
+def _service_job_row(it: ServiceJob) -> Row:
+    _text(f"{it.id} {it.queue}")
+    return (it.id, it.queue, it.created_at, it.state.value, it.stopped_at, encoded(it))
+
+
+def _tick_row(it: Tick) -> Row:
+    return (_text(it.schedule), it.due_at, int(it.undone), encoded(it))
 
 
 def _stream_row(it: LogStream) -> Row:

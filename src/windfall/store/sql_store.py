@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.control.changes import Changes, LogStream
-from windfall.control.ports import JobFilter, JobPage, Loaded
+from windfall.control.ports import D, JobFilter, JobPage, Loaded
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.images import ImageMapping
@@ -38,6 +38,8 @@ WHERE array_job.state NOT IN ('SUCCEEDED', 'FAILED') AND array_job.parent IS NUL
   AND child.parent = array_job.id AND child.parent IS NOT NULL AND child.state IN ('SUCCEEDED', 'FAILED')
 ORDER BY array_job.ord, array_job.seq, child.child_index
 """
+_LIVE_SERVICE_JOBS = "SELECT record FROM service_jobs WHERE state NOT IN ('SUCCEEDED', 'FAILED') ORDER BY seq"
+_UNDONE_TICKS = "SELECT record FROM ticks WHERE undone = 1 ORDER BY schedule, due_at"
 _LIVE_COUNTS = """
 SELECT state, COUNT(*) FROM jobs
 WHERE queue = ? AND state IN ('SUBMITTED', 'PENDING', 'RUNNABLE', 'STARTING', 'RUNNING')
@@ -133,6 +135,10 @@ class SqlStore:
         """All image mappings, by pattern."""
         return self._database.read(lambda session: _all(session, records.images, "images", "pattern"))
 
+    def declared(self, kind: type[D]) -> list[D]:
+        """All declarations of a kind, by key."""
+        return self._database.read(lambda session: _declared(session, kind))
+
     def definitions(self, name: str | None = None, active_only: bool = False) -> list[JobDefinition]:
         """Job definitions, by name and revision."""
         if name is not None and not searchable(name):
@@ -209,8 +215,18 @@ def _load(session: Session) -> Loaded:
             (JobId(parent), index, JobState(state))
             for parent, index, state in session.rows(_FINISHED_CHILDREN)
         ],
+        declared=[it for kind in records.KINDS for it in _declared(session, kind)],
+        service_jobs=[records.service_jobs.decoded(record) for (record,) in session.rows(_LIVE_SERVICE_JOBS)],
+        ticks=[records.ticks.decoded(record) for (record,) in session.rows(_UNDONE_TICKS)],
         last_order=highest[0][0] if highest else 0,
     )
+
+
+def _declared(session: Session, kind: type[D]) -> list[D]:
+    rows = session.rows(
+        "SELECT record FROM declarations WHERE kind = ? ORDER BY name", (records.kind_name(kind),)
+    )
+    return [records.declarations_of(kind).decoded(record) for (record,) in rows]
 
 
 def _counts(session: Session) -> dict[tuple[QueueName, JobState], int]:

@@ -73,6 +73,28 @@ JOBS = Table(
     ("id",),
     ("state", "stopped_at", "ord", "record", "submission"),
 )
+DECLARATIONS = Table(
+    "declarations", {"kind": "text", "name": "text", "record": "text"}, ("kind", "name"), ("record",)
+)
+SERVICE_JOBS = Table(
+    "service_jobs",
+    {
+        "id": "text",
+        "queue": "text",
+        "created_at": "bigint",
+        "state": "text",
+        "stopped_at": "bigint",
+        "record": "text",
+    },
+    ("id",),
+    ("state", "stopped_at", "record"),
+)
+TICKS = Table(
+    "ticks",
+    {"schedule": "text", "due_at": "bigint", "undone": "bigint", "record": "text"},
+    ("schedule", "due_at"),
+    ("undone", "record"),
+)
 LOG_STREAMS = Table(
     "log_streams",
     {"log_group": "text", "name": "text", "task_id": "text", "job_id": "text", "created_at": "bigint"},

@@ -1,0 +1,25 @@
+"""Consumable resources: tokens that jobs hold beside their place, such as licences. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+#: How many different ones a job may name, as on AWS.
+PER_JOB_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumableResource:
+    """So many tokens of one name."""
+
+    name: str
+    total: int
+    #: Whether tokens come back when the job that held them ends; else they are used up.
+    replenishable: bool = True
+    #: How many of those that do not come back are gone.
+    consumed: int = 0
+    created_at: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    #: The client tokens of late updates and when they came, so that a repeated update changes nothing.
+    updates: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""A service job: a training job that waits in a Batch queue and is created when its turn has come.
+
+Data that the reactor changes through `move`, which asks the table. Its attempts are training jobs of their own; must
+not know how these run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from windfall.jobs.errors import IllegalMove
+from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.retry import ONCE, RetryStrategy
+
+
+class ServiceState(StrEnum):
+    """AWS's states of a service job."""
+
+    SUBMITTED = "SUBMITTED"
+    RUNNABLE = "RUNNABLE"
+    SCHEDULED = "SCHEDULED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+_S = ServiceState
+#: Which state may follow which. What has a training job may fall back: it lost its capacity, or is tried again.
+MOVES: Mapping[ServiceState, frozenset[ServiceState]] = {
+    _S.SUBMITTED: frozenset({_S.RUNNABLE, _S.FAILED}),
+    _S.RUNNABLE: frozenset({_S.SCHEDULED, _S.FAILED}),
+    _S.SCHEDULED: frozenset({_S.STARTING, _S.RUNNING, _S.RUNNABLE, _S.SUCCEEDED, _S.FAILED}),
+    _S.STARTING: frozenset({_S.RUNNING, _S.SCHEDULED, _S.RUNNABLE, _S.SUCCEEDED, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.SCHEDULED, _S.STARTING, _S.RUNNABLE, _S.SUCCEEDED, _S.FAILED}),
+    _S.SUCCEEDED: frozenset(),
+    _S.FAILED: frozenset(),
+}
+FINISHED = frozenset({_S.SUCCEEDED, _S.FAILED})
+#: Those that take up capacity of the service environment.
+HOLDING = frozenset({_S.SCHEDULED, _S.STARTING, _S.RUNNING})
+
+
+@dataclass(slots=True)
+class ServiceAttempt:
+    """One training job that was created for a service job."""
+
+    training_job: str
+    #: What the service environment and the quota share count for it, by unit.
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    scheduled_at: int = 0
+    started_at: int | None = None
+    stopped_at: int | None = None
+    status_reason: str | None = None
+    #: Why it does not count against the retry strategy, if it does not.
+    preempted: bool = False
+    no_capacity: bool = False
+
+
+@dataclass(slots=True)
+class ServiceJob:
+    """Where a service job stands."""
+
+    id: JobId
+    name: str
+    queue: QueueName
+    #: A CreateTrainingJob request as text; looked at only when its turn has come, as on AWS.
+    payload: str
+    state: ServiceState = ServiceState.SUBMITTED
+    created_at: int = 0
+    order: int = 0
+    priority: int = 0
+    share: str | None = None
+    quota_share: str | None = None
+    #: How often it may be preempted before it fails; None means without limit.
+    preemptions_max: int | None = None
+    timeout_s: int | None = None
+    retry: RetryStrategy = ONCE
+    client_token: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    tenant: str = "default"
+    #: The request as it was sent, for the wire alone.
+    document: str = "{}"
+    runnable_at: int | None = None
+    scheduled_at: int | None = None
+    started_at: int | None = None
+    stopped_at: int | None = None
+    status_reason: str | None = None
+    blocked_at: int | None = None
+    terminated: bool = False
+    stop_reason: str | None = None
+    attempts: list[ServiceAttempt] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it can change no more."""
+        return self.state in FINISHED
+
+    def move(self, new: ServiceState) -> None:
+        """Change the state, if the table has such a move."""
+        if new not in MOVES[self.state]:
+            raise IllegalMove(f"service job {self.id} ({self.name}) cannot go from {self.state} to {new}")
+        self.state = new
