@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,7 +37,11 @@ def environment() -> dict[str, str]:
 class RunningDaemon:
     """Starts a daemon, and stops it with its agent at the end of a `with`."""
 
-    def __init__(self, workspace: Path, vcpus: int, data: Path | None = None) -> None:
+    def __init__(
+        self, workspace: Path, vcpus: int, data: Path | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings` are environment variables, WINDFALL_..."""
+        self._settings = settings or {}
         self.data = Path(tempfile.mkdtemp(prefix="daemon-", dir=workspace)) if data is None else data
         # Jobs run as another user and must reach their working directories below.
         self.data.chmod(0o711)
@@ -52,7 +57,7 @@ class RunningDaemon:
             [sys.executable, "-m", "bench.running_daemon", str(self.data), str(self.vcpus)],
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment(),
+            env={**environment(), **self._settings},
             cwd=ROOT,
         )
         assert self._process.stdout is not None

@@ -85,6 +85,14 @@ class Submitted:
         named = {f"windfall:{name.replace('_', '-')}": value for name, value in tags.items()}
         return self._with(tags={**self.command.tags, **named})
 
+    def wanting(self, **tokens: int) -> Submitted:
+        """Needs so many tokens of consumable resources."""
+        return self._with(consumables=tuple(tokens.items()))
+
+    def under(self, share: str, priority: int | None = None) -> Submitted:
+        """Submitted under a share."""
+        return self._with(share=share, priority=priority)
+
     def in_queue(self, queue: str) -> Submitted:
         return self._with(queue=QueueName(queue))
 
@@ -245,7 +253,7 @@ class TestWorld:
 
     def started(self) -> Iterator[str]:
         """The jobs whose start was asked for in the last round."""
-        return (i.token.partition("#")[0] for i in self.instructions if isinstance(i, StartAttempt))
+        return (i.token.rpartition("#")[0] for i in self.instructions if isinstance(i, StartAttempt))
 
     def restarted(self) -> TestWorld:
         """The daemon dies and a new one begins from the store."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.conformance.store_builders import NOW, a_child, a_job, a_round, an_array
 from windfall.control.changes import Purge
 from windfall.control.ports import JobFilter
+from windfall.jobs.definitions import ContainerSpec
+from windfall.jobs.ids import node_id
+from windfall.jobs.nodes import NodeGroup, Nodes
+from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, SUCCEEDED
 from windfall.store.errors import BadPosition
 
@@ -147,6 +153,19 @@ def test_filters_combine_and_page(store):
     assert ids_of_all_pages(store, wanted, 2) == expected
 
 
+def test_jobs_are_found_by_their_share_alone_and_with_a_state(store):
+    jobs = [a_job(share=share) for share in ("a", "b", None, "a", "A")]
+    done = a_job(SUCCEEDED, share="a")
+    store.commit(a_round(*jobs, done))
+    store.commit(a_round(jobs[0]))
+    assert ids_of_all_pages(store, JobFilter(queue="q", share="a"), 2) == [done.id, jobs[3].id, jobs[0].id]
+    found = store.list_jobs(JobFilter(queue="q", share="a", states=(RUNNABLE,)), 9, None)
+    assert [job.id for job in found.jobs] == [jobs[3].id, jobs[0].id]
+    assert found.jobs[0].submission.share == "a"
+    assert store.list_jobs(JobFilter(queue="q", share="none"), 9, None).jobs == []
+    assert store.list_jobs(JobFilter(queue="q", share="a\0"), 9, None).jobs == []
+
+
 def test_times_are_bounds_that_are_not_met_themselves(store):
     jobs = [a_job(at=NOW + n, name=str(n)) for n in range(5)]
     store.commit(a_round(*jobs))
@@ -213,6 +232,25 @@ def test_children_are_found_by_id_when_the_text_has_a_colon(store):
     assert store.find_job("dd-1:1") == ["dd-1:1"]
     assert store.find_job("dd-1:7") == []
     assert set(store.find_job("dd-1:")) == {"dd-1:1", "dd-1:10", "dd-1:11", "dd-1:2"}
+
+
+def test_nodes_of_a_gang_are_kept_found_listed_and_purged_with_it(store):
+    group = NodeGroup(0, 11, ContainerSpec("image", Resources(1, 64)), "m5.large", (("licence", 2),))
+    gang = a_job(RUNNING, id="ee-1", nodes=Nodes(12, 0, (group,)), replaces_lost_nodes=True, gang_number=3)
+    nodes = [replace(a_child(gang, number), id=node_id(gang.id, number)) for number in (1, 10, 2)]
+    store.commit(a_round(gang, *nodes))
+    assert store.jobs(["ee-1", "ee-1#10"]) == [gang, nodes[1]]
+    assert ids_of_all_pages(store, JobFilter(parent=gang.id), 2) == ["ee-1#1", "ee-1#2", "ee-1#10"]
+    assert store.find_job("ee") == ["ee-1"]
+    assert store.find_job("ee-1#1") == ["ee-1#1"]
+    assert set(store.find_job("ee-1#")) == {"ee-1#1", "ee-1#2", "ee-1#10"}
+    assert {job.id for job in store.load().jobs} == {"ee-1", "ee-1#1", "ee-1#2", "ee-1#10"}
+    ended = [replace(job, state=SUCCEEDED, stopped_at=NOW) for job in (gang, *nodes)]
+    store.commit(a_round(*ended))
+    changes = a_round()
+    changes.purge = Purge(NOW + 1, 10)
+    store.commit(changes)
+    assert store.jobs(["ee-1", "ee-1#1", "ee-1#2", "ee-1#10"]) == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])

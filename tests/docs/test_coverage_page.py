@@ -31,4 +31,5 @@ def test_every_operation_stands_in_the_page():
     page = coverage_page()
     assert "| SubmitJob | submit |" in page
     assert "`containerProperties.repositoryCredentials`" in page
-    assert "SubmitServiceJob" in page.split("Not supported yet: ")[1]
+    assert "| SubmitServiceJob | submit |" in page
+    assert "CreateExportTask" in page.split("Not supported yet: ")[1], "of CloudWatch Logs"

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.calendars import act_on_schedules, declare_groups
+from tests.simulation.errands import TRAINING
+from tests.simulation.gangs import DEFINITIONS, submit_gang
 from tests.simulation.gpus import GPU_TAGS
+from tests.simulation.quota_shares import (
+    QUOTA_QUEUE,
+    change_quota_share,
+    declare_quota_policy,
+    declare_quota_shares,
+    quota_share_in,
+    submit_burst,
+)
+from tests.simulation.service_queues import act_on_services, declare_services, submit_service_job
+from tests.simulation.shares import FAIR_QUEUE, change_policy, declare_policy, share_in
+from tests.simulation.tokens import change_tokens, declare_tokens, wanted_tokens
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.control import events
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
@@ -31,8 +45,6 @@ ENVIRONMENTS = {
         EnvironmentName("cloud-reserve"), Provisioning.EC2, 0, 4, allocation="BEST_FIT_PROGRESSIVE"
     ),
 }
-#: Made by the first training job.
-TRAINING = ComputeEnvironment(EnvironmentName("training-spot"), Provisioning.SPOT, 0, 4)
 QUEUES = {
     "high": JobQueue(QueueName("high"), 10, (EnvironmentName("shared-a"),)),
     "low": JobQueue(
@@ -40,7 +52,10 @@ QUEUES = {
         1,
         (EnvironmentName("shared-b"), EnvironmentName("cloud"), EnvironmentName("cloud-reserve")),
     ),
+    "fair": FAIR_QUEUE,
+    "quota": QUOTA_QUEUE,
 }
+THEMES = ("fair", "quota", "services", "calendar")
 #: No machine of this world has so many.
 TOO_MANY_GPUS = 9
 TAGS: tuple[dict[str, str], ...] = (
@@ -74,6 +89,8 @@ class Clients:
         self.world = world
         self.rng = world.rng
         self.submitted = 0
+        #: What most callers of this world are after; None for a bit of everything.
+        self.theme: str | None = self.rng.choice((None, None, None, *THEMES))
         #: Ids of jobs that were asked for, answered or not.
         self.ids: list[JobId] = []
         #: Sizes of the arrays among them.
@@ -81,6 +98,7 @@ class Clients:
         self.actions: tuple[tuple[int, Callable[[], None]], ...] = (
             (40, self.submit_single),
             (18, self.submit_array),
+            (10, lambda: submit_gang(self)),
             (7, self.cancel),
             (8, self.terminate),
             (3, self.update_queue),
@@ -94,6 +112,13 @@ class Clients:
             (2, self.delete_training),
             (5, self.interrupt_job),
             (2, self.interrupt_instance),
+            (4, lambda: change_tokens(self)),
+            (2, lambda: change_policy(self)),
+            (10 if self.theme != "services" else 120, lambda: submit_service_job(self)),
+            (4 if self.theme != "services" else 12, lambda: act_on_services(self)),
+            (5 if self.theme != "calendar" else 60, lambda: act_on_schedules(self)),
+            (3 if self.theme != "quota" else 8, lambda: change_quota_share(self)),
+            (4 if self.theme != "quota" else 80, lambda: submit_burst(self)),
         )
         #: Tokens of training jobs whose records were removed, and the names that may be used again.
         self.deleted: set[AttemptToken] = set()
@@ -104,12 +129,20 @@ class Clients:
         """What must exist before a job can be submitted; asked for until it does."""
         for environment in ENVIRONMENTS.values():
             self.call(events.CreateComputeEnvironment(environment))
+        declare_policy(self)
+        declare_quota_policy(self)
         for queue in QUEUES.values():
             self.call(events.CreateJobQueue(queue))
+        declare_quota_shares(self)
+        declare_tokens(self)
+        declare_services(self)
+        declare_groups(self)
         container = ContainerSpec("image", Resources(1, 1024), ("run", "Ref::what"))
         self.call(events.RegisterJobDefinition(JobDefinition("work", 0, container, {"what": "it"})))
         mapped = ContainerSpec("mapped", Resources(1, 512))
         self.call(events.RegisterJobDefinition(JobDefinition("mapped", 0, mapped, timeout_s=60)))
+        for definition in DEFINITIONS:
+            self.call(events.RegisterJobDefinition(definition))
 
     def enable_everything(self) -> None:
         """Leave nothing switched off, so that all that can run will run."""
@@ -156,10 +189,16 @@ class Clients:
         overrides = ContainerOverrides(
             vcpus=self.rng.choice((None, 0.5, 2, 4)), memory_mib=self.rng.choice((None, 4096)), gpus=gpus
         )
+        queue = self.rng.choice(("high", "low", "fair", "quota"))
+        if self.theme in QUEUES and self.rng.random() < 0.8:
+            queue = self.theme or queue
+        share, priority = share_in(queue, self.rng)
+        if queue == QUOTA_QUEUE.name:
+            share, priority = quota_share_in(queue, self.rng)
         command = events.SubmitJob(
             job_id,
             f"name-{self.submitted}",
-            QueueName(self.rng.choice(("high", "low"))),
+            QueueName(queue),
             self.rng.choice(("work", "work", "work", "mapped")),
             size,
             depends_on,
@@ -168,7 +207,16 @@ class Clients:
             timeout_s=self.rng.choice((None, None, 5)),
             tags={**self.rng.choice(TAGS), **(self.rng.choice(GPU_TAGS) if gpus else {})},
             finished=self.world.store.finished([d.job_id for d in depends_on if d.job_id is not None]),
+            consumables=wanted_tokens(self.rng),
+            share=share,
+            priority=priority,
         )
+
+        self.submit(command, size)
+
+    def submit(self, command: events.SubmitJob, size: int | None) -> None:
+        """Ask for a job; one that was answered must never be lost."""
+        job_id = command.job_id
 
         def answered(reply: Any) -> None:
             if not isinstance(reply, Rejected):
@@ -219,7 +267,7 @@ class Clients:
         self.ids = [one for one in self.ids if one != job.id]
 
         def answered(reply: Any) -> None:
-            if not isinstance(reply, Rejected):
+            if not isinstance(reply, Rejected) and job.submission.service_job is None:
                 self.names.append(job.id)
 
         self.call(events.DeleteTraining(job.id), answered)
@@ -310,6 +358,8 @@ class Clients:
         self.call(events.UpdateJobQueue(name, Switch.DISABLED))
         self.call(events.DeleteJobQueue(name))
         self.call(events.CreateJobQueue(QUEUES[name]))
+        if name == QUOTA_QUEUE.name:
+            declare_quota_shares(self)
 
     def delete_environment(self) -> None:
         """An environment goes away, if nothing runs there, and is declared again."""

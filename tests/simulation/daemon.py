@@ -141,7 +141,7 @@ class Daemon:
 
     # Life and death -------------------------------------------------------------------------------------------
 
-    def crash(self) -> None:
+    def crash(self, longest_ms: int = 3000) -> None:
         """The process dies; a commit that was under way may or may not have been made."""
         if not self.alive:
             return
@@ -155,7 +155,7 @@ class Daemon:
         self.inbound, self.committing, self.woken = [], None, False
         for agent in self.world.engine.agents.values():
             agent.connection = None
-        self.world.after(self.world.delay(100, 3000), self.start)
+        self.world.after(self.world.delay(100, longest_ms), self.start)
 
     def start(self) -> None:
         """A new process begins from the store."""
@@ -165,6 +165,10 @@ class Daemon:
         self.world.check_acknowledged()
         loaded = self.world.store.load()
         self.state = rebuild(loaded, self.world.rules)
+        self.world.tokens.begin(self.state)
+        self.world.shares.begin(self.state, self.world.now)
+        self.world.quotas.begin(self.state)
+        self.world.services.begin(self.state)
         if len(self.state.jobs) != len(loaded.jobs):
             raise BrokenPromise("a job was lost between store and memory")
         self.alive = True

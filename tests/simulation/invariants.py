@@ -8,6 +8,7 @@ from tests.simulation.gpus import check_holds, check_wish
 from tests.simulation.store import BrokenPromise, FakeStore
 from windfall.capacity.machines import Hold
 from windfall.control.changes import Changes
+from windfall.control.gangs import may_wait_alone
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import why
@@ -38,6 +39,9 @@ FOR_EVER = {
     "NOTHING_OFFERED",
     "GPUS_ON_FARGATE",
     "NO_SUCH_GPU",
+    "GANG_TOO_LARGE",
+    "GANG_ABOVE_MAX_VCPUS",
+    "QUOTA_SHARE",
 }
 
 
@@ -129,9 +133,13 @@ def check_backlog(state: State) -> None:
         if job.is_array:
             if state.children[job.id].waiting:
                 wanted[job.id] = state.children[job.id].waiting
-        elif job.state is RUNNABLE:
+        elif job.state is RUNNABLE and (not job.is_node or may_wait_alone(state, job)):
             wanted[job.id] = 1
-        elif job.state in PLACED and (job.attempt is None or job.attempt.token not in state.attempts):
+        elif (
+            job.state in PLACED
+            and job.submission.nodes is None
+            and (job.attempt is None or job.attempt.token not in state.attempts)
+        ):
             raise BrokenPromise(f"has a place and no attempt: {job.story()}")
     if waiting != wanted:
         raise BrokenPromise(f"the backlog has {waiting}, RUNNABLE are {wanted}")
@@ -142,7 +150,7 @@ def check_deadlines(state: State) -> None:
     watched = {token for _, token in state.deadlines}
     for token, job in state.attempts.items():
         attempt = job.attempt
-        limited = job.submission.timeout_s is not None and job.state is RUNNING
+        limited = job.submission.timeout_s is not None and job.state is RUNNING and not job.is_node
         if attempt is not None and limited and attempt.stop_cause is None and token not in watched:
             raise BrokenPromise(f"nobody watches the time of {job.story()}")
 
@@ -281,7 +289,7 @@ def _waits_for(state: State, job: Job, stuck: set[JobId]) -> bool:
         if one in stuck:
             return True
         waits = state.waits.get(one)
-        parent = one.partition(":")[0]
+        parent = one.partition(":")[0].partition("#")[0]
         if waits is not None and (job.state is PENDING or job.is_array):
             todo += sorted(waits.whole | waits.gates)
         if parent != one:

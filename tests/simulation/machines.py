@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.agents import HOST, Agent, a_machine
+from tests.simulation.errands import ERRANDS
 from tests.simulation.gpus import devices_of
 from tests.simulation.store import BrokenPromise
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment
@@ -98,6 +99,8 @@ class Engine:
                 self._launch(instruction)
             elif isinstance(instruction, TerminateInstance):
                 self._terminate(instruction.instance)
+            elif isinstance(instruction, ERRANDS):
+                self.world.errands.carry_out(instruction)
             else:
                 agent = self._agent_for(instruction)
                 if agent is not None:

@@ -44,7 +44,7 @@ class Objects:
         """Begin an attempt with the newest that is kept; it must be newer than all before it, at the same prefix."""
         assert start.staging is not None
         assert start.staging.checkpoints is not None
-        job_id, _, number = start.token.partition("#")
+        job_id, _, number = start.token.rpartition("#")
         uri, life = start.staging.checkpoints.uri, f"{job_id} of {number.partition('.')[2]}"
         if self.prefixes.setdefault(life, uri) != uri or self.owners.setdefault(uri, life) != life:
             raise BrokenPromise(f"{start.token} was given {uri}, which is not its own")

@@ -11,10 +11,13 @@ from typing import Any
 
 from windfall.control.changes import Changes
 from windfall.control.events import FinishedJob
+from windfall.control.outbox import Told
 from windfall.control.ports import Loaded
-from windfall.jobs.ids import JobId
+from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import MOVES, TERMINAL, JobState
+from windfall.schedules.schedule import Tick
 
 
 class BrokenPromise(AssertionError):
@@ -39,6 +42,11 @@ SMALL = ("environments", "queues", "definitions", "images", "instances", "machin
 
 def copied(job: Job) -> Job:
     """A job as a database would give it back: equal, and shared with nobody."""
+    return replace(job, attempts=[replace(attempt) for attempt in job.attempts], moves=None)
+
+
+def copied_service(job: ServiceJob) -> ServiceJob:
+    """The same for a service job."""
     return replace(job, attempts=[replace(attempt) for attempt in job.attempts])
 
 
@@ -49,8 +57,15 @@ class FakeStore:
         self.jobs: dict[JobId, Job] = {}
         self.small: dict[str, dict[str, Any]] = {name: {} for name in SMALL}
         self.log_streams: dict[str, JobId] = {}
+        #: The history of schedules, by schedule and due time.
+        self.ticks: dict[tuple[str, int], Tick] = {}
+        self.service_jobs: dict[JobId, ServiceJob] = {}
+        #: What was to be told, in its order, by destination and id.
+        self.outbox: dict[tuple[str, str], Told] = {}
         self.last_order = 0
         self.purged: set[JobId] = set()
+        #: Attempts whose jobs' records were removed.
+        self.removed: set[AttemptToken] = set()
         self.commits = 0
 
     def frozen(self, changes: Changes) -> Changes:
@@ -67,6 +82,9 @@ class FakeStore:
         taken.removed_jobs = set(changes.removed_jobs)
         taken.jobs = {job_id: copied(job) for job_id, job in changes.jobs.items()}
         taken.log_streams = dict(changes.log_streams)
+        taken.outbox = dict(changes.outbox)
+        taken.service_jobs = {key: copied_service(job) for key, job in changes.service_jobs.items()}
+        taken.ticks = {key: replace(tick) for key, tick in changes.ticks.items()}
         return taken
 
     def commit(self, changes: Changes) -> list[str]:
@@ -78,12 +96,15 @@ class FakeStore:
                     rows.pop(key, None)
                 else:
                     rows[key] = row
-        for job_id in changes.removed_jobs:
-            self.jobs.pop(job_id, None)
+        for job_id in changes.removed_jobs & self.jobs.keys():
+            self.removed.update(attempt.token for attempt in self.jobs.pop(job_id).attempts)
         for job in changes.jobs.values():
             self._check_path(job)
             self.last_order = max(self.last_order, job.order)
         self.jobs.update(changes.jobs)
+        self.ticks.update(changes.ticks)
+        self.service_jobs.update(changes.service_jobs)
+        self.outbox.update(changes.outbox)
         self.log_streams.update((stream.task_id, stream.job_id) for stream in changes.log_streams.values())
         self.commits += 1
         return self._purge(changes)
@@ -133,6 +154,8 @@ class FakeStore:
                 if job.finished and job.parent is not None and job.index is not None
                 if not self.jobs[job.parent].finished
             ],
+            service_jobs=[copied_service(job) for job in self.service_jobs.values() if not job.finished],
+            ticks=[replace(tick) for tick in self.ticks.values() if tick.undone],
             last_order=self.last_order,
         )
 

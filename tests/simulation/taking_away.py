@@ -11,7 +11,7 @@ from windfall.accounting.prices import Rates, price_of
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import InstanceState
 from windfall.control.state import State
-from windfall.jobs.attempts import StopCause
+from windfall.jobs.attempts import PREEMPTIONS, StopCause
 from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED
@@ -73,7 +73,8 @@ def check_claims(world: World) -> None:
         assert attempt is not None
         assert attempt.stop_for is not None
         environment = state.environments.get(attempt.environment)
-        if environment is not None and environment.provisioning not in RECLAIMABLE:
+        preempted = attempt.stop_cause in PREEMPTIONS
+        if environment is not None and not preempted and environment.provisioning not in RECLAIMABLE:
             raise BrokenPromise(f"{token} on demand is asked to leave for {attempt.stop_for}")
         claimed = world.claimants.get(attempt.stop_for)
         if claimed is None:
@@ -102,7 +103,7 @@ def _standing(state: State, job_id: JobId) -> tuple[int, int]:
 
 def check_free_interruptions(job: Job) -> None:
     """A job that keeps checkpoints never fails because its place was taken away, and none because its GPU fell ill."""
-    if job.state is not FAILED or not job.attempts:
+    if job.state is not FAILED or not job.attempts or job.is_node:
         return
     last = job.attempts[-1]
     if last.moved and job.status_reason == last.status_reason:
@@ -128,7 +129,7 @@ def check_ledger(job: Job, rates: Rates) -> None:
         )
     paid = sum(entry.paid_usd or 0.0 for entry in ledger.entries)
     held = sum(
-        (price_of(one, job.submission.resources, rates).paid_usd or 0.0) * (one.stopped_at - one.placed_at)
+        (price_of(one, job.resources, rates).paid_usd or 0.0) * (one.stopped_at - one.placed_at)
         for one in job.attempts
         if one.stopped_at is not None and one.stopped_at >= one.placed_at
     )
@@ -155,7 +156,7 @@ def check_limits(state: State, job: Job) -> None:
                 raise BrokenPromise(f"attempt {attempt.number} began after its time: {job.story()}")
         if attempt.stopped_at is None:
             return
-        usd_hour = price_of(attempt, job.submission.resources, state.rules.rates).paid_usd or 0.0
+        usd_hour = price_of(attempt, job.resources, state.rules.rates).paid_usd or 0.0
         spent += usd_hour * max(0, attempt.stopped_at - attempt.placed_at) / 3_600_000
         if attempt.started_at is not None:
             run_ms += max(0, (attempt.exited_at or attempt.stopped_at) - attempt.started_at)

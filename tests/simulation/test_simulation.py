@@ -75,6 +75,24 @@ class LyingStore(FakeStore):
         self.unwritten = {}
 
 
+class ForgetfulStore(FakeStore):
+    """Loses every seventh tick that it is given."""
+
+    def commit(self, changes: Changes) -> list[str]:
+        if changes.ticks and (self.commits + len(self.ticks)) % 7 == 0:
+            changes.ticks.clear()
+        return super().commit(changes)
+
+
+class NarrowStore(FakeStore):
+    """Does not keep how service jobs end."""
+
+    def commit(self, changes: Changes) -> list[str]:
+        for job_id in [job.id for job in changes.service_jobs.values() if job.finished]:
+            del changes.service_jobs[job_id]
+        return super().commit(changes)
+
+
 class HastyDaemon(Daemon):
     """Acts before the commit."""
 
@@ -136,6 +154,8 @@ class WastefulAgent(Agent):
             Parts(daemon=HastyDaemon),
             "starts on .* while|second time|does not know how it ended|said to run and never|KeyError",
         ),
+        (Parts(store=ForgetfulStore), "was due at .* and has ticks for|after a restart ticks would be|a tick that was closed"),
+        (Parts(store=NarrowStore), "after a restart service_jobs would be"),
         (Parts(daemon=HastyClerk), "was acknowledged and is lost"),
         (Parts(agent=ForgetfulAgent), "starts on .* while .* runs"),
         (Parts(agent=DeafAgent), "was never told to forget"),
@@ -145,6 +165,8 @@ class WastefulAgent(Agent):
     ids=[
         "lying store",
         "acts before the commit",
+        "loses ticks",
+        "loses ends of service jobs",
         "answers before the commit",
         "starts twice",
         "never forgets",

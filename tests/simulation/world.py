@@ -12,38 +12,45 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.calendars import TickWatch, check_calendar
 from tests.simulation.clients import Clients
+from tests.simulation.coming_to_rest import CALM_MS, calm_down
 from tests.simulation.daemon import Daemon
+from tests.simulation.errands import Errands
+from tests.simulation.explaining import check_gates_named
+from tests.simulation.gangs import check_gangs, check_node_starts
 from tests.simulation.gpus import check_devices_of, check_fences, check_growth
 from tests.simulation.invariants import (
     check_arrays,
     check_backlog,
     check_deadlines,
     check_dependencies,
-    check_dependency_failures,
     check_explained,
     check_occupancy,
-    check_settled,
     check_stored_jobs,
 )
-from tests.simulation.machines import HOST, Agent, Engine
+from tests.simulation.machines import Agent, Engine
 from tests.simulation.objects import Objects
+from tests.simulation.quota_shares import QuotaWatch
+from tests.simulation.rebuilding import check_rebuilt
+from tests.simulation.service_queues import ServiceWatch
+from tests.simulation.shares import ShareWatch, check_shares
 from tests.simulation.store import BrokenPromise, FakeStore
 from tests.simulation.taking_away import (
     Claimed,
     check_claims,
     check_free_interruptions,
-    check_ledger,
     check_limits,
     check_notices,
 )
+from tests.simulation.tokens import TokenWatch, check_tokens
 from windfall.accounting.prices import Rates
 from windfall.control.changes import Changes
 from windfall.control.events import AttemptExited, AttemptLost
 from windfall.control.instructions import StartAttempt
 from windfall.control.state import Rules
 from windfall.jobs.attempts import StopCause
-from windfall.jobs.ids import AttemptToken, JobId, MachineId, split_child
+from windfall.jobs.ids import AttemptToken, JobId, MachineId
 from windfall.jobs.states import RUNNING, SUCCEEDED
 from windfall.scheduling.snapshot import SchedulingRules
 
@@ -54,10 +61,9 @@ RULES = Rules(
     notice_s=4.0,
     checkpoint_root="s3://simulated/checkpoints",
     rates=Rates(usd_gpu_hour=720.0, usd_vcpu_hour=72.0),
+    event_destinations=("file",),
 )
 STEPS = 80
-#: How long the world may take to come to rest once nothing goes wrong any more.
-CALM_MS = 3_600_000
 ENDLESS_MS = 100 * CALM_MS
 
 
@@ -107,6 +113,12 @@ class World:
         #: Jobs that others were asked to leave a place to; how often somebody meddled with what they count on.
         self.claimants: dict[JobId, Claimed] = {}
         self.disturbances = 0
+        self.tokens = TokenWatch()
+        self.shares = ShareWatch()
+        self.quotas = QuotaWatch()
+        self.services = ServiceWatch()
+        self.calendar = TickWatch()
+        self.errands = Errands(self)
         self.store = parts.store()
         self.engine = Engine(self)
         self.daemon = parts.daemon(self)
@@ -172,15 +184,16 @@ class World:
     def process_started(self, agent: Agent, start: StartAttempt) -> None:
         """A process begins: no other of its job may live, and its place must be its own."""
         token, machine = start.token, agent.machine
-        job_id = token.partition("#")[0]
+        job_id = token.rpartition("#")[0]
         self.note("  process", token, "starts on", machine.id, start.gpu_ids)
         for other, (where, _) in self.processes.items():
-            if other.partition("#")[0] == job_id:
+            if other.rpartition("#")[0] == job_id:
                 raise BrokenPromise(f"{token} starts on {machine.id} while {other} runs on {where}")
         check_devices_of(self, machine, start)
         if token in self.ran:
             raise BrokenPromise(f"{token} runs a second time")
         check_dependencies(self.store, JobId(job_id))
+        check_node_starts(self, token)
         self.ran.add(token)
         self.began.add(token)
         self.processes[token] = (machine.id, start)
@@ -207,20 +220,34 @@ class World:
         self.placed |= self.daemon.state.attempts.keys()
         check_arrays(self.daemon.state)
         check_backlog(self.daemon.state)
+        check_gangs(self.daemon.state)
         check_deadlines(self.daemon.state)
         check_notices(self.daemon.state)
+        check_tokens(self.daemon.state)
+        check_shares(self.daemon.state)
+        self.shares.look(self.daemon.state, self.now)
+        self.quotas.look(self.daemon.state)
+        self.tokens.look(self.daemon.state)
+        self.services.look(self)
+        check_calendar(self)
         check_claims(self)
 
     def check_stored(self, changes: Changes) -> None:
         """What must hold when a round is durable: the store and the memory agree, and all that waits has a reason."""
         check_stored_jobs(self.daemon.state, self.store, changes)
+        self.services.look_stored(changes.service_jobs)
+        self.calendar.look(self.store, changes)
         for job in changes.jobs.values():
             check_limits(self.daemon.state, job)
             check_free_interruptions(job)
             check_growth(job)
             if job.state is RUNNING and job.attempts[-1].token not in self.began:
                 raise BrokenPromise(f"said to run and never started: {job.story()}")
-        check_explained(self.daemon.state, changes, self.daemon.offers(), self.now)
+        offers = self.daemon.offers()
+        check_explained(self.daemon.state, changes, offers, self.now)
+        check_gates_named(self.daemon.state, changes, offers, self.now)
+        if self.store.commits % 8 == 0:
+            check_rebuilt(self.daemon.state, self.store)
 
     def check_acknowledged(self) -> None:
         """No submission that was answered is lost."""
@@ -233,14 +260,16 @@ class World:
 
     def check_forgotten(self, token: AttemptToken, result: AttemptExited | AttemptLost) -> None:
         """A result may be forgotten only when the store has the attempt's end; a success counts once."""
-        job = self.store.jobs.get(JobId(token.partition("#")[0]))
-        if token in self.clients.deleted:
+        job = self.store.jobs.get(JobId(token.rpartition("#")[0]))
+        if token in self.clients.deleted or token in self.store.removed:
             return
         attempt = next((a for a in job.attempts if a.token == token), None) if job is not None else None
         if job is None or attempt is None or attempt.stopped_at is None:
             raise BrokenPromise(f"the agent is to forget {result}, and the store does not know how it ended")
         ended_itself = attempt.stop_cause in (None, StopCause.INTERRUPTED, StopCause.BUDGET)
-        if attempt.exit_code == 0 and ended_itself and job.state is not SUCCEEDED:
+        # A node's end is not its gang's; and that of the main one waits for the others to be stopped.
+        undecided = job.is_node or (job.is_gang and job.state is RUNNING)
+        if attempt.exit_code == 0 and ended_itself and job.state is not SUCCEEDED and not undecided:
             raise BrokenPromise(f"{token} exited with 0 and the job is {job.state}: {job.story()}")
 
     # Misfortune -----------------------------------------------------------------------------------------------
@@ -249,6 +278,8 @@ class World:
         """Something may go wrong somewhere."""
         if self.fault(0.03):
             self.daemon.crash()
+        if self.fault(0.005):
+            self.daemon.crash(longest_ms=600_000)
         agents = [agent for agent in self.engine.agents.values() if agent.machine_alive]
         if agents and self.fault(0.15):
             self.rng.choice(agents).disconnect()
@@ -274,7 +305,7 @@ def run(
     world = World(seed, parts or Parts(), tell)
     try:
         _live(world, steps)
-        _calm_down(world)
+        calm_down(world)
     except Exception as error:
         raise BrokenPromise(
             f"seed {seed}: {type(error).__name__}: {error} (replay with: make sim SEED={seed})"
@@ -288,72 +319,9 @@ def _live(world: World, steps: int) -> None:
     world.engine.add_host()
     world.clients.declare()
     world.run_for(500)
+    theme = world.clients.theme
     for _ in range(steps):
-        if world.rng.random() < 0.45:
+        if world.rng.random() < (0.45 if theme is None else 0.7):
             world.clients.act()
         world.misfortune()
-        world.run_for(world.delay(10, 2500))
-
-
-def _calm_down(world: World) -> None:
-    """Nothing goes wrong any more: everything must come to an end, or say why it cannot."""
-    world.faults = False
-    world.engine.trouble = False
-    world.engine.heal_all()
-    world.note("nothing goes wrong any more")
-    world.run_for(15_000)
-    _check_reconciled(world)
-    world.clients.enable_everything()
-    end = world.now + CALM_MS
-    patience = world.now + 120_000
-    while world.now < end:
-        world.run_for(5_000)
-        if world.now > patience:
-            world.clients.terminate_endless()
-            patience += 120_000
-        if check_settled(world.daemon.state, world.daemon.offers(), world.now):
-            break
-    else:
-        stuck = [job.story() for job in world.daemon.state.jobs.values()]
-        raise BrokenPromise(f"after an hour without a fault these have not ended: {stuck}")
-    world.run_for(20_000)
-    _check_rest(world)
-
-
-def _check_reconciled(world: World) -> None:
-    """All have spoken with one another again: what is said to run runs, and what was to stop has stopped."""
-    known = {token for agent in world.engine.agents.values() for token in agent.journal}
-    for token, job in world.daemon.state.attempts.items():
-        attempt = job.attempt
-        if job.state is RUNNING and token not in known:
-            raise BrokenPromise(f"said to run, and no agent knows of it: {job.story()}")
-        over_at = max(attempt.stop_at or 0, attempt.deadline_at or 0) if attempt is not None else 0
-        if over_at and world.now - over_at > 14_000:
-            raise BrokenPromise(f"was told to stop at {attempt.stop_at} and still runs: {job.story()}")
-
-
-def _check_rest(world: World) -> None:
-    world.check_acknowledged()
-    if world.processes:
-        raise BrokenPromise(f"processes without a job: {sorted(world.processes)}")
-    for agent in world.engine.agents.values():
-        if agent.machine_alive and agent.journal:
-            raise BrokenPromise(f"{agent.machine.id} was never told to forget {sorted(agent.journal)}")
-    leaked = [instance for instance in world.engine.places if instance not in world.daemon.state.instances]
-    if leaked:
-        raise BrokenPromise(f"nobody will ever terminate {leaked}")
-    ghosts = [instance for instance in world.daemon.state.instances if instance not in world.engine.places]
-    if ghosts:
-        raise BrokenPromise(f"the daemon counts on {ghosts}, which do not exist")
-    check_dependency_failures(world.store)
-    known = {HOST, *(instance.machine for instance in world.daemon.state.instances.values())}
-    unowned = (set(world.daemon.state.machines) | set(world.store.small["machines"])) - known
-    if unowned:
-        raise BrokenPromise(f"nobody has an instance on {sorted(unowned)} any more, and they are remembered")
-    for job in world.store.jobs.values():
-        parent, _ = split_child(job.id)
-        check_ledger(job, world.rules.rates)
-        if job.finished and any(attempt.stopped_at is None for attempt in job.attempts):
-            raise BrokenPromise(f"finished with an open attempt: {job.story()}")
-        if not job.finished and parent not in world.daemon.state.jobs:
-            raise BrokenPromise(f"live in the store and not in memory: {job.story()}")
+        world.run_for(world.delay(10, 20_000 if theme == "calendar" else 2500))

@@ -43,6 +43,7 @@ LAYERS = (
     "scheduling",
     "accounting",
     "advisor",
+    "schedules",
     "capacity",
     "jobs",
     "checkpoint",

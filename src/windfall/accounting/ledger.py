@@ -62,7 +62,7 @@ def ledger_of(job: Job, rates: Rates, now: int) -> Ledger:
     entries: list[Entry] = []
     for attempt, kept in zip(job.attempts, kept_until(job.attempts), strict=True):
         times = divided(attempt, since, until, kept)
-        entries.append(Entry(times, attempt, price_of(attempt, job.submission.resources, rates)))
+        entries.append(Entry(times, attempt, price_of(attempt, job.resources, rates)))
         since += times.wall_ms
     if since < until:
         entries.append(Entry(Times(waiting_ms=until - since)))

@@ -13,12 +13,12 @@ import re
 from windfall.agent.attempt import Attempt
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
-from windfall.agent.host_names import write_hosts
+from windfall.agent.host_names import training_hosts, write_hosts
 from windfall.agent.journal import Intended
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.object_access import shared_variables
-from windfall.agent.places import Places, check_bind, wants_own_root
+from windfall.agent.places import OWN, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.secrets import secret_values
@@ -229,14 +229,19 @@ def _sandboxed(
         cgroup_files=cgroup_files,
         binds=_binds(attempt, start),
         seen_directory=start.directory if start.staging is not None else None,
-        hosts_file=_hosts(start, machine),
+        hosts_file=_hosts(attempt, start, machine),
     )
     return sandbox_command(machine.tools, machine.user, plan), isolation
 
 
-def _hosts(start: Start, machine: Machine) -> str | None:
-    wants_it = start.staging is not None and start.staging.wants_ml_root
-    return write_hosts(machine.settings.directory) if wants_it else None
+def _hosts(attempt: Attempt, start: Start, machine: Machine) -> str | None:
+    hosts = training_hosts(start.staging)
+    if not hosts:
+        return None
+    alone = start.staging is None or not start.staging.hosts
+    # The names of several are of one attempt alone, and lie where only Windfall writes.
+    directory = machine.settings.directory if alone else f"{places_of(attempt).root}/{OWN}"
+    return write_hosts(directory, hosts)
 
 
 def _wants_own_tmp(start: Start, machine: Machine) -> bool:

@@ -19,8 +19,11 @@ from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.service import Role
 from windfall.aws_api.sagemaker import members as training
 from windfall.aws_api.sagemaker.service import TrainingSettings, training_service
+from windfall.aws_api.scheduler import members as scheduled
+from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.aws_api.sts.service import sts_service
 from windfall.control.ports import Gate
+from windfall.schedules.zones import utc_only
 
 _OPENING = """\
 # AWS API coverage
@@ -34,7 +37,7 @@ do what they do on AWS. A member that is not listed has its meaning.
 - The tag `windfall:engine` of a compute environment names the engine that serves it. The tag
   `windfall:isolation` of a job, which only Windfall writes, says what kept its latest attempt apart from the
   host, `windfall:diagnosis` why it failed, and `windfall:not-applied` what of its containerProperties a process
-  could not be given.
+  could not be given, and which containers of its task do not run.
 - Operations that are *not supported yet* are answered with an error that names them.
 
 This page is written by `make docs`; a test compares it with the code.
@@ -64,7 +67,7 @@ def coverages() -> tuple[Coverage, ...]:
     batch = batch_service(gate, DEFAULT_ACCOUNT_ID, str, int)
     logs = logs_service(gate, Path(), DEFAULT_ACCOUNT_ID, int)
     sagemaker = training_service(gate, DEFAULT_ACCOUNT_ID, int, Path(), TrainingSettings())
-    refused_training = {"CreateTrainingJob": (*training.REFUSED, *training.REFUSED_PARTS)}
+    refused_training = {"CreateTrainingJob": tuple(training.REFUSED)}
     return (
         Coverage("AWS Batch", "batch", batch.operations, KEPT, refused),
         Coverage(
@@ -81,6 +84,13 @@ def coverages() -> tuple[Coverage, ...]:
             "cloudwatch",
             cloudwatch_service(cast(Gate, None), lambda _: None).operations,
             scope="the reading of metrics",
+        ),
+        Coverage(
+            "Amazon EventBridge Scheduler",
+            "scheduler",
+            scheduler_service(gate, DEFAULT_ACCOUNT_ID, utc_only).operations,
+            scheduled.KEPT,
+            scheduled.REFUSED,
         ),
         Coverage("AWS STS", "sts", sts_service(DEFAULT_ACCOUNT_ID).operations),
     )
@@ -103,7 +113,9 @@ def _section(coverage: Coverage) -> Iterator[str]:
         kept, refused = coverage.kept.get(name, ()), coverage.refused.get(name, ())
         yield f"| {name} | {coverage.roles[name].name.lower()} | {_members(kept)} | {_members(refused)} |"
     yield ""
-    if coverage.scope is None:
+    if not missing:
+        yield "All of them."
+    elif coverage.scope is None:
         yield f"Not supported yet: {', '.join(missing)}."
     else:
         yield f"Served are {coverage.scope}; the other {len(missing)} operations are not supported yet."

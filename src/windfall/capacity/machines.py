@@ -109,6 +109,8 @@ class Instance:
     on_demand_usd_hour: float | None = None
     #: When it is taken away at the latest, once it has notice.
     reclaim_at: int | None = None
+    #: When it is to be replaced at the latest, since its environment would not launch its like any more.
+    leave_at: int | None = None
 
 
 def share_of(total: Resources, max_vcpus: int) -> Resources:

@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -159,8 +160,15 @@ class Client:
 
 
 def connect(data: Path | None, timeout_s: float = 30.0) -> Client:
-    """A client of the daemon that --data, WINDFALL_DATA or the AWS_* variables mean."""
-    client = Client(find_endpoint(data), timeout_s)
+    """A client of the daemon that --data, WINDFALL_DATA or the AWS_* variables mean; of any that answers."""
+    endpoint = find_endpoint(data)
+    client = Client(endpoint, timeout_s)
+    if endpoint.others and not client.answers():
+        for url in endpoint.others:
+            other = Client(replace(endpoint, url=url), timeout_s)
+            if other.answers():
+                client = other
+                break
     if context := click.get_current_context(silent=True):
         context.call_on_close(client.close)
     return client

@@ -11,6 +11,7 @@ import click
 
 from windfall.cli.attempts import print_capacity
 from windfall.cli.client import Client, connect
+from windfall.cli.containers import container_of
 from windfall.cli.errors import Refused
 from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.options import data_option, job_argument, json_option, print_json
@@ -44,18 +45,30 @@ def describe(job: str, data: Path | None, as_json: bool) -> None:
 def _what(job: Job) -> list[tuple[str, Any]]:
     from windfall.cli.tables import state
 
-    container = job.get("container") or {}
+    container = container_of(job)
     return [
         ("job", job["jobId"]),
         ("name", job["jobName"]),
         ("state", state(job["status"])),
         ("reason", job.get("statusReason") or ""),
         ("exit code", "" if container.get("exitCode") is None else str(container["exitCode"])),
+        ("nodes", _nodes(job)),
         ("queue", _last_part(job["jobQueue"])),
         ("definition", _last_part(job["jobDefinition"])),
         ("image", container.get("image", "")),
         ("command", shlex.join(container.get("command") or [])),
     ]
+
+
+def _nodes(job: Job) -> str:
+    """How many nodes a multi-node job has and how one is named, or which node this is."""
+    node, nodes = job.get("nodeDetails"), job.get("nodeProperties")
+    if node:
+        return f"node {node['nodeIndex']}{', the main one' if node['isMainNode'] else ''}"
+    if not nodes:
+        return ""
+    last = f"{job['jobId']}#{nodes['numNodes'] - 1}"
+    return f"{nodes['numNodes']:,}, the main one is {nodes['mainNode']}; the last one is {last}"
 
 
 def _when(job: Job, now: int) -> list[tuple[str, str]]:
@@ -71,7 +84,7 @@ def _when(job: Job, now: int) -> list[tuple[str, str]]:
 
 
 def _asks(client: Client, job: Job) -> list[tuple[str, str]]:
-    container = job.get("container") or {}
+    container = container_of(job)
     asked = {entry["type"]: entry["value"] for entry in container.get("resourceRequirements") or []}
     vcpus = asked.get("VCPU") or container.get("vcpus")
     mib = int(asked.get("MEMORY") or container.get("memory") or 0)
@@ -99,7 +112,7 @@ def _links(job: Job) -> list[tuple[str, str]]:
     return [
         ("depends on", ", ".join(waits)),
         ("tags", ", ".join(f"{name}={text}" for name, text in tags.items())),
-        ("log stream", (job.get("container") or {}).get("logStreamName") or ""),
+        ("log stream", container_of(job).get("logStreamName") or ""),
     ]
 
 
@@ -142,7 +155,7 @@ def _print_attempts(job: Job) -> None:
     heading("Attempts that ended")
     rows = []
     for number, attempt in enumerate(attempts, start=1):
-        container = attempt.get("container") or {}
+        container = container_of(attempt)
         started, stopped = attempt.get("startedAt"), attempt.get("stoppedAt")
         code = container.get("exitCode")
         reasons = [attempt.get("statusReason"), container.get("reason")]

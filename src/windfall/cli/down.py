@@ -28,11 +28,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def down(kill: bool, timeout_s: float, data: Path | None, as_json: bool) -> None:
     """Stop the daemon.
 
-    Jobs that run go on without it and are adopted by the next `windfall up`, unless --kill is given.
+    Jobs that run go on without it and are adopted by the next `windfall up`, unless --kill is given. Of several
+    daemons on one PostgreSQL it is the leader that stops, and another one leads.
     """
     client = connect(data)
-    pid = int(client.own("Status")["pid"])
-    running = client.own("Down", kill=kill)["runningJobs"]
+    answer = client.own("Down", kill=kill)
+    pid, running = int(answer["pid"]), answer["runningJobs"]
     if running:
         fate = "being stopped" if kill else "left running; the next `windfall up` adopts what still runs"
         note(f"{counted(running, 'running job')}: {fate}")

@@ -23,6 +23,7 @@ ENDPOINT_VARIABLES = {
     "cloudwatch": "AWS_ENDPOINT_URL_CLOUDWATCH",
     "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
     "sagemaker": "AWS_ENDPOINT_URL_SAGEMAKER",
+    "scheduler": "AWS_ENDPOINT_URL_SCHEDULER",
     "sts": "AWS_ENDPOINT_URL_STS",
 }
 #: Where the S3 server that `windfall up --s3` starts is; S3 stays at AWS without one.
@@ -40,6 +41,8 @@ class Endpoint:
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
     region: str = DEFAULT_REGION
+    #: Where else a daemon of the same store may answer.
+    others: tuple[str, ...] = ()
 
 
 def data_directory(data: Path | None) -> DataDirectory:
@@ -57,7 +60,8 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
     keys = readable_keys(directory)
     if url is not None and keys is not None:
         key = pick_key(keys, environ.get("AWS_ACCESS_KEY_ID"), directory)
-        return Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token, region)
+        others = tuple(other for other in directory.other_addresses() if other != url)
+        return Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token, region, others)
     if data is None:
         # Who names a directory means its daemon and no other.
         url = told or url

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from windfall.cli.client import Client, connect
+from windfall.cli.containers import container_of
 from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.listing import FINISHED, LIVE, children, job_id, newest_jobs
 from windfall.cli.notes import note
@@ -132,7 +133,7 @@ def remark(job: Job) -> str:
         ended = summary.get("SUCCEEDED", 0) + summary.get("FAILED", 0)
         failed = f", {summary['FAILED']:,} failed" if summary.get("FAILED") else ""
         return f"{ended:,}/{array['size']:,} done{failed}"
-    container = job.get("container") or {}
+    container = container_of(job)
     if job["status"] != "FAILED":
         return "" if job["status"] == "SUCCEEDED" else str(job.get("statusReason") or "")
     if (job.get("isTerminated") or job.get("isCancelled")) and job.get("statusReason"):

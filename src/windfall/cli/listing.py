@@ -15,7 +15,7 @@ from windfall.cli.errors import UnknownJob
 LIVE = ("RUNNING", "STARTING", "RUNNABLE", "PENDING", "SUBMITTED")
 FINISHED = ("SUCCEEDED", "FAILED")
 
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[0-9]+)?")
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:[:#][0-9]+)?")
 _JOB_ARN = re.compile(r"arn:[a-z-]+:batch:[^:]*:[^:]*:job/(.+)")
 
 Job = dict[str, Any]
@@ -47,12 +47,12 @@ def children(client: Client, array_id: str, states: Sequence[str], limit: int) -
 
 
 def job_id(client: Client, text: str) -> str:
-    """The id that an id, its unique beginning, `id:index`, an ARN or a name (its newest job) means."""
+    """The id that an id, its unique beginning, `id:index`, `id#node`, an ARN or a name (its newest job) means."""
     arn = _JOB_ARN.fullmatch(text)
     wanted = arn[1] if arn else text
     if _ID.fullmatch(wanted):
         return wanted
-    parent, colon, index = wanted.partition(":")
+    parent, colon, index = wanted.partition("#" if "#" in wanted else ":")
     found: list[str] = client.own("FindJobs", text=parent)["jobIds"] if parent else []
     named = [one for one in found if not one.startswith(parent)]
     begun = [one for one in found if one.startswith(parent)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windfall.cli.client import Client
+from windfall.cli.containers import container_of
 from windfall.cli.errors import Refused
 from windfall.cli.listing import FINISHED
 
@@ -23,14 +24,14 @@ Emit = Callable[[list[Event]], None]
 
 def log_group(job: Job) -> str:
     """The group that the job's definition asks for, or the one that AWS Batch uses."""
-    options = ((job.get("container") or {}).get("logConfiguration") or {}).get("options") or {}
+    options = (container_of(job).get("logConfiguration") or {}).get("options") or {}
     return str(options.get("awslogs-group") or DEFAULT_GROUP)
 
 
 def streams(job: Job) -> list[str | None]:
     """The stream of each attempt, in order, the running one included; None for one that never started."""
-    ended = [(attempt.get("container") or {}).get("logStreamName") for attempt in job.get("attempts") or []]
-    latest = (job.get("container") or {}).get("logStreamName")
+    ended = [container_of(attempt).get("logStreamName") for attempt in job.get("attempts") or []]
+    latest = container_of(job).get("logStreamName")
     return ended if latest is None or latest in ended else [*ended, latest]
 
 
@@ -114,7 +115,7 @@ class LogFollower:
 
 def has_ended(job: Job, stream: str) -> bool:
     """Whether the attempt of this stream writes no more."""
-    ended = [(attempt.get("container") or {}).get("logStreamName") for attempt in job.get("attempts") or []]
+    ended = [container_of(attempt).get("logStreamName") for attempt in job.get("attempts") or []]
     return job["status"] in FINISHED or stream in ended
 
 

@@ -51,6 +51,12 @@ COMMANDS: dict[str, Entry] = {
     "cost": Entry("cost:cost", "Show what jobs cost, and what their time went into."),
     "catalog": Entry("catalog:catalog", "List EC2 instance types with what they have and what they cost."),
     "queues": Entry("queues:queues", "List job queues with their jobs by state."),
+    "shares": Entry(
+        "shares:shares", "Show how the shares of queues stand: use, weight, score, and who waits."
+    ),
+    "schedules": Entry(
+        "schedules:schedules", "List schedules with their next runs and forecast; the history of one."
+    ),
     "gpus": Entry("gpus:gpus", "List GPUs with their health and who has them; fence one by hand."),
     "status": Entry("status:status", "Show what the daemon has, what it runs and what waits."),
     "down": Entry("down:down", "Stop the daemon."),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from windfall.cli.client import Client
+from windfall.cli.containers import container_of
 from windfall.cli.errors import Refused
 from windfall.cli.jobs import remark
 from windfall.cli.listing import FINISHED, children
@@ -112,7 +113,7 @@ def exit_code(job: Job) -> int:
         return min(int(summary.get("FAILED", 0)), COUNTED_CHILDREN)
     if job["status"] == "SUCCEEDED":
         return 0
-    code = (job.get("container") or {}).get("exitCode")
+    code = container_of(job).get("exitCode")
     # A job that was stopped or lost has failed, even if its process could still end with 0.
     return code if isinstance(code, int) and 0 < code < 256 else 1
 

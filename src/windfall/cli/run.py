@@ -60,6 +60,8 @@ class Wanted:
     gpu_memory_gib: float | None = None
     gpu_share: float | None = None
     on_gpu_oom: str | None = None
+    share: str | None = None
+    priority: int | None = None
 
     @property
     def tags(self) -> dict[str, str]:
@@ -120,6 +122,15 @@ class Wanted:
     "--pull", type=click.Choice(["missing", "always", "never"]), help="When the image is fetched (missing)."
 )
 @queue_option
+@click.option(
+    "--share", metavar="NAME", help="The share of the queue that it counts for, where it has shares."
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(0, 9999),
+    metavar="N",
+    help="Who goes first within the share: the higher.",
+)
 @click.option("--array", type=click.IntRange(2, 10_000), metavar="N", help="Run it N times, as an array.")
 @click.option("--name", help="Name of the job (from the command).")
 @click.option(
@@ -230,6 +241,8 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
         "jobName": wanted.name or name_of(wanted.command or (wanted.image or "",)),
         "jobQueue": queue,
         "jobDefinition": definition,
+        "shareIdentifier": wanted.share,
+        "schedulingPriorityOverride": wanted.priority,
         "arrayProperties": {"size": wanted.array} if wanted.array else None,
         "containerOverrides": {
             # Without one the image's own is meant.

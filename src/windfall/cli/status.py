@@ -37,6 +37,7 @@ def status(data: Path | None, as_json: bool) -> None:
             ("windfall", f"{answer['version']} at {client.endpoint.url}, pid {answer['pid']}"),
             ("started", ago(answer["startedAt"], now)),
             ("data", f"{answer['data']} ({answer['store']})"),
+            *_daemon_fields(answer.get("daemons", [])),
             ("serves", f"{', '.join(answer['services'])}; region {answer['region']}"),
             *_machine_fields(machine),
             ("waiting", counted(answer["waiting"], "job")),
@@ -63,6 +64,15 @@ def status(data: Path | None, as_json: bool) -> None:
         print_table(*queue_table(answer["queues"]))
     for warning in answer["warnings"]:
         click.echo(f"windfall: warning: {warning}", err=True)
+
+
+def _daemon_fields(daemons: list[Answer]) -> list[tuple[str, str]]:
+    """Who leads and who follows, where several daemons share the store."""
+    said = [(one["leads"], f"{one['url']}, pid {one['pid']}") for one in daemons]
+    return [
+        *(("leads", text) for leads, text in said if leads),
+        *(("follows", text) for leads, text in said if not leads),
+    ]
 
 
 def _machine_fields(machine: Answer) -> list[tuple[str, str]]:

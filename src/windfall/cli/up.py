@@ -20,6 +20,7 @@ from windfall.daemon.errors import DaemonError
 from windfall.daemon.settings import Settings, read_settings
 
 if TYPE_CHECKING:
+    from windfall.capacity.machines import Machine
     from windfall.daemon.serving import Ready
 
 
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 @click.option("--container-socket", metavar="PATH", help="Socket of the Docker or Podman engine (found).")
 @click.option("--sample-every-s", type=float, help="Seconds between samples of running jobs (2); 0 for none.")
 @click.option("--store", metavar="URL", help="sqlite:///PATH or postgresql://... (a file under --data).")
+@click.option(
+    "--lease-s",
+    type=float,
+    help="On PostgreSQL: seconds until another daemon leads for one that is gone (5).",
+)
 @click.option("--job-user", metavar="USER", help="User that jobs run as when the daemon is root (nobody).")
 @click.option("--account-id", metavar="ID", help="Account id in ARNs (123456789012).")
 @click.option("--region", help="Region that `windfall env` tells clients (us-east-1).")
@@ -70,14 +76,17 @@ def up(**options: Any) -> int:
 
 def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None:
     """Say what the daemon offers, then that it listens; `env` must name its directory if `up` did."""
-    facts = ready.machine.facts
-    lines = [
-        f"data directory  {settings.data}",
-        f"offers          {_offer(ready)}",
-        f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
-        f"containers      {facts.get('containers') or 'no engine answers, jobs are processes'}",
-        f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""),
-    ]
+    facts = {} if ready.machine is None else ready.machine.facts
+    lines = [f"data directory  {settings.data}"]
+    if settings.shares_store:
+        lines.append(f"leads           {'yes' if ready.leader == ready.url else f'no, {ready.leader} does'}")
+    if ready.machine is not None:
+        lines += [
+            f"offers          {_offer(ready.machine)}",
+            f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
+            f"containers      {facts.get('containers') or 'no engine answers, jobs are processes'}",
+        ]
+    lines.append(f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""))
     if ready.live_jobs:
         lines.append(f"adopted         {counted(ready.live_jobs, 'unfinished job')} of an earlier run")
     lines += [f"warning: {line}" for line in facts.get("warnings", "").splitlines() if line]
@@ -87,8 +96,8 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
     click.echo(f"windfall is listening on {ready.url}")
 
 
-def _offer(ready: Ready) -> str:
-    total, gpus = ready.machine.total, ready.machine.gpus
+def _offer(machine: Machine) -> str:
+    total, gpus = machine.total, machine.gpus
     offer = f"{counted(total.vcpus, 'vCPU')}, {memory(total.memory_mib)} of memory, "
     if not gpus:
         return offer + "no GPUs"

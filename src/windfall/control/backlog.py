@@ -37,6 +37,8 @@ class Group:
 def shape_of(job: Job) -> Shape:
     """What the scheduler needs to know of a job's needs."""
     submission = job.submission
+    if submission.nodes is not None and job.node is not None:
+        return _node_shape(job, submission.nodes, job.node)
     if submission.gpu_wish is None and job.gpu_memory_floor_mib is None:  # as most are
         return Shape(submission.resources, submission.timeout_s, submission.instance_type)
     return Shape(job.needs, submission.timeout_s, submission.instance_type, job.wish)
@@ -47,18 +49,27 @@ def standing_of(job: Job) -> Standing:
     asked = job.submission
     if asked.share is None and not asked.priority and not asked.consumables and asked.nodes is None:
         return ORDINARY  # as most are
-    tokens = () if job.holds_consumables else asked.consumables
-    gang = gang_of(asked.nodes) if asked.nodes is not None and job.index is None else None
+    # A node's tokens are its gang's to hold.
+    is_node = asked.nodes is not None and job.index is not None
+    tokens = () if job.holds_consumables or is_node else asked.consumables
+    gang = gang_of(job, asked.nodes) if asked.nodes is not None and not is_node else None
     return Standing(asked.share, asked.priority, tokens, gang)
 
 
-def gang_of(nodes: Nodes) -> Gang:
+def gang_of(job: Job, nodes: Nodes) -> Gang:
     """The nodes of a job as the scheduler sees them: the main one's shape first, equal ones together."""
-    counts: dict[Shape, int] = {}
-    for index in (nodes.main, *(number for number in range(nodes.count) if number != nodes.main)):
-        shape = Shape(nodes.resources(index), None, nodes.group(index).instance_type)
-        counts[shape] = counts.get(shape, 0) + 1
-    return Gang(tuple(counts.items()))
+    alike: dict[Shape, list[int]] = {}
+    for number in (nodes.main, *nodes.others):
+        alike.setdefault(_node_shape(job, nodes, number), []).append(number)
+    parts = tuple((shape, len(numbers)) for shape, numbers in alike.items())
+    return Gang(parts, tuple(number for numbers in alike.values() for number in numbers))
+
+
+def _node_shape(job: Job, nodes: Nodes, number: int) -> Shape:
+    group = nodes.group(number)
+    resources = group.container.resources
+    wish = job.wish if resources.gpus else None
+    return Shape(resources, job.submission.timeout_s, group.instance_type, wish)
 
 
 #: What makes waiting jobs of one queue interchangeable but for their order.

@@ -6,10 +6,11 @@ explanation. A job that is no longer blocked, or no longer first, loses the text
 
 from __future__ import annotations
 
-from windfall.control.backlog import shape_of
+from windfall.control.backlog import shape_of, standing_of
 from windfall.control.round import Round
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
+from windfall.control.state_changes import tell_blocked
 from windfall.control.state_limits import reason_code
 from windfall.jobs.job import Job
 from windfall.scheduling.dispatch_order import dispatch_order
@@ -34,7 +35,9 @@ def note_blocked_heads(state: State, offers: Offers, round_: Round) -> bool:
     for view in snapshot.queues:
         for job_id, waiting in dispatch_order(view, 1):
             job = state.jobs[job_id]
-            reason = explain(snapshot, view.queue.name, shape_of(job), waiting, 0).aws_reason
+            reason = explain(
+                snapshot, view.queue.name, shape_of(job), waiting, 0, standing_of(job)
+            ).aws_reason
             if reason is not None:
                 blocked[job_id] = reason
     for job_id in state.blocked.keys() - blocked.keys():
@@ -44,7 +47,10 @@ def note_blocked_heads(state: State, offers: Offers, round_: Round) -> bool:
     for job_id, reason in blocked.items():
         job = state.jobs[job_id]
         if job.status_reason != reason or job.blocked_at is None:
+            is_news = job.blocked_at is None or reason_code(job.status_reason) != reason_code(reason)
             _say(job, reason, round_)
+            if is_news:
+                tell_blocked(state, job, round_)
     state.blocked = blocked
     return True
 

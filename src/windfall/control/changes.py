@@ -12,6 +12,7 @@ from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
+from windfall.control.outbox import Told
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
@@ -48,6 +49,8 @@ class Purge:
 
     before: int
     limit: int
+    #: The history of schedules that is older than this goes too, as many ticks at a time.
+    ticks_before: int = 0
 
 
 @dataclass(slots=True)
@@ -68,6 +71,12 @@ class Changes:
     declared: dict[tuple[type[Declared], str], Declared | None] = field(default_factory=dict)
     service_jobs: dict[JobId, ServiceJob] = field(default_factory=dict)
     ticks: dict[tuple[str, int], Tick] = field(default_factory=dict)
+    #: Schedules of whose ticks only the newest are kept.
+    cut_histories: set[str] = field(default_factory=set)
+    #: Replies to commands that came through the store, by the id of the letter that brought each.
+    answers: dict[str, str] = field(default_factory=dict)
+    #: What is to be told of this round, by destination and id, in its order.
+    outbox: dict[tuple[str, str], Told] = field(default_factory=dict)
     purge: Purge | None = None
 
     def __bool__(self) -> bool:
@@ -84,5 +93,8 @@ class Changes:
             or self.declared
             or self.service_jobs
             or self.ticks
+            or self.cut_histories
+            or self.outbox
+            or self.answers
             or self.purge
         )

@@ -8,10 +8,12 @@ the scheduler keeps the places.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from windfall.jobs.attempts import Attempt
-from windfall.jobs.ids import AttemptToken, JobId, MachineId
+from windfall.jobs.ids import AttemptToken, InstanceId, JobId, MachineId
+from windfall.jobs.job import Job
 
 #: A job that has not got its place by then will not get it by these who left.
 KEPT_AFTER_MS = 60_000
@@ -24,6 +26,7 @@ class LeftPlace:
     job_id: JobId
     machine: MachineId
     until: int
+    asked_at: int = 0
 
 
 class LeftPlaces(dict[AttemptToken, LeftPlace]):
@@ -33,7 +36,7 @@ class LeftPlaces(dict[AttemptToken, LeftPlace]):
         """Remember an attempt that leaves for a job."""
         if attempt.stop_for is not None and machine is not None:
             until = (attempt.deadline_at or 0) + KEPT_AFTER_MS
-            self[attempt.token] = LeftPlace(attempt.stop_for, machine, until)
+            self[attempt.token] = LeftPlace(attempt.stop_for, machine, until, attempt.stop_at or 0)
 
     def served(self, job_id: JobId, machine: MachineId | None, *, is_array: bool) -> None:
         """A job has got its place; of an array one child has."""
@@ -42,6 +45,21 @@ class LeftPlaces(dict[AttemptToken, LeftPlace]):
             mine = [token for token in mine if self[token].machine == machine][:1]
         for token in mine:
             del self[token]
+
+    def taken(self, job: Job, machine_of: Callable[[InstanceId], MachineId | None]) -> None:
+        """Forget, after a restart, what was left to a job before it had its places; of an array each child has one."""
+        for attempt in job.attempts:
+            mine = [
+                token
+                for token, left in self.items()
+                if left.asked_at <= attempt.placed_at
+                and (
+                    left.job_id == job.id
+                    or (left.job_id, left.machine) == (job.parent, machine_of(attempt.instance))
+                )
+            ]
+            for token in mine if job.parent is None else mine[:1]:
+                del self[token]
 
     def counted(self, now: int) -> Counter[tuple[JobId, MachineId]]:
         """How many were asked to leave for each job on each machine; what is too old counts no more."""

@@ -1,14 +1,18 @@
 """How an attempt ends and what becomes of its job: done, failed, or RUNNABLE again.
 
 The one place where an end is read. A lost host, and every end within a notice but exit code 0, is an interruption: it
-costs a job that keeps checkpoints none of its attempts, and a GPU that falls ill costs nobody one. Neither does an end
-for want of GPU memory, if the job is to be tried on a larger GPU then (growing.py).
+costs a job that keeps checkpoints none of its attempts, and a GPU that falls ill costs nobody one. Neither does a place
+that a job leaves to another of its own queue, until that has happened too often, nor an end for want of GPU memory, if
+the job is to be tried on a larger GPU then (growing.py).
 """
 
 from __future__ import annotations
 
+from windfall.control import share_use
+from windfall.control.gangs import end_of_peers, gang_of, hold_back, members, nodes_of
 from windfall.control.growing import ask_for_more
 from windfall.control.instances import let_go_if_left
+from windfall.control.interrupting import ask_to_stop, give_notice
 from windfall.control.lifecycle import finish, make_runnable
 from windfall.control.limits import RUN_TIME, WAIT_TIME, budget_reason, reached_while_waiting, watch
 from windfall.control.round import Round
@@ -16,6 +20,7 @@ from windfall.control.state import State
 from windfall.jobs.attempts import (
     EXITED,
     FAILED_TO_START,
+    PREEMPTIONS,
     TAKEN_AWAY,
     TIMED_OUT,
     Attempt,
@@ -29,24 +34,90 @@ from windfall.jobs.states import FAILED, SUCCEEDED
 
 def close_attempt(state: State, job: Job, attempt: Attempt, at: int, round_: Round, *, lost: bool) -> None:
     """End an attempt, give its place back, and decide what becomes of the job; `lost` when its end is not known."""
+    _end(state, job, attempt, at, round_, lost=lost)
+    nodes = job.submission.nodes
+    if nodes is not None and nodes.peers:
+        _peer_ended(state, job, attempt, round_)
+    elif job.is_gang:
+        _main_ended(state, job, attempt, at, round_)
+    elif job.is_node:
+        _node_ended(state, job, attempt, round_)
+    else:
+        _decide(state, job, attempt, round_)
+
+
+def _end(state: State, job: Job, attempt: Attempt, at: int, round_: Round, *, lost: bool) -> None:
     attempt.stopped_at, attempt.doing = at, None
     round_.closed.add(attempt.token)
     attempt.status_reason = _words(attempt, lost=lost)
     del state.attempts[attempt.token]
+    share_use.ended(state, job, round_)
     state.progress_written.pop(attempt.token, None)
     instance = state.instances.get(attempt.instance)
     if instance is not None:
         state.occupancy.give_back(attempt.token, instance, round_.now)
         let_go_if_left(state, instance, round_)
+    round_.changes.jobs[job.id] = job
     state.unsettled = True
-    _decide(state, job, attempt, round_)
+
+
+def _main_ended(state: State, gang: Job, attempt: Attempt, at: int, round_: Round) -> None:
+    """The main node has ended: the others are stopped, and when the last of them has, the job is decided."""
+    hold_back(state, gang)
+    for node in nodes_of(state, gang):
+        if node.attempt is None:
+            continue
+        if attempt.started_at is None:  # Then nobody was asked to start it.
+            _end(state, node, node.attempt, at, round_, lost=False)
+        elif node.attempt.stop_cause is None:
+            ask_to_stop(state, [node], StopCause.MAIN_ENDED, round_)
+    _decide_if_over(state, gang, round_)
+
+
+def _node_ended(state: State, node: Job, attempt: Attempt, round_: Round) -> None:
+    """Another node has ended: that moves nothing while the main one runs, unless its place was taken away."""
+    gang = gang_of(state, node)
+    main = gang.attempt
+    if main is None:
+        _decide_if_over(state, gang, round_)
+    elif not attempt.interrupted or main.stop_cause is not None:
+        return
+    elif node.submission.replaces_lost_nodes:
+        node.status_reason = attempt.status_reason
+        make_runnable(state, node, round_)
+    else:
+        deadline_at = round_.now + int(state.rules.notice_s * 1000)
+        words = f"node {node.node} has lost its place on {attempt.instance}"
+        give_notice(state, gang, deadline_at, words, round_)
+
+
+def _peer_ended(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
+    """A node has ended whose gang needs all of them: unless it has done its part, none can go on without it."""
+    gang = gang_of(state, job)
+    others = [one for one in members(state, gang) if one.attempt is not None]
+    if attempt.interrupted:
+        deadline_at = round_.now + int(state.rules.notice_s * 1000)
+        words = attempt.stop_words or f"node {job.node} has lost its place on {attempt.instance}"
+        give_notice(state, gang, deadline_at, words, round_)
+    elif not attempt.succeeded:
+        unasked = [one for one in others if one.attempt is not None and one.attempt.stop_cause is None]
+        ask_to_stop(state, unasked, StopCause.PEER_FAILED, round_)
+    if not others:
+        gang.attempts[-1].gang_end = end_of_peers(state, gang)
+        _decide(state, gang, gang.attempts[-1].as_whole(), round_)
+
+
+def _decide_if_over(state: State, gang: Job, round_: Round) -> None:
+    if all(one.attempt is None for one in members(state, gang)):
+        _decide(state, gang, gang.attempts[-1], round_)
 
 
 def _words(attempt: Attempt, *, lost: bool) -> str:
     if attempt.stop_cause is StopCause.TIMED_OUT:
         return TIMED_OUT
     if lost or (attempt.stop_cause in TAKEN_AWAY and not attempt.succeeded):
-        return host_lost(attempt.instance)
+        preempted = None if lost or attempt.stop_cause is None else PREEMPTIONS.get(attempt.stop_cause)
+        return preempted or host_lost(attempt.instance)
     return FAILED_TO_START if attempt.started_at is None else EXITED
 
 
@@ -61,6 +132,8 @@ def _decide(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
         finish(state, job, FAILED, stopped[attempt.stop_cause], round_)
     elif attempt.succeeded:
         finish(state, job, SUCCEEDED, attempt.status_reason, round_)
+    elif job.terminated:  # while the last nodes of a gang were being stopped
+        finish(state, job, FAILED, job.stop_reason, round_)
     elif attempt.stop_cause is StopCause.BUDGET:
         finish(state, job, FAILED, budget_reason(job), round_)
     elif job.outgrew(attempt) and (reason := ask_for_more(state, job, attempt)) is not None:
@@ -79,6 +152,8 @@ def _tried_again(job: Job, attempt: Attempt) -> bool:
     if not attempt.interrupted:
         outcome = (attempt.status_reason, attempt.reason, attempt.exit_code)
         return decide(job.submission.retry, job.charged_attempts, *outcome) is Action.RETRY
+    if attempt.preempted:
+        return not job.preemptions_exceeded
     if job.submission.free_interruptions or attempt.moved:
         return True
     # A host that is gone says nothing of the process: rules about it do not match, as on AWS.

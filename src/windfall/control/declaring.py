@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment, JobQueue, Switch
+from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment, JobQueue, Provisioning, Switch
+from windfall.capacity.policies import SchedulingPolicy
 from windfall.control import events
+from windfall.control.infrastructure import replace_outdated
 from windfall.control.instances import let_go
 from windfall.control.limits import watch
+from windfall.control.policies import check_queue_policy, policy_named
+from windfall.control.quota_shares import forget_quota_shares
 from windfall.control.round import Round
+from windfall.control.service_environments import check_kind_kept, check_service_queue
+from windfall.control.service_use import take_over_services
+from windfall.control.share_use import forget_queue, take_over
 from windfall.control.shares import resize_shares
 from windfall.control.state import State
 from windfall.control.wishes import BUDGET, budget_of
@@ -46,7 +53,7 @@ def on_create_compute_environment(
 def on_update_compute_environment(
     state: State, command: events.UpdateComputeEnvironment, round_: Round
 ) -> ComputeEnvironment:
-    """Change an environment's switch or bounds; what runs there goes on."""
+    """Change an environment; what runs there goes on, or has a while to end where instances are replaced."""
     old = _environment(state, command.name)
     new = replace(
         old,
@@ -57,10 +64,13 @@ def on_update_compute_environment(
         instance_types=old.instance_types if command.instance_types is None else command.instance_types,
         allocation=old.allocation if command.allocation is None else command.allocation,
         bid_percent=old.bid_percent if command.bid_percent is None else command.bid_percent,
+        provisioning=command.provisioning or old.provisioning,
     )
     _check_range(new)
+    _check_kind(old, new)
     state.environments[new.name] = round_.changes.environments[new.name] = new
     resize_shares(state, round_)
+    replace_outdated(state, old, new, command.jobs_have_s, round_)
     state.unsettled = True
     return new
 
@@ -92,6 +102,18 @@ def _environment(state: State, name: EnvironmentName) -> ComputeEnvironment:
     return state.environments[name]
 
 
+def _check_kind(old: ComputeEnvironment, new: ComputeEnvironment) -> None:
+    """An environment may change between on demand and spot, never between EC2, Fargate and UNMANAGED."""
+    families = [
+        (kind in WITHOUT_GPUS, kind is Provisioning.UNMANAGED)
+        for kind in (old.provisioning, new.provisioning)
+    ]
+    if families[0] != families[1]:
+        raise Invalid(
+            f"A compute environment of type {old.provisioning} cannot become {new.provisioning}; create another one"
+        )
+
+
 def _check_range(environment: ComputeEnvironment) -> None:
     if environment.min_vcpus > environment.max_vcpus:
         raise Invalid(
@@ -107,7 +129,13 @@ def on_create_job_queue(state: State, command: events.CreateJobQueue, round_: Ro
     if len(state.queues) >= QUEUES_MAX:
         raise Conflict(f"Maximum number of job queues ({QUEUES_MAX}) reached; delete one first")
     _check_queue_environments(state, queue.environments)
+    if queue.policy is not None:
+        policy_named(state, queue.policy)
+    check_service_queue(state, queue)
     state.queues[queue.name] = round_.changes.queues[queue.name] = queue
+    if queue.policy is not None:
+        take_over(state, queue.name, round_.now)
+        take_over_services(state, queue.name, round_.now)
     state.unsettled = True
     return queue
 
@@ -117,6 +145,8 @@ def on_update_job_queue(state: State, command: events.UpdateJobQueue, round_: Ro
     if command.name not in state.queues:
         raise NotFound(f"{command.name} does not exist")
     old = state.queues[command.name]
+    check_queue_policy(state, old.name, old.policy, command.policy)
+    check_kind_kept(old, command)
     if command.environments is not None:
         _check_queue_environments(state, command.environments)
     new = replace(
@@ -126,9 +156,12 @@ def on_update_job_queue(state: State, command: events.UpdateJobQueue, round_: Ro
         environments=old.environments if command.environments is None else command.environments,
         document=old.document if command.document is None else command.document,
         time_limits=old.time_limits if command.time_limits is None else command.time_limits,
+        policy=old.policy if command.policy is None else command.policy,
+        service_environment=command.service_environment or old.service_environment,
     )
+    check_service_queue(state, new)
     state.queues[new.name] = round_.changes.queues[new.name] = new
-    state.unsettled = True
+    state.unsettled = state.services_unsettled = True
     return new
 
 
@@ -147,6 +180,8 @@ def on_delete_job_queue(state: State, command: events.DeleteJobQueue, round_: Ro
         job.id for job in state.jobs.values() if job.submission.queue == command.name and job.parent is None
     ]
     del state.queues[command.name]
+    forget_queue(state, command.name, round_)
+    forget_quota_shares(state, command.name, round_)
     round_.changes.queues[command.name] = None
     return left
 
@@ -213,7 +248,7 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
     elif command.kind == "job-definition" and (definition := state.definition(name)):
         revised = replace(definition, tags=_retagged(definition.tags, command))
         state.definitions[revised.name][revised.revision] = round_.changes.definitions[revised.key] = revised
-    elif command.kind == "job" and (job := state.jobs.get(JobId(name))):
+    elif command.kind == "job" and (job := state.jobs.get(JobId(name))) and not job.is_node:
         tags = _retagged(job.submission.tags, command)
         submission = replace(job.submission, tags=tags)
         if BUDGET in command.add or BUDGET in command.remove:
@@ -222,12 +257,32 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
             kin.submission = submission
             watch(state, kin)
         round_.changes.jobs[job.id] = job
+    elif command.kind == "consumable-resource" and (resource := state.consumables.get(name)):
+        tagged = replace(resource, tags=_retagged(resource.tags, command))
+        state.consumables[name] = round_.changes.declared[type(tagged), name] = tagged
+    elif command.kind == "service-environment" and (service := state.service_environments.get(name)):
+        renewed = replace(service, tags=_retagged(service.tags, command))
+        state.service_environments[name] = round_.changes.declared[type(renewed), name] = renewed
+    elif command.kind == "service-job" and (service_job := state.service_jobs.get(JobId(name))):
+        service_job.tags = _retagged(service_job.tags, command)
+        round_.changes.service_jobs[service_job.id] = service_job
+    elif command.kind == "scheduling-policy" and (policy := state.policies.get(name)):
+        labelled = replace(policy, tags=_retagged(policy.tags, command))
+        state.policies[name] = round_.changes.declared[SchedulingPolicy, name] = labelled
+    elif command.kind == "quota-share" and (share := state.quota_shares.get(name)):
+        marked = replace(share, tags=_retagged(share.tags, command))
+        state.quota_shares[name] = round_.changes.declared[type(marked), name] = marked
     else:
         raise NotFound(f"{command.kind} {name} does not exist, or has finished")
 
 
 def _retagged(tags: Mapping[str, str], command: events.TagResource) -> dict[str, str]:
-    new = {key: value for key, value in {**tags, **command.add}.items() if key not in command.remove}
+    return retagged(tags, command.add, command.remove)
+
+
+def retagged(tags: Mapping[str, str], add: Mapping[str, str], remove: tuple[str, ...] = ()) -> dict[str, str]:
+    """Tags after some were added and some removed; raises when they would be too many."""
+    new = {key: value for key, value in {**tags, **add}.items() if key not in remove}
     if len(new) > TAGS_MAX:
         raise Invalid(f"A resource can have at most {TAGS_MAX} tags; this would make {len(new)}")
     return new

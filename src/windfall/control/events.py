@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windfall.capacity.environments import ComputeEnvironment, JobQueue, StateTimeLimit, Switch
+from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import GpuDevice, Machine
+from windfall.control.commands import capacity
 from windfall.control.commands.calendar import CalendarCommand
 from windfall.control.commands.consumables import ConsumableCommand
 from windfall.control.commands.policies import PolicyCommand
-from windfall.control.commands.services import ServiceCommand
+from windfall.control.commands.service_jobs import ServiceCommand
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
 from windfall.jobs.diagnosis import Diagnosis
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
+from windfall.jobs.ids import AttemptToken, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import TimeLimits
 from windfall.jobs.nodes import NodeOverrides, Nodes
@@ -28,51 +29,13 @@ from windfall.jobs.states import JobState
 
 # Commands ------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class CreateComputeEnvironment:
-    environment: ComputeEnvironment
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateComputeEnvironment:
-    """Change what is not None; `document` replaces the kept request."""
-
-    name: EnvironmentName
-    switch: Switch | None = None
-    min_vcpus: int | None = None
-    max_vcpus: int | None = None
-    document: str | None = None
-    instance_types: tuple[str, ...] | None = None
-    allocation: str | None = None
-    bid_percent: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteComputeEnvironment:
-    name: EnvironmentName
-
-
-@dataclass(frozen=True, slots=True)
-class CreateJobQueue:
-    queue: JobQueue
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateJobQueue:
-    """Change what is not None; `document` replaces the kept request."""
-
-    name: QueueName
-    switch: Switch | None = None
-    priority: int | None = None
-    environments: tuple[EnvironmentName, ...] | None = None
-    document: str | None = None
-    time_limits: tuple[StateTimeLimit, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJobQueue:
-    name: QueueName
+# Told in a module of their own; known by `events.` like all others.
+CreateComputeEnvironment = capacity.CreateComputeEnvironment
+UpdateComputeEnvironment = capacity.UpdateComputeEnvironment
+DeleteComputeEnvironment = capacity.DeleteComputeEnvironment
+CreateJobQueue = capacity.CreateJobQueue
+UpdateJobQueue = capacity.UpdateJobQueue
+DeleteJobQueue = capacity.DeleteJobQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +119,8 @@ class DeleteTraining:
     """Remove the record of a finished training job, so that its name can be used again."""
 
     job_id: JobId
+    #: The numbers of its nodes that have records of their own.
+    other_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from windfall.capacity.machines import Offer
 from windfall.jobs.containers import ContainerRun, Secret
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
 from windfall.jobs.workers import Worker
+from windfall.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,38 @@ class ForgetAttempt:
     instance: InstanceId | None
 
 
+@dataclass(frozen=True, slots=True)
+class CreateTraining:
+    """Create the training job of a service job's attempt. An errand of the daemon's: engines do not see it."""
+
+    job_id: JobId
+    #: The name that it gets in place of the payload's.
+    training_job: str
+    payload: str
+    region: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvokeTarget:
+    """Do what a schedule is for. An errand of the daemon's, answered by StartRun or TargetFailed."""
+
+    schedule: Schedule
+    due_at: int
+    #: Counts from 1.
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDeadLetter:
+    """Tell where it was asked to be told that a tick has failed. An errand of the daemon's."""
+
+    schedule: Schedule
+    due_at: int
+    attempts: int
+    error: str
+
+
 Instruction = (
     LaunchInstance
     | TerminateInstance
@@ -109,4 +142,7 @@ Instruction = (
     | InterruptAttempt
     | RecommendRebalance
     | ForgetAttempt
+    | CreateTraining
+    | InvokeTarget
+    | WriteDeadLetter
 )

@@ -6,21 +6,30 @@ The notice lives in the attempt, so it is given again, with the same deadline, w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from windfall.capacity.machines import InstanceState
 from windfall.control.events import InterruptInstance, InterruptionNoticed, InterruptJob, RebalanceRecommended
+from windfall.control.gangs import hold_back, leaves_alone, members
 from windfall.control.instances import let_go_if_left
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.jobs.attempts import TAKEN_AWAY, Attempt, StopCause
+from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.errors import Invalid, NotFound
-from windfall.jobs.ids import InstanceId, JobId, child_id, split_child
+from windfall.jobs.ids import InstanceId, JobId, child_id, split_child, split_node
 from windfall.jobs.job import Job, JobKind
-from windfall.scheduling.snapshot import Reclaim
+from windfall.scheduling.snapshot import Preemption, Reclaim
 
 #: Attempts that are asked to leave for these reasons are told when, and may save until then.
 WITH_NOTICE = TAKEN_AWAY | {StopCause.BUDGET}
 DRILL = "drill"
+#: What AWS writes before the reason while a job is on its way out for another one of its queue.
+PREEMPTION_IN_PROGRESS = "PREEMPTION_IN_PROGRESS"
+_PREEMPTED = {
+    Preemption.CROSS_SHARE: StopCause.PREEMPTED,
+    Preemption.IN_SHARE: StopCause.OUTRANKED,
+}
 
 
 def give_notice(
@@ -33,7 +42,30 @@ def give_notice(
     cause: StopCause = StopCause.INTERRUPTED,
     for_job: JobId | None = None,
 ) -> bool:
-    """Tell an attempt that its place goes away; one that is asked to stop already only learns of an earlier end."""
+    """Tell an attempt that its place goes away, and with it all nodes of its gang, unless lost nodes are replaced.
+
+    The answer is whether anybody has notice now.
+    """
+    together = [job] if leaves_alone(job) else members(state, job)
+    told = [
+        _tell(state, one, deadline_at, words, round_, cause, for_job if one is job else None)
+        for one in together
+    ]
+    if job.submission.nodes is not None and together[0].is_gang:
+        hold_back(state, together[0])
+    return any(told)
+
+
+def _tell(
+    state: State,
+    job: Job,
+    deadline_at: int,
+    words: str,
+    round_: Round,
+    cause: StopCause,
+    for_job: JobId | None,
+) -> bool:
+    """Tell one attempt; one that is asked to stop already only learns of an earlier end."""
     attempt = job.attempt
     if attempt is None:
         return False
@@ -50,6 +82,17 @@ def give_notice(
     round_.changes.jobs[job.id] = job
     round_.instructions.append(notice_of(attempt))
     return True
+
+
+def ask_to_stop(state: State, jobs: Iterable[Job], cause: StopCause, round_: Round) -> None:
+    """Have the attempts of these jobs stopped, with the usual grace."""
+    for job in jobs:
+        attempt = job.attempt
+        if attempt is None:
+            continue
+        attempt.stop_cause, attempt.stop_at = cause, round_.now
+        round_.changes.jobs[job.id] = job
+        round_.instructions.append(StopAttempt(attempt.token, attempt.instance, grace_of(state, job)))
 
 
 def notice_of(attempt: Attempt) -> InterruptAttempt:
@@ -74,7 +117,10 @@ def grace_of(state: State, job: Job) -> float:
 def on_interrupt_job(state: State, command: InterruptJob, round_: Round) -> int:
     """Take the place of a job, or of all children of an array, away; the reply is how many attempts have notice."""
     deadline_at = _deadline(command.notice_s, round_)
-    job = state.jobs.get(command.job_id)
+    gang_id, number = split_node(command.job_id)
+    gang = None if number is None else state.jobs.get(gang_id)
+    # The main node has no job of its own.
+    job = gang if gang is not None and gang.node == number else state.jobs.get(command.job_id)
     parent, index = split_child(command.job_id)
     if job is None and (index is None or parent not in state.children):
         raise NotFound(
@@ -82,7 +128,7 @@ def on_interrupt_job(state: State, command: InterruptJob, round_: Round) -> int:
         )
     if job is None:
         return 0
-    jobs = [job]
+    jobs = members(state, job) if job.is_gang else [job]
     if job.is_array:
         ids = (child_id(job.id, number) for number in range(state.children[job.id].size))
         jobs = [state.jobs[one] for one in ids if one in state.jobs]
@@ -94,13 +140,13 @@ def on_interrupt_instance(state: State, command: InterruptInstance, round_: Roun
     deadline_at = _deadline(command.notice_s, round_)
     if command.instance not in state.instances:
         raise NotFound(f"Instance {command.instance} does not exist; `windfall status` shows what there is")
-    return _take_away(state, command.instance, deadline_at, DRILL, round_)
+    return take_away(state, command.instance, deadline_at, DRILL, round_)
 
 
 def on_interruption_noticed(state: State, report: InterruptionNoticed, round_: Round) -> None:
     """An instance will go: nothing new is placed there, and what runs has until then."""
     if report.instance in state.instances:
-        _take_away(state, report.instance, report.deadline_at, report.words, round_)
+        take_away(state, report.instance, report.deadline_at, report.words, round_)
 
 
 def on_rebalance_recommended(state: State, report: RebalanceRecommended, round_: Round) -> None:
@@ -116,8 +162,18 @@ def take_back(state: State, reclaim: Reclaim, round_: Round) -> None:
     """Ask an attempt to leave its place to a job that may have it."""
     victim, job = state.attempts[reclaim.token], state.jobs[reclaim.for_job]
     deadline_at = round_.now + int(state.rules.notice_s * 1000)
-    words = f"job {job.id} ({job.submission.name}) of queue {job.submission.queue} takes its place back"
-    give_notice(state, victim, deadline_at, words, round_, for_job=job.id)
+    if reclaim.preemption is None:
+        words = f"job {job.id} ({job.submission.name}) of queue {job.submission.queue} takes its place back"
+        give_notice(state, victim, deadline_at, words, round_, for_job=job.id)
+        return
+    cause = _PREEMPTED[reclaim.preemption]
+    words = f"job {job.id} ({job.submission.name}) of quota share {job.submission.share} takes its place"
+    if reclaim.preemption is Preemption.IN_SHARE:
+        words += f": its priority is {job.submission.priority}, and {victim.submission.priority} here"
+    # Of several who leave for one place, one stands for it.
+    for_job = None if reclaim.beside else job.id
+    if give_notice(state, victim, deadline_at, words, round_, cause=cause, for_job=for_job):
+        victim.status_reason = f"{PREEMPTION_IN_PROGRESS}: {PREEMPTIONS[cause]}"
 
 
 def _deadline(notice_s: float, round_: Round) -> int:
@@ -126,7 +182,8 @@ def _deadline(notice_s: float, round_: Round) -> int:
     return round_.now + int(notice_s * 1000)
 
 
-def _take_away(state: State, instance_id: InstanceId, deadline_at: int, words: str, round_: Round) -> int:
+def take_away(state: State, instance_id: InstanceId, deadline_at: int, words: str, round_: Round) -> int:
+    """Let an instance go at a deadline, with notice to all that runs there; the answer is how many have it."""
     instance = state.instances[instance_id]
     if instance.reclaim_at is None or deadline_at < instance.reclaim_at:
         instance.state, instance.reclaim_at = InstanceState.TERMINATING, deadline_at

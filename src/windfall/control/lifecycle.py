@@ -6,9 +6,14 @@ depend on it. `settle` carries it with a work list. Must not know why a job ende
 
 from __future__ import annotations
 
+from windfall.control import share_use
+from windfall.control.calendar_runs import note_end
+from windfall.control.consumables import give_back_tokens
 from windfall.control.events import FinishedJob
+from windfall.control.gangs import nodes_of, outcome, return_nodes
 from windfall.control.round import Ended, Round
 from windfall.control.state import RecentEnd, State, Waits
+from windfall.control.state_changes import tell_of
 from windfall.jobs.arrays import CHILD_FAILED, state_of_code
 from windfall.jobs.dependencies import DEPENDENCY_FAILED
 from windfall.jobs.ids import JobId, child_id
@@ -29,9 +34,9 @@ def make_runnable(state: State, job: Job, round_: Round) -> None:
             state.backlog.add(job, table.resting)
     else:
         job.move(RUNNABLE)
-        if job.parent is not None and job.index is not None:
-            state.children[job.parent].move(job.index, RUNNABLE)
-            touch(state, job.parent, round_)
+        note_child(state, job, round_)
+        if job.is_gang:
+            return_nodes(state, job, round_)
         state.backlog.add(job)
     round_.changes.jobs[job.id] = job
     state.unsettled = True
@@ -42,14 +47,29 @@ def touch(state: State, job_id: JobId, round_: Round) -> None:
     round_.changes.jobs[job_id] = state.jobs[job_id]
 
 
+def note_child(state: State, job: Job, round_: Round) -> None:
+    """Have the array of a child know the child's state; other jobs have none."""
+    if job.parent in state.children and job.index is not None:
+        state.children[job.parent].move(job.index, job.state)
+        touch(state, job.parent, round_)
+
+
 def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Round) -> None:
-    """End a job for good; its dependants are told by `settle`."""
+    """End a job for good, with all its nodes if it has some; its dependants are told by `settle`."""
+    if job.is_gang:
+        for node in nodes_of(state, job):
+            last = node.attempts[-1] if node.attempts and node.state is not RUNNABLE else None
+            finish(state, node, outcome(node, new), reason if last is None else last.status_reason, round_)
+        job.gang_number = None
     state.backlog.remove(job)
+    give_back_tokens(state, job, round_)
+    share_use.left(state, job, round_)
     job.move(new)
     job.status_reason = reason
     job.stopped_at = round_.now
     round_.changes.jobs[job.id] = job
     del state.jobs[job.id]
+    note_end(state, job, round_)
     state.waits.pop(job.id, None)
     state.reservations.pop(job.id, None)
     state.limit_due.pop(job.id, None)
@@ -59,9 +79,8 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
     if job.parent is None:
         known = FinishedJob(job.id, new, job.submission.array_size)
         state.finished[job.id] = RecentEnd(round_.now, known, bytes(table.states) if table else None)
-    elif job.index is not None:
-        state.children[job.parent].move(job.index, new)
-        touch(state, job.parent, round_)
+    else:
+        note_child(state, job, round_)
     round_.ended.append(Ended(job.id, new is SUCCEEDED, job.parent, job.index))
 
 
@@ -81,6 +100,7 @@ def recorded_child(state: State, array: Job, index: int, round_: Round) -> Job:
         order=array.order if table.rest is RUNNABLE else 0,
         runnable_at=array.runnable_at if table.rest is RUNNABLE else None,
     )
+    tell_of(state, child)
     table.move(index, child.state)
     state.jobs[child.id] = round_.changes.jobs[child.id] = child
     touch(state, array.id, round_)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from windfall.accounting.ledger import HOUR_MS, spent_usd
 from windfall.accounting.prices import price_of
-from windfall.control.instructions import StopAttempt
-from windfall.control.interrupting import give_notice, grace_of
+from windfall.control.gangs import current_try, gang_of, hold_back, members
+from windfall.control.interrupting import ask_to_stop, give_notice, grace_of
 from windfall.control.lifecycle import finish
 from windfall.control.round import Round
 from windfall.control.state import State
@@ -41,6 +41,7 @@ def watch(state: State, job: Job) -> None:
     submission = job.submission
     if (submission.limits is None and submission.budget_usd is None) or job.is_array:
         return
+    job = gang_of(state, job)
     due = next_limit(state, job)
     if due is None:
         state.limit_due.pop(job.id, None)
@@ -51,7 +52,7 @@ def watch(state: State, job: Job) -> None:
 
 def next_limit(state: State, job: Job) -> Due | None:
     """The limit that a live job reaches first as things are; one that is being stopped reaches none."""
-    attempt = job.attempt
+    attempt = current_try(state, job)
     if attempt is not None and (attempt.stop_cause is not None or attempt.exited_at is not None):
         return None
     if attempt is None and job.state is not RUNNABLE:
@@ -71,12 +72,13 @@ def end_overdue(state: State, round_: Round) -> None:
         due = next_limit(state, job) if job is not None else None
         if job is None or due is None:
             continue
+        attempt = current_try(state, job)
         if due.at > round_.now:
             watch(state, job)
-        elif job.attempt is None:
+        elif attempt is None:
             finish(state, job, FAILED, due.reason, round_)
         else:
-            _stop(state, job, job.attempt, due, round_)
+            _stop(state, job, attempt, due, round_)
 
 
 def reached_while_waiting(state: State, job: Job, now: int) -> str | None:
@@ -101,11 +103,10 @@ def _stop(state: State, job: Job, attempt: Attempt, due: Due, round_: Round) -> 
         deadline_at = round_.now + int(state.rules.notice_s * 1000)
         give_notice(state, job, deadline_at, due.reason, round_, cause=StopCause.BUDGET)
         return
-    grace_s = grace_of(state, job)
-    attempt.stop_cause, attempt.stop_at, attempt.stop_words = due.cause, round_.now, due.reason
-    attempt.deadline_at = round_.now + int(grace_s * 1000)
-    round_.changes.jobs[job.id] = job
-    round_.instructions.append(StopAttempt(attempt.token, attempt.instance, grace_s))
+    hold_back(state, job)
+    ask_to_stop(state, members(state, job), due.cause, round_)
+    attempt.stop_words = due.reason
+    attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
 
 
 def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
@@ -116,14 +117,15 @@ def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
     if limits.wait_s is not None:
         found.append(Due(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME, WAIT_TIME))
     if limits.run_s is not None:
-        left_ms = limits.run_s * 1000 - sum(_run_ms(one) for one in job.attempts if one is not attempt)
+        before = job.tries if attempt is None else job.tries[:-1]
+        left_ms = limits.run_s * 1000 - sum(_run_ms(one) for one in before)
         if attempt is not None and attempt.started_at is not None:
             found.append(Due(attempt.started_at + left_ms, StopCause.RUN_TIME, RUN_TIME))
         elif left_ms <= 0:
             found.append(Due(job.created_at, StopCause.RUN_TIME, RUN_TIME))
     if limits.pending_s is not None and attempt is None:
         since, waited_ms = job.created_at, 0
-        for one in job.attempts:
+        for one in job.tries:
             waited_ms += max(0, one.placed_at - since)
             since = one.stopped_at or one.placed_at
         at = since + limits.pending_s * 1000 - waited_ms
@@ -142,14 +144,18 @@ def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
     budget, rates = job.submission.budget_usd, state.rules.rates
     if budget is None:
         return []
+    payers = members(state, job)
     # Up to the present attempt's own beginning: its clock goes on from there.
-    until = max((one.stopped_at or 0 for one in job.attempts), default=0)
-    left_usd = budget - spent_usd(job, rates, until if attempt is None else attempt.placed_at)
+    until = max((one.stopped_at or 0 for each in payers for one in each.attempts), default=0)
+    until = until if attempt is None else attempt.placed_at
+    left_usd = budget - sum(spent_usd(each, rates, until) for each in payers)
     if left_usd <= 0:
         return [Due(job.created_at, StopCause.BUDGET, budget_reason(job))]
     if attempt is None:
         return []
-    usd_hour = price_of(attempt, job.submission.resources, rates).paid_usd or 0.0
+    # The other nodes count as if they had come with the main one, and go on.
+    prices = [price_of(one, each.resources, rates) for each in payers if (one := each.attempt) is not None]
+    usd_hour = sum(price.paid_usd or 0.0 for price in prices)
     if usd_hour <= 0:
         return []
     # A thousand years are enough: a price of next to nothing must not overflow.

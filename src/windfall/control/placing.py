@@ -11,13 +11,18 @@ from dataclasses import replace
 
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import Hold, Instance, InstanceState, Offer
+from windfall.control import share_use
 from windfall.control.changes import LogStream
+from windfall.control.consumables import hold_tokens
 from windfall.control.events import AttemptExited
+from windfall.control.gang_addresses import node_environment
+from windfall.control.gangs import gang_of, give_number, made_node, nodes_of, waits_for_main
 from windfall.control.instances import let_go
 from windfall.control.instructions import LaunchInstance, StartAttempt
 from windfall.control.interrupting import take_back
-from windfall.control.lifecycle import recorded_child, touch
+from windfall.control.lifecycle import note_child, recorded_child
 from windfall.control.limits import watch
+from windfall.control.node_parts import container_of_node, staging_of_peer
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt, Market
@@ -60,11 +65,16 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
 
 def _place(state: State, placement: Placement, round_: Round) -> AttemptExited | None:
     job = state.jobs[placement.job_id]
-    state.backlog.take(job)
-    job.blocked_at = None
-    if state.left_places:
-        machine = state.instances[placement.instance].machine
-        state.left_places.served(job.id, machine, is_array=job.is_array)
+    if placement.node is not None and placement.node != job.node:
+        job = made_node(state, job, placement.node, round_)
+    else:
+        state.backlog.take(job)
+        job.blocked_at = None
+        if state.left_places:
+            machine = state.instances[placement.instance].machine
+            state.left_places.served(job.id, machine, is_array=job.is_array)
+    if job.is_gang:
+        give_number(state, job)
     if job.is_array:
         index = state.children[job.id].next_at_rest()
         assert index is not None, f"{job.story()} has no child left to place"
@@ -74,17 +84,19 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     attempt = _new_attempt(state, job, instance, container, placement.gpu_ids, round_.now)
     job.attempts.append(attempt)
     job.move(STARTING)
-    if job.parent is not None and job.index is not None:
-        state.children[job.parent].move(job.index, STARTING)
-        touch(state, job.parent, round_)
+    hold_tokens(state, job, round_)
+    note_child(state, job, round_)
     state.attempts[attempt.token] = job
     hold = Hold(instance.id, job.needs, placement.gpu_ids)
     state.occupancy.take(attempt.token, hold, instance)
+    share_use.placed(state, job, round_)
     watch(state, job)
     round_.changes.jobs[job.id] = job
     round_.changes.log_streams[attempt.task_id] = LogStream(
         container.log_group, attempt.log_stream, attempt.task_id, job.id, round_.now
     )
+    if waits_for_main(state, job):
+        return None
     start = _start(state, job, attempt, container)
     if isinstance(start, AttemptExited):
         return start
@@ -92,9 +104,26 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     return None
 
 
+def start_nodes(state: State, gang: Job, round_: Round) -> list[AttemptExited]:
+    """Have the other nodes of a gang started whose main node runs; the answer is those that cannot be (no image)."""
+    refused = []
+    for node in nodes_of(state, gang):
+        attempt = node.attempt
+        if attempt is None or attempt.stop_cause is not None or node.state is not STARTING:
+            continue
+        start = start_again(state, node, attempt)
+        if isinstance(start, AttemptExited):
+            refused.append(start)
+        else:
+            round_.instructions.append(start)
+    return refused
+
+
 def _container(state: State, job: Job) -> ContainerSpec:
     """What a job runs: its own, or what its definition and its overrides make."""
     submission = job.submission
+    if submission.nodes is not None and job.node is not None:
+        return container_of_node(submission.nodes, job.node)
     if submission.container is not None:
         return submission.container
     definition = state.definition(submission.definition)
@@ -117,10 +146,10 @@ def _new_attempt(
     token = attempt_token(job.id, number, job.created_at if training else None)
     task = task_id(token, placed_at)
     if training:
-        stream = f"{job.submission.name}/algo-1-{placed_at}"
+        stream = f"{job.submission.name}/algo-{(job.node or 0) + 1}-{placed_at}"
     else:
         prefix = container.log_prefix or job.submission.definition.partition(":")[0]
-        stream = f"{prefix[:200]}/default/{task}"
+        stream = f"{prefix[:200]}/{container.name}/{task}"
     attempt = Attempt(number, token, task, instance.environment, instance.id, gpu_ids, stream, placed_at)
     environment = state.environments.get(instance.environment)
     if environment is not None and environment.provisioning in RECLAIMABLE:
@@ -151,18 +180,31 @@ def start_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | Atte
     return _start(state, job, attempt, _container(state, job))
 
 
-def _staging(job: Job) -> Staging | None:
+def _staging(state: State, job: Job) -> Staging | None:
     """What has to be brought for this try: an array's child has a prefix of its own, and code stays at one commit."""
-    staging = job.submission.staging
+    staging, nodes = job.submission.staging, job.submission.nodes
+    if nodes is not None and job.node is not None:
+        staging = nodes.group(job.node).staging or staging
     if staging is None:
         return None
-    if staging.checkpoints is not None and job.index is not None:
-        own = replace(staging.checkpoints, uri=f"{staging.checkpoints.uri}/{job.index}")
+    if nodes is not None and nodes.peers:
+        staging = staging_of_peer(gang_of(state, job), job, staging)
+    part = _checkpoint_part(job)
+    if staging.checkpoints is not None and part is not None:
+        own = replace(staging.checkpoints, uri=f"{staging.checkpoints.uri}/{part}")
         staging = replace(staging, checkpoints=own)
     commit = next((attempt.commit for attempt in job.attempts if attempt.commit is not None), None)
     if staging.git is not None and commit is not None:
         staging = replace(staging, git=replace(staging.git, revision=commit))
     return staging
+
+
+def _checkpoint_part(job: Job) -> str | None:
+    """What sets the checkpoints of an array's child, or of one of several nodes, apart from the others'."""
+    nodes = job.submission.nodes
+    if nodes is not None:
+        return f"node-{job.node}" if nodes.count > 1 and not nodes.peers else None
+    return None if job.index is None else str(job.index)
 
 
 def _start(
@@ -178,13 +220,13 @@ def _start(
         attempt.task_id,
         attempt.instance,
         command.argv,
-        {**command.environment, **_injected(job, attempt)},
+        {**command.environment, **_injected(state, job, attempt)},
         command.directory,
-        job.submission.resources,
+        job.resources,
         attempt.gpu_ids,
         container.shared_memory_mib,
         state.many_tenants,
-        _staging(job),
+        _staging(state, job),
         attempt.placed_at,
         attempt.instance_type or "",
         attempt.market.value,
@@ -206,6 +248,9 @@ def _program(
     if is_container(container.image, wish, state.rules.runtime, mappings, has_engine=has_engine):
         if not has_engine or container.image == HOST_IMAGE:
             return no_engine_reason(container.image)
+        if job.submission.nodes is not None and container.options.network is None:
+            # The addresses of nodes are the host's own.
+            container = replace(container, options=replace(container.options, network="host"))
         return HostCommand((), None, container.environment), container_run(container, job.submission.pull)
     command = host_command(container, mappings)
     return not_runnable_reason(container.image) if command is None else (command, None)
@@ -218,18 +263,23 @@ def _has_engine(state: State, instance_id: InstanceId) -> bool:
     return machine is not None and bool(machine.facts.get("containers"))
 
 
-def _injected(job: Job, attempt: Attempt) -> dict[str, str]:
+def _injected(state: State, job: Job, attempt: Attempt) -> dict[str, str]:
     """The variables that AWS Batch, or SageMaker, gives every job."""
+    nodes = job.submission.nodes
+    of_node: dict[str, str] = {}
+    if nodes is not None and job.node is not None:
+        of_node = node_environment(gang_of(state, job), nodes, job.node)
     if job.submission.kind is JobKind.TRAINING:
-        return {"TRAINING_JOB_NAME": job.submission.name}
+        return {"TRAINING_JOB_NAME": job.submission.name, **of_node}
     environment = {
-        "AWS_BATCH_JOB_ID": job.id,
+        "AWS_BATCH_JOB_ID": job.id if nodes is None else f"{job.parent or job.id}#{job.node}",
         "AWS_BATCH_JOB_ATTEMPT": str(attempt.number),
         "AWS_BATCH_JQ_NAME": job.submission.queue,
         "AWS_BATCH_CE_NAME": attempt.environment,
         "AWS_EXECUTION_ENV": "AWS_ECS_EC2",
+        **of_node,
     }
-    if job.index is not None:
+    if job.index is not None and nodes is None:
         environment["AWS_BATCH_JOB_ARRAY_INDEX"] = str(job.index)
         environment["AWS_BATCH_JOB_ARRAY_SIZE"] = str(job.submission.array_size)
     return environment

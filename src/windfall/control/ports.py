@@ -15,12 +15,14 @@ from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.control.changes import Changes, Declared, LogStream
 from windfall.control.events import Command, Report
 from windfall.control.instructions import Instruction
+from windfall.control.outbox import Told
+from windfall.control.share_standings import QueueShares
 from windfall.control.why import Why
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import AttemptToken, DefinitionKey, InstanceId, JobId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
-from windfall.jobs.service_jobs import ServiceJob
+from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.jobs.states import JobState
 from windfall.schedules.schedule import Tick
 
@@ -64,8 +66,12 @@ class JobFilter:
     name_is_prefix: bool = False
     definition: str | None = None
     definition_is_prefix: bool = False
+    #: The share that it was submitted under.
+    share: str | None = None
     created_before: int | None = None
     created_after: int | None = None
+    #: Jobs that name this consumable resource.
+    consumable: str | None = None
     oldest_first: bool = False
 
 
@@ -74,6 +80,29 @@ class JobPage:
     """A page of jobs, newest first unless asked otherwise, and where the next one begins (None at the end)."""
 
     jobs: list[Job]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceJobFilter:
+    """What a listing of service jobs may ask for. `states` None means any."""
+
+    queue: QueueName
+    states: tuple[ServiceState, ...] | None = None
+    #: Compared without case; `prefix` names end in the wildcard of the caller.
+    name: str | None = None
+    name_is_prefix: bool = False
+    created_before: int | None = None
+    created_after: int | None = None
+    share: str | None = None
+    quota_share: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceJobPage:
+    """A page of service jobs, newest first, and where the next one begins (None at the end)."""
+
+    jobs: list[ServiceJob]
     next_after: str | None
 
 
@@ -107,6 +136,9 @@ class Store(Protocol):
     def queues(self) -> list[JobQueue]:
         """All job queues, by name."""
 
+    def ticks(self, schedule: str, limit: int, before: int | None = None) -> list[Tick]:
+        """Ticks of a schedule, newest first; those due before `before` if it is given."""
+
     def definitions(self, name: str | None = None, active_only: bool = False) -> list[JobDefinition]:
         """Job definitions, by name and revision."""
 
@@ -118,6 +150,21 @@ class Store(Protocol):
 
     def declared(self, kind: type[D]) -> list[D]:
         """All declarations of a kind, by key."""
+
+    def undelivered(self, destination: str, limit: int) -> list[Told]:
+        """The oldest events that a destination has not heard yet, in the order in which they happened."""
+
+    def delivered(self, destination: str, ids: Sequence[str]) -> None:
+        """Forget events that a destination has heard."""
+
+    def forget_undelivered(self, wanted: Sequence[str]) -> int:
+        """Forget the events for all destinations but these; answers how many."""
+
+    def service_jobs(self, ids: Sequence[JobId]) -> list[ServiceJob]:
+        """These service jobs, in the order asked; unknown ones are left out."""
+
+    def list_service_jobs(self, wanted: ServiceJobFilter, limit: int, after: str | None) -> ServiceJobPage:
+        """A page of a queue's service jobs."""
 
     def log_groups(self) -> list[str]:
         """Names of all log groups that have a stream."""
@@ -181,3 +228,6 @@ class Gate(Protocol):
 
     async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
         """The first waiting jobs of a queue in dispatch order, each with the time since it waits there."""
+
+    async def shares(self, queue: QueueName) -> QueueShares | None:
+        """How much of a queue's capacity each of its shares uses; None when there is no such queue."""

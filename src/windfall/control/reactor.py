@@ -10,27 +10,41 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.control import (
+    calendar_declaring,
+    calendar_runs,
+    consumables,
     declaring,
     devices,
     events,
     interrupting,
+    policies,
     progress,
+    quota_shares,
     reporting,
+    service_environments,
+    service_jobs,
     stopping,
     submitting,
     timekeeping,
     training,
 )
 from windfall.control.blocked import note_blocked_heads
+from windfall.control.commands import calendar as calendar_commands
+from windfall.control.commands import consumables as consumable_commands
+from windfall.control.commands import policies as policy_commands
+from windfall.control.commands import service_jobs as service_commands
 from windfall.control.growing import fail_the_outgrown
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StartAttempt
 from windfall.control.lifecycle import settle
 from windfall.control.placing import apply_plan
 from windfall.control.round import Round
+from windfall.control.service_dispatch import serve_services
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
+from windfall.control.state_changes import tell_round
 from windfall.control.state_limits import overdue_heads
-from windfall.jobs.ids import JobId
+from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.job import Job
 from windfall.scheduling.planning import plan
 
 Handler = Callable[[State, Any, Round], Any]
@@ -42,7 +56,26 @@ def _delete_queue(state: State, command: events.DeleteJobQueue, round_: Round) -
     left = declaring.on_delete_job_queue(state, command, round_)
     for job_id in left:
         stopping.on_terminate_job(state, events.TerminateJob(job_id, "Job queue deleted"), round_)
+    service_jobs.terminate_all(state, command.name, "Job queue deleted", round_)
     return left
+
+
+def _delete_quota_share(
+    state: State, command: policy_commands.DeleteQuotaShare, round_: Round
+) -> list[JobId]:
+    left = quota_shares.on_delete_quota_share(state, command, round_)
+    for job_id in left:
+        stopping.on_terminate_job(state, events.TerminateJob(job_id, "Quota share deleted"), round_)
+    queue, _, share = command.key.partition("/")
+    service_jobs.terminate_all(state, QueueName(queue), "Quota share deleted", round_, share)
+    return left
+
+
+def _start_run(state: State, command: calendar_commands.StartRun, round_: Round) -> Job:
+    tick = calendar_runs.due_tick(state, command)
+    job: Job = HANDLERS[type(command.command)](state, command.command, round_)
+    calendar_runs.note_start(state, tick, job, round_)
+    return job
 
 
 HANDLERS: dict[type, Handler] = {
@@ -57,6 +90,31 @@ HANDLERS: dict[type, Handler] = {
     events.AddImage: declaring.on_add_image,
     events.RemoveImage: declaring.on_remove_image,
     events.TagResource: declaring.on_tag_resource,
+    consumable_commands.CreateConsumableResource: consumables.on_create_consumable_resource,
+    consumable_commands.UpdateConsumableResource: consumables.on_update_consumable_resource,
+    consumable_commands.DeleteConsumableResource: consumables.on_delete_consumable_resource,
+    calendar_commands.CreateSchedule: calendar_declaring.on_create_schedule,
+    calendar_commands.UpdateSchedule: calendar_declaring.on_update_schedule,
+    calendar_commands.DeleteSchedule: calendar_declaring.on_delete_schedule,
+    calendar_commands.CreateScheduleGroup: calendar_declaring.on_create_schedule_group,
+    calendar_commands.DeleteScheduleGroup: calendar_declaring.on_delete_schedule_group,
+    calendar_commands.TagSchedules: calendar_declaring.on_tag_schedules,
+    calendar_commands.StartRun: _start_run,
+    calendar_commands.TargetFailed: calendar_runs.on_target_failed,
+    calendar_commands.DeadLetterWritten: calendar_runs.on_dead_letter_written,
+    policy_commands.CreateSchedulingPolicy: policies.on_create_scheduling_policy,
+    policy_commands.UpdateSchedulingPolicy: policies.on_update_scheduling_policy,
+    policy_commands.DeleteSchedulingPolicy: policies.on_delete_scheduling_policy,
+    policy_commands.CreateQuotaShare: quota_shares.on_create_quota_share,
+    policy_commands.UpdateQuotaShare: quota_shares.on_update_quota_share,
+    policy_commands.DeleteQuotaShare: _delete_quota_share,
+    service_commands.CreateServiceEnvironment: service_environments.on_create_service_environment,
+    service_commands.UpdateServiceEnvironment: service_environments.on_update_service_environment,
+    service_commands.DeleteServiceEnvironment: service_environments.on_delete_service_environment,
+    service_commands.SubmitServiceJob: service_jobs.on_submit_service_job,
+    service_commands.UpdateServiceJob: service_jobs.on_update_service_job,
+    service_commands.TerminateServiceJob: service_jobs.on_terminate_service_job,
+    service_commands.TrainingRefused: service_jobs.on_training_refused,
     events.SubmitJob: submitting.on_submit_job,
     events.SubmitTraining: training.on_submit_training,
     events.UpdateTraining: training.on_update_training,
@@ -93,11 +151,16 @@ def handle(state: State, event: events.Event, round_: Round) -> Any:
 def schedule(state: State, offers: Offers, round_: Round) -> None:
     """Place what can be placed, if anything has changed since the last time."""
     state.offers = offers
+    serve_services(state, round_)
+    if round_.ended:
+        settle(state, round_)
     if not state.unsettled:
         return
     state.unsettled = False
     fail_the_outgrown(state, offers, round_)
     made = plan(make_snapshot(state, offers, round_.now))
+    # A share that has borrowed by it may be asked by an owner who had his turn before.
+    state.unsettled = bool(state.quota_shares and made.placements)
     for refused in apply_plan(state, made, round_):
         handle(state, refused, round_)
     if note_blocked_heads(state, offers, round_):
@@ -107,6 +170,7 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
 
 def close(state: State, round_: Round) -> None:
     """Bring what readers see of arrays up to date, once a round, and take back what was asked of closed attempts."""
+    service_jobs.follow(state, round_)
     if round_.closed:
         round_.instructions = [
             asked
@@ -118,3 +182,4 @@ def close(state: State, round_: Round) -> None:
         if table is not None:
             job = state.jobs[job_id]
             job.summary, job.summary_at = table.summary(), round_.now
+    tell_round(state, round_)

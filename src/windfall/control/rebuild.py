@@ -7,24 +7,33 @@ again here, and an attempt that was STARTING is asked for again when its agent c
 from __future__ import annotations
 
 import heapq
+from functools import partial
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ServiceEnvironment
 from windfall.capacity.machines import Hold
-from windfall.capacity.policies import QuotaShare, SchedulingPolicy
+from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
+from windfall.control.agenda import rebuild_agenda
+from windfall.control.consumables import rebuild_holders
+from windfall.control.gangs import may_wait_alone
 from windfall.control.instructions import Instruction
 from windfall.control.interrupting import WITH_NOTICE, notice_of
 from windfall.control.limits import watch
 from windfall.control.placing import is_launching, relaunch
 from windfall.control.ports import Loaded
+from windfall.control.service_dispatch import creations_after_restart
+from windfall.control.service_use import rebuild_service_shares
+from windfall.control.share_use import rebuild_shares
 from windfall.control.state import Rules, State, Waits
+from windfall.control.state_changes import tell_of_known
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.dependencies import DependencyType
-from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.ids import InstanceId, JobId, MachineId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
 from windfall.schedules.schedule import Schedule, ScheduleGroup
 from windfall.scheduling.explain import AwsReason
+from windfall.scheduling.quotas import AwsQuotaReason
 
 
 def rebuild(loaded: Loaded, rules: Rules) -> State:
@@ -41,23 +50,34 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     state.last_order = loaded.last_order
     state.jobs = {job.id: job for job in loaded.jobs}
     _rebuild_children(state, loaded)
+    rebuild_holders(state, loaded.jobs)
+    tell_of_known(state)
     for job in loaded.jobs:
         if job.state is PENDING or job.is_array:
             _rebuild_waits(state, job)
     state.blocked = {
         job.id: job.status_reason
         for job in loaded.jobs
-        if job.status_reason is not None and job.status_reason.startswith(tuple(AwsReason))
+        if job.status_reason is not None and job.status_reason.startswith((*AwsReason, *AwsQuotaReason))
     }
     for job in sorted(loaded.jobs, key=lambda job: job.order):
         _rebuild_place(state, job)
         for attempt in job.attempts[-1:]:
-            instance = state.instances.get(attempt.instance)
-            state.left_places.note(attempt, instance.machine if instance is not None else None)
+            state.left_places.note(attempt, _machine_of(state, attempt.instance))
+    if state.left_places:
+        for job in loaded.jobs:
+            state.left_places.taken(job, partial(_machine_of, state))
+    rebuild_shares(state, [use for use in loaded.declared if isinstance(use, ShareUse)])
+    rebuild_service_shares(state)
     state.shared_machines = {
         one.machine for one in loaded.instances if one.is_share and one.machine is not None
     }
     return state
+
+
+def _machine_of(state: State, instance_id: InstanceId) -> MachineId | None:
+    instance = state.instances.get(instance_id)
+    return None if instance is None else instance.machine
 
 
 def _rebuild_declared(state: State, loaded: Loaded) -> None:
@@ -77,6 +97,7 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.schedules[it.key] = it
     state.service_jobs = {job.id: job for job in loaded.service_jobs}
     state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}
+    rebuild_agenda(state)
 
 
 def instructions_after_restart(state: State) -> list[Instruction]:
@@ -85,6 +106,7 @@ def instructions_after_restart(state: State) -> list[Instruction]:
         relaunch(instance) for instance in state.instances.values() if is_launching(instance)
     ]
     attempts = (job.attempt for job in state.attempts.values())
+    again += creations_after_restart(state)
     again += [notice_of(one) for one in attempts if one is not None and one.stop_cause in WITH_NOTICE]
     return again
 
@@ -101,7 +123,8 @@ def _rebuild_children(state: State, loaded: Loaded) -> None:
     for job in loaded.jobs:
         if job.parent is not None and job.index is not None:
             job.submission = state.jobs[job.parent].submission
-            state.children[job.parent].move(job.index, job.state)
+            if job.parent in state.children:
+                state.children[job.parent].move(job.index, job.state)
 
 
 def _rebuild_waits(state: State, job: Job) -> None:
@@ -143,7 +166,7 @@ def _rebuild_place(state: State, job: Job) -> None:
         table = state.children[job.id]
         if table.waiting:
             state.backlog.add(job, table.waiting)
-    elif job.state is RUNNABLE:
+    elif job.state is RUNNABLE and (not job.is_node or may_wait_alone(state, job)):
         state.backlog.add(job)
         if job.gpu_memory_floor_mib is not None:
             state.outgrown.add(job.id)
@@ -159,6 +182,7 @@ def _rebuild_place(state: State, job: Job) -> None:
         if (
             attempt.started_at is not None
             and job.submission.timeout_s is not None
+            and not job.is_node
             and attempt.stop_cause is None
         ):
             heapq.heappush(

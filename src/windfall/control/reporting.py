@@ -21,12 +21,13 @@ from windfall.control.events import (
     InstanceReady,
     IsolationChanged,
 )
+from windfall.control.gangs import waits_for_main
 from windfall.control.instances import forget_machine, remove_instance
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
 from windfall.control.interrupting import grace_of, stop_again
-from windfall.control.lifecycle import touch
+from windfall.control.lifecycle import note_child
 from windfall.control.limits import watch
-from windfall.control.placing import start_again
+from windfall.control.placing import start_again, start_nodes
 from windfall.control.progress import note_marks, note_start
 from windfall.control.round import Round
 from windfall.control.shares import resize_shares
@@ -100,7 +101,7 @@ def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> N
         if token in named:
             if attempt.stop_cause is not None:
                 round_.instructions.append(stop_again(state, job, attempt))
-        else:
+        elif attempt.stop_cause is not None or not waits_for_main(state, job):
             round_.instructions.append(_ask_again(state, job, attempt))
     leave_sick_devices(state, report.machine.id, round_)
 
@@ -163,13 +164,15 @@ def on_isolation_changed(state: State, report: IsolationChanged, round_: Round) 
 def _begin(state: State, job: Job, attempt: Attempt, at: int, round_: Round) -> None:
     job.move(RUNNING)
     attempt.started_at = job.started_at = at
-    if job.parent is not None and job.index is not None:
-        state.children[job.parent].move(job.index, RUNNING)
-        touch(state, job.parent, round_)
-    if job.submission.timeout_s is not None:
+    note_child(state, job, round_)
+    if job.submission.timeout_s is not None and not job.is_node:
         heapq.heappush(state.deadlines, (at + job.submission.timeout_s * 1000, attempt.token))
     watch(state, job)
     round_.changes.jobs[job.id] = job
+    nodes = job.submission.nodes
+    if nodes is not None and job.is_gang and not nodes.peers:
+        for refused in start_nodes(state, job, round_):
+            on_attempt_exited(state, refused, round_)
 
 
 def on_attempt_exited(state: State, report: AttemptExited, round_: Round) -> None:

@@ -6,20 +6,25 @@ runs on an instance is listed only when somebody looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning
 from windfall.capacity.machines import Hold, Instance, Offer, share_of
 from windfall.capacity.occupancy import InstanceUse
-from windfall.control.backlog import shape_of
+from windfall.control.backlog import kin_of
+from windfall.control.consumables import tokens_named
 from windfall.control.interrupting import grace_of
+from windfall.control.quota_shares import quota_views
+from windfall.control.share_use import fair_share_view
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
-from windfall.jobs.ids import EnvironmentName
+from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.jobs.job import Job
-from windfall.jobs.resources import Resources
+from windfall.jobs.nodes import Nodes
+from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.snapshot import (
     Claim,
     EnvironmentView,
@@ -43,9 +48,14 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
             shortage = Shortage(failed.reason, failed.again_at)
             shortages.setdefault(environment_name, {})[type_] = shortage
     lenders = {one.name for one in state.environments.values() if one.provisioning in RECLAIMABLE}
+    queues = [
+        QueueView(queue, state.backlog.groups(queue.name), fair_share_view(state, queue, now))
+        for queue in state.queues.values()
+    ]
+    quotas = quota_views(state)
     return Snapshot(
         now=now,
-        queues=[QueueView(queue, state.backlog.groups(queue.name)) for queue in state.queues.values()],
+        queues=queues,
         environments={
             name: EnvironmentView(
                 environment,
@@ -54,7 +64,9 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
             )
             for name, environment in state.environments.items()
         },
-        instances=[_instance_view(state, instance, lenders, now) for instance in state.instances.values()],
+        instances=[
+            _instance_view(state, instance, lenders, quotas, now) for instance in state.instances.values()
+        ],
         machines={
             machine.id: MachineView(
                 machine.id,
@@ -68,18 +80,28 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
         },
         rules=replace(state.rules.scheduling, notice_ms=int(state.rules.notice_s * 1000)),
         claims=_claims(state, now) if state.left_places else (),
+        tokens=tokens_named(state, queues),
+        quotas=quotas,
     )
 
 
 def _claims(state: State, now: int) -> list[Claim]:
     """For whom attempts were asked to leave, as far as he still waits."""
     claims = []
+    kept: Counter[JobId] = Counter()
     for (job_id, machine), count in state.left_places.counted(now).items():
         job = state.jobs.get(job_id)
         waiting = state.backlog.find(job) if job is not None else None
         if job is not None and waiting is not None:
             places = min(count, waiting.count)
-            claims.append(Claim(job_id, job.submission.queue, shape_of(job), machine, waiting.order, places))
+            if job.submission.share is not None:
+                # Several may leave for one job, on several machines, when it is its quota that they give back.
+                places = min(places, waiting.count - kept[job_id])
+                kept[job_id] += places
+            shape, standing = kin_of(job)
+            claims.append(
+                Claim(job_id, job.submission.queue, shape, machine, waiting.order, places, standing)
+            )
     return sorted(claims, key=lambda claim: (claim.order, claim.job_id, claim.machine))
 
 
@@ -103,7 +125,9 @@ def _offers_left(
     return tuple(left)
 
 
-def _instance_view(state: State, instance: Instance, lenders: set[EnvironmentName], now: int) -> InstanceView:
+def _instance_view(
+    state: State, instance: Instance, lenders: set[EnvironmentName], quotas: Container[QueueName], now: int
+) -> InstanceView:
     use = state.occupancy.instances.get(instance.id, _NO_USE)
     return InstanceView(
         instance.id,
@@ -115,7 +139,7 @@ def _instance_view(state: State, instance: Instance, lenders: set[EnvironmentNam
         instance.machine,
         use.idle_since if use is not _NO_USE else instance.launched_at,
         # What has a machine of its own stands in nobody else's way.
-        _Releases(state, use, now, lends=instance.is_share and instance.environment in lenders),
+        _Releases(state, use, now, quotas, lends=instance.is_share and instance.environment in lenders),
         instance.is_share,
     )
 
@@ -123,10 +147,14 @@ def _instance_view(state: State, instance: Instance, lenders: set[EnvironmentNam
 class _Releases(Sequence[Release]):
     """What runs on an instance, listed only when somebody looks: most ticks do not."""
 
-    __slots__ = ("_lends", "_now", "_state", "_use")
+    __slots__ = ("_lends", "_now", "_quotas", "_state", "_use")
 
-    def __init__(self, state: State, use: InstanceUse, now: int, *, lends: bool) -> None:
+    def __init__(
+        self, state: State, use: InstanceUse, now: int, quotas: Container[QueueName], *, lends: bool
+    ) -> None:
         self._state, self._use, self._now, self._lends = state, use, now, lends
+        #: The queues with quota shares.
+        self._quotas = quotas
 
     def __len__(self) -> int:
         return len(self._use.holds)
@@ -141,7 +169,7 @@ class _Releases(Sequence[Release]):
             attempt = job.attempt if job is not None else None
             if job is None or attempt is None:
                 yield Release(hold.resources, hold.gpu_ids, None, token)
-            elif lends or attempt.stop_cause is not None:
+            elif lends or attempt.stop_cause is not None or job.submission.queue in self._quotas:
                 yield self._lent_or_leaving(job, attempt, hold)
             else:  # what most are, in a hurry
                 at = attempt.started_at
@@ -153,7 +181,9 @@ class _Releases(Sequence[Release]):
     def _lent_or_leaving(self, job: Job, attempt: Attempt, hold: Hold) -> Release:
         leaving = attempt.stop_cause is not None
         lent = self._lends and not leaving
+        share = job.submission.share if job.submission.queue in self._quotas and not leaving else None
         restart_s = self._state.rules.restart_s
+        asked_of = hold.resources if job.submission.nodes is None else all_nodes(job.submission.nodes)
         return Release(
             hold.resources,
             hold.gpu_ids,
@@ -163,8 +193,18 @@ class _Releases(Sequence[Release]):
             job.submission.queue,
             reclaimable=lent,
             leaving=leaving,
-            loss=loss_of(attempt, hold.resources, restart_s, self._now) if lent else 0.0,
+            loss=loss_of(attempt, asked_of, restart_s, self._now) if lent or share is not None else 0.0,
+            share=share,
+            priority=job.submission.priority,
         )
+
+
+def all_nodes(nodes: Nodes) -> Resources:
+    """What a multi-node job holds in all: to lose one node's place may cost the work of every one."""
+    total = NOTHING
+    for number in range(nodes.count):
+        total = total + nodes.resources(number)
+    return total
 
 
 def _given_back_at(state: State, job: Job, attempt: Attempt) -> int | None:

@@ -18,6 +18,8 @@ from windfall.capacity.policies import QuotaShare, SchedulingPolicy
 from windfall.control.backlog import Backlog
 from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
+from windfall.control.share_meters import ShareMeters
+from windfall.control.tick_book import TickBook
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition
@@ -26,6 +28,7 @@ from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
+from windfall.schedules.zones import Zones, utc_only
 from windfall.scheduling.snapshot import SchedulingRules
 
 DAY_MS = 24 * 3600 * 1000
@@ -51,6 +54,10 @@ class Rules:
     rates: Rates = field(default_factory=Rates)
     #: What an attempt is when its job does not say.
     runtime: Runtime = Runtime.AUTO
+    #: Who hears of every state that a job comes to; without any nothing is noted.
+    event_destinations: tuple[str, ...] = ()
+    #: The rules of time zones, by name.
+    zones: Zones = utc_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +107,27 @@ class State:
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
     images: dict[str, ImageMapping] = field(default_factory=dict)
     policies: dict[str, SchedulingPolicy] = field(default_factory=dict)
+    #: What the shares of fair-share queues use.
+    shares: ShareMeters = field(default_factory=ShareMeters)
     #: By `<queue>/<share>`.
     quota_shares: dict[str, QuotaShare] = field(default_factory=dict)
     consumables: dict[str, ConsumableResource] = field(default_factory=dict)
+    #: Which live jobs hold how many tokens of a consumable resource.
+    token_holders: dict[str, dict[JobId, int]] = field(default_factory=dict)
     service_environments: dict[str, ServiceEnvironment] = field(default_factory=dict)
     #: Live service jobs, in the order of their submission.
     service_jobs: dict[JobId, ServiceJob] = field(default_factory=dict)
+    #: Whether something changed that the scheduler of service jobs should look at.
+    services_unsettled: bool = True
+    #: When this daemon first looked at them, and when it last decided about them.
+    services_watched_at: int = 0
+    services_planned_at: int = 0
     schedule_groups: dict[str, ScheduleGroup] = field(default_factory=dict)
     #: By `<group>/<name>`.
     schedules: dict[str, Schedule] = field(default_factory=dict)
-    #: Ticks that are not done, by schedule and due time.
+    #: Ticks that are not closed, by schedule and due time, and when the calendar looks at what.
     ticks: dict[tuple[str, int], Tick] = field(default_factory=dict)
+    tick_book: TickBook = field(default_factory=TickBook)
     instances: dict[InstanceId, Instance] = field(default_factory=dict)
     machines: dict[MachineId, Machine] = field(default_factory=dict)
     #: Machines that went lately with their instance: what their agents still say is late.

@@ -7,13 +7,14 @@ ended when the jobs it depends on have ended, as on AWS. Finished and unknown jo
 from __future__ import annotations
 
 from windfall.control.events import CancelJob, TerminateJob
-from windfall.control.instructions import StopAttempt
-from windfall.control.interrupting import grace_of
+from windfall.control.gangs import hold_back, members
+from windfall.control.interrupting import ask_to_stop
 from windfall.control.lifecycle import end_rest, finish, recorded_child, touch
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import StopCause
-from windfall.jobs.ids import JobId, child_id, split_child
+from windfall.jobs.errors import Invalid
+from windfall.jobs.ids import JobId, child_id, split_child, split_node
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE, TERMINAL
 
@@ -38,6 +39,11 @@ def on_terminate_job(state: State, command: TerminateJob, round_: Round) -> bool
 
 def _find(state: State, job_id: JobId, round_: Round) -> Job | None:
     """A live job; a child at rest gets its record, because it now leaves the rest."""
+    gang, number = split_node(job_id)
+    if number is not None:
+        raise Invalid(
+            f"{job_id} is one node of a multi-node parallel job, which is stopped as a whole: name job {gang}"
+        )
     if job_id in state.jobs:
         return state.jobs[job_id]
     parent, index = split_child(job_id)
@@ -89,10 +95,9 @@ def _stop_array(state: State, array: Job, reason: str, round_: Round, *, termina
 
 
 def _stop_attempt(state: State, job: Job, reason: str, round_: Round) -> None:
-    attempt = job.attempt
-    if attempt is None or job.terminated:
+    if job.terminated:
         return
     job.terminated, job.stop_reason = True, reason
-    attempt.stop_cause, attempt.stop_at = StopCause.TERMINATED, round_.now
     round_.changes.jobs[job.id] = job
-    round_.instructions.append(StopAttempt(attempt.token, attempt.instance, grace_of(state, job)))
+    hold_back(state, job)
+    ask_to_stop(state, members(state, job), StopCause.TERMINATED, round_)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from windfall.capacity.environments import WITHOUT_GPUS, JobQueue, Switch
+from windfall.control.consumables import wanted_tokens
 from windfall.control.events import FinishedJob, SubmitJob
+from windfall.control.gang_requests import check_node_wishes, most_gpus, requested_nodes
 from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.lifecycle import consider_child, dependencies_met, fail_waiting, make_runnable
+from windfall.control.quota_shares import check_quota_share
 from windfall.control.round import Round
+from windfall.control.share_use import check_share, joined
 from windfall.control.state import State, Waits
+from windfall.control.state_changes import tell_of
 from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, RUNTIME, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
 from windfall.jobs.containers import Runtime
@@ -23,15 +28,26 @@ from windfall.jobs.states import FAILED, PENDING, SUBMITTED, SUCCEEDED, TERMINAL
 def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     """Accept a job, or refuse it with nothing changed."""
     queue, definition = _queue(state, command), _definition(state, command)
-    resources = requested_resources(definition, command.overrides)
-    _check_capability(state, queue, resources)
-    _check_command(definition, command)
+    nodes = requested_nodes(definition, command)
+    if nodes is None:
+        resources = requested_resources(definition, command.overrides)
+        _check_command(definition, command)
+    else:
+        resources = nodes.resources(nodes.main)
+    largest = resources if nodes is None else most_gpus(nodes)
+    _check_capability(state, queue, largest)
     waits, any_failed = _resolve(state, command)
     wishes = wishes_of(
         command.job_id, command.tags, command.parameters, definition, state.rules.checkpoint_root
     )
     _check_worker(wishes, command.array_size)
-    check_gpu_wish(state, queue.environments, resources, wishes.gpu_wish)
+    check_node_wishes(nodes, wishes)
+    tokens = definition.consumables if command.consumables is None else command.consumables
+    if nodes is not None:
+        tokens = nodes.consumables or tokens
+    check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)
+    check_share(state, queue.name, command.share, command.priority, round_.now)
+    check_quota_share(state, queue, command.share)
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
     submission = Submission(
@@ -58,9 +74,18 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         pull=wishes.pull,
         worker=wishes.worker,
         stays_on_sick_gpu=wishes.stays_on_sick_gpu,
+        nodes=nodes,
+        instance_type=None if nodes is None else nodes.group(nodes.main).instance_type,
+        replaces_lost_nodes=nodes is not None and wishes.replaces_lost_nodes,
+        share=command.share,
+        preemptions_max=wishes.preemptions_max,
+        priority=_priority(queue, definition, command),
+        consumables=wanted_tokens(state, tokens),
     )
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
+    tell_of(state, job)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job
+    joined(state, job, round_.now)
     if command.array_size is not None:
         state.children[job.id] = ChildTable.of(command.array_size, PENDING)
         job.rest = PENDING
@@ -97,6 +122,8 @@ def _queue(state: State, command: SubmitJob) -> JobQueue:
     queue = state.queues.get(command.queue)
     if queue is None:
         raise NotFound(f"Job queue {command.queue} does not exist")
+    if queue.service_environment is not None:
+        raise Invalid(f"JobQueue {queue.name} takes service jobs; submit them with SubmitServiceJob")
     if queue.switch is Switch.DISABLED:
         raise Invalid(
             f"JobQueue {queue.name} is DISABLED and takes no new jobs; enable it with update-job-queue"
@@ -111,6 +138,13 @@ def _definition(state: State, command: SubmitJob) -> JobDefinition:
     if not definition.active:
         raise Invalid(f"Job definition {definition.key} is INACTIVE; register a new revision")
     return definition
+
+
+def _priority(queue: JobQueue, definition: JobDefinition, command: SubmitJob) -> int:
+    """Who goes first within a share; where there are none, nobody."""
+    if queue.policy is None:
+        return 0
+    return definition.priority if command.priority is None else command.priority
 
 
 def _check_capability(state: State, queue: JobQueue, resources: Resources) -> None:

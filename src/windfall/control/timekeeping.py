@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import heapq
 
+from windfall.control.calendar import on_calendar
 from windfall.control.changes import Purge
-from windfall.control.instructions import StopAttempt
-from windfall.control.interrupting import grace_of
+from windfall.control.gangs import hold_back, members
+from windfall.control.infrastructure import ask_to_leave
+from windfall.control.interrupting import ask_to_stop
 from windfall.control.limits import end_overdue
 from windfall.control.round import Round
+from windfall.control.service_dispatch import watch_services
+from windfall.control.share_use import keep_shares
 from windfall.control.state import DAY_MS, RECENT_MS, State
 from windfall.jobs.attempts import StopCause
 
 #: How often old jobs are removed, and how many rows at a time: small steps never hold up a round.
 PURGE_EVERY_MS = 5_000
 PURGE_ROWS = 500
+#: What became of a yearly schedule can still be seen when it is due again.
+TICK_RETENTION_MS = 400 * DAY_MS
 #: A machine that is gone is silent by then.
 GONE_MACHINE_MS = 60_000
 #: AWS forgets INACTIVE definitions after 180 days.
@@ -29,16 +35,24 @@ def on_time_passed(state: State, round_: Round) -> None:
     state.unsettled = state.unsettled or bool(state.instances) or any(state.backlog.queues.values())
     _stop_overdue(state, round_)
     end_overdue(state, round_)
+    ask_to_leave(state, round_)
+    on_calendar(state, round_)
+    watch_services(state, round_)
     _forget_recent(state, round_.now)
     if round_.now - state.purged_at >= PURGE_EVERY_MS:
         state.purged_at = round_.now
-        round_.changes.purge = Purge(round_.now - state.rules.retention_ms, PURGE_ROWS)
+        keep_shares(state, round_)
+        round_.changes.purge = Purge(
+            round_.now - state.rules.retention_ms, PURGE_ROWS, round_.now - TICK_RETENTION_MS
+        )
         _drop_old_definitions(state, round_)
 
 
 def next_due(state: State) -> int | None:
-    """When the next timeout, limit or budget is due, if any."""
+    """When the next timeout, limit, budget, schedule or tick is due, if any."""
     heads = [heap[0][0] for heap in (state.deadlines, state.limits) if heap]
+    if (look_at := state.tick_book.next_look()) is not None:
+        heads.append(look_at)
     return min(heads, default=None)
 
 
@@ -49,9 +63,8 @@ def _stop_overdue(state: State, round_: Round) -> None:
         attempt = job.attempt if job is not None else None
         if job is None or attempt is None or attempt.stop_cause is not None:
             continue
-        attempt.stop_cause, attempt.stop_at = StopCause.TIMED_OUT, round_.now
-        round_.changes.jobs[job.id] = job
-        round_.instructions.append(StopAttempt(token, attempt.instance, grace_of(state, job)))
+        hold_back(state, job)
+        ask_to_stop(state, members(state, job), StopCause.TIMED_OUT, round_)
 
 
 def _forget_recent(state: State, now: int) -> None:

@@ -20,11 +20,14 @@ from windfall.control.events import (
     SubmitTraining,
     UpdateTraining,
 )
+from windfall.control.gang_requests import check_gpu_parts, most_gpus
 from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.lifecycle import make_runnable
 from windfall.control.limits import watch
 from windfall.control.round import Round
+from windfall.control.service_jobs import adopt_training, awaited_attempt
 from windfall.control.state import State
+from windfall.control.state_changes import tell_moves, tell_of
 from windfall.control.wishes import (
     budget_of,
     gpu_wish_of,
@@ -35,7 +38,7 @@ from windfall.control.wishes import (
 )
 from windfall.jobs.attempts import EXITED
 from windfall.jobs.errors import Conflict, Invalid, NotFound
-from windfall.jobs.ids import DefinitionKey, QueueName
+from windfall.jobs.ids import DefinitionKey, QueueName, node_id
 from windfall.jobs.job import Job, JobKind, Submission
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.states import SUBMITTED
@@ -58,7 +61,13 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         )
     budget_usd = budget_of(command.tags)
     gpu_wish, larger = gpu_wish_of(command.tags), larger_gpu_on_oom(command.tags)
-    check_gpu_wish(state, (command.environment.name,), command.container.resources, gpu_wish)
+    resources = command.container.resources
+    if command.nodes is not None:
+        check_gpu_parts(gpu_wish)
+        resources = most_gpus(command.nodes)
+    check_gpu_wish(state, (command.environment.name,), resources, gpu_wish)
+    if command.service_job is not None:
+        awaited_attempt(state, command.service_job, command.name)
     queue = _queue(state, command.environment, round_)
     submission = Submission(
         command.name,
@@ -81,11 +90,15 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         runtime=runtime_of(command.tags),
         stays_on_sick_gpu=stays_on_sick_gpu(command.tags),
         pull=pull_of(command.tags),
+        service_job=command.service_job,
+        nodes=command.nodes,
     )
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
+    tell_of(state, job)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job
     make_runnable(state, job, round_)
     watch(state, job)
+    adopt_training(state, job, round_)
     return job
 
 
@@ -105,8 +118,11 @@ def on_delete_training(state: State, command: DeleteTraining, round_: Round) -> 
         raise Conflict(f"{command.job_id} has not ended; stop it first")
     state.finished.pop(command.job_id, None)
     # Its end may be of this very round: the removal is the last word about it.
-    round_.changes.jobs.pop(command.job_id, None)
-    round_.changes.removed_jobs.add(command.job_id)
+    for job_id in (command.job_id, *(node_id(command.job_id, number) for number in command.other_nodes)):
+        ended = round_.changes.jobs.pop(job_id, None)
+        if ended is not None:
+            tell_moves(state, ended, round_)
+        round_.changes.removed_jobs.add(job_id)
 
 
 def _queue(state: State, wanted: ComputeEnvironment, round_: Round) -> QueueName:

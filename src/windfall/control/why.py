@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from windfall.capacity.environments import JobQueue
-from windfall.control.backlog import shape_of
+from windfall.control.backlog import shape_of, standing_of
+from windfall.control.gangs import gang_of, may_wait_alone, members, waits_for_main
 from windfall.control.interrupting import WITH_NOTICE
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.state_limits import due_at, reason_code
 from windfall.jobs.attempts import Attempt, StopCause
-from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.ids import JobId, split_child, split_node
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, JobState
 from windfall.scheduling.counterfactuals import AskLessGpuMemory
@@ -42,6 +43,9 @@ class Why:
 
 def why(state: State, job_id: JobId, offers: Offers, now: int) -> Why | None:
     """Why this live job is where it is; None when it is not live."""
+    gang_id, number = split_node(job_id)
+    if number is not None and gang_id in state.jobs and state.jobs[gang_id].node == number:
+        job_id = gang_id  # The main node has no job of its own.
     parent_id, index = split_child(job_id)
     job = state.jobs.get(job_id)
     if (
@@ -57,9 +61,29 @@ def why(state: State, job_id: JobId, offers: Offers, now: int) -> Why | None:
         return _array(state, job, offers, now)
     if job.state is PENDING:
         return Why(job.id, job.state, _dependencies(state, job))
+    if (of_gang := _in_gang(state, job)) is not None:
+        return Why(job.id, job.state, [of_gang])
     if job.state is RUNNABLE:
         return _waiting(state, job, offers, now)
     return Why(job.id, job.state, [_placed(job, now)])
+
+
+def _in_gang(state: State, job: Job) -> tuple[str, str] | None:
+    """What only nodes of multi-node jobs wait for: one another."""
+    gang, ended = gang_of(state, job), bool(job.attempts) and job.attempt is None
+    if job.is_node and job.state is RUNNABLE and not may_wait_alone(state, job):
+        return ("gang", f"waits with the other nodes of job {gang.id}")
+    if job.is_node and job.attempt is not None and waits_for_main(state, job):
+        return ("main_node", f"has its place and starts when the main node of job {gang.id} runs")
+    if job.state is RUNNABLE or not (job.is_gang or job.is_node) or not ended:
+        return None
+    nodes = job.submission.nodes
+    if nodes is not None and nodes.peers:
+        return ("ended", f"has ended; job {gang.id} goes on until its last node ends")
+    if job.is_node and gang.attempt is not None:
+        return ("ended", f"has ended; job {gang.id} goes on until its main node ends")
+    left = sum(one.attempt is not None for one in members(state, job))
+    return ("stopping", f"its main node has ended, and {left} of the others are being stopped")
 
 
 def _child_at_rest(state: State, array: Job, index: int, offers: Offers, now: int) -> Why | None:
@@ -127,8 +151,8 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
         return Why(job.id, job.state, [("settling", "has just become RUNNABLE and is being looked at")])
     snapshot = make_snapshot(state, offers, now)
     view = next(view for view in snapshot.queues if view.queue.name == job.submission.queue)
-    ahead = jobs_ahead(view, waiting)
-    explanation = explain(snapshot, job.submission.queue, shape_of(job), waiting, ahead)
+    ahead = jobs_ahead(view, waiting, standing_of(job))
+    explanation = explain(snapshot, job.submission.queue, shape_of(job), waiting, ahead, standing_of(job))
     return Why(
         job.id,
         job.state,

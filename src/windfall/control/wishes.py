@@ -29,14 +29,16 @@ GPU_MODEL, GPU_MEMORY, GPU_SHARE = "windfall:gpu-model", "windfall:gpu-memory-gi
 ON_GPU_OOM, ON_SICK_GPU = "windfall:on-gpu-oom", "windfall:on-sick-gpu"
 RUNTIME, PULL = "windfall:runtime", "windfall:pull"
 WORKER = "windfall:worker"
+REPLACE_LOST_NODES = "windfall:replace-lost-nodes"
+PREEMPTIONS_MAX = "windfall:preemptions-max"
 
 _YES, _NO = ("true", "yes", "1"), ("", "false", "no", "0")
 _URI = re.compile(r"(file:///|s3://[^/]+).*")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 _ALL = (
-    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER),
-    *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU),
+    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX),
+    *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU, REPLACE_LOST_NODES),
 )
 
 
@@ -52,6 +54,9 @@ class Wishes:
     pull: Pull | None = None
     worker: Worker | None = None
     stays_on_sick_gpu: bool = False
+    preemptions_max: int | None = None
+    #: Of a multi-node job: whether a node that lost its place is replaced while the others go on.
+    replaces_lost_nodes: bool = False
 
     @property
     def free_interruptions(self) -> bool:
@@ -90,6 +95,8 @@ def wishes_of(
         pull_of(found),
         _worker(found.get(WORKER)),
         stays_on_sick_gpu(found),
+        preemptions_max_of(found),
+        _is_yes(REPLACE_LOST_NODES, found.get(REPLACE_LOST_NODES, "")),
     )
 
 
@@ -105,6 +112,16 @@ def budget_of(tags: Mapping[str, str]) -> float | None:
     if not (isfinite(budget) and budget > 0):
         raise Invalid(f"{BUDGET} must be a number of US dollars above 0, such as 12.50; it is {text!r}")
     return budget
+
+
+def preemptions_max_of(tags: Mapping[str, str]) -> int | None:
+    """How often a job may lose its place to others of its queue before it fails; None means without limit."""
+    text = tags.get(PREEMPTIONS_MAX)
+    if text is None:
+        return None
+    if not (text.strip().isascii() and text.strip().isdecimal()):
+        raise Invalid(f"{PREEMPTIONS_MAX} must be a whole number from 0 on; it is {text!r}")
+    return int(text.strip())
 
 
 def runtime_of(tags: Mapping[str, str]) -> Runtime | None:

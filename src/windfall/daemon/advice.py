@@ -92,9 +92,9 @@ class Adviser:
             raise ApiError(
                 "NotFound", f"There is no job {wanted} that has run; `windfall jobs --all` lists them.", 404
             )
-        if not found[0].is_array:
+        if not found[0].is_array and not found[0].is_gang:
             return found
-        jobs: list[Job] = []
+        jobs: list[Job] = [job for job in found if job.is_gang]
         await self._gather(JobFilter(parent=found[0].id), jobs)
         return jobs
 
@@ -109,18 +109,16 @@ class Adviser:
         while len(jobs) <= MOST_JOBS:
             found, after = await self._reader.read(partial(_page, wanted, after))
             for job in found:
-                if job.is_array:
-                    await self._gather(JobFilter(parent=job.id), jobs)
-                else:
+                if not job.is_array:
                     jobs.append(job)
+                if job.is_array or job.is_gang:
+                    await self._gather(JobFilter(parent=job.id), jobs)
             if after is None:
                 return
 
     def _rows(self, jobs: list[Job], now: int) -> list[Answer]:
         single = len(jobs) == 1
-        return [
-            self._row(job, now) for job in jobs if single or (job.submission.resources.gpus and job.attempts)
-        ]
+        return [self._row(job, now) for job in jobs if single or (job.resources.gpus and job.attempts)]
 
     def _row(self, job: Job, now: int) -> Answer:
         seen = [self._look(job, attempt, now) for attempt in job.attempts]
@@ -147,7 +145,7 @@ class Adviser:
     def _look(self, job: Job, attempt: Attempt, now: int) -> _Seen:
         begun = attempt.started_at or attempt.placed_at
         hours = max(0, (attempt.stopped_at or now) - begun) / _HOUR_MS
-        recording = self._samples.recording(attempt.task_id) if job.submission.resources.gpus else None
+        recording = self._samples.recording(attempt.task_id) if job.resources.gpus else None
         if recording is None or not recording.samples:
             return _Seen(job, attempt, None, hours)
         holding = Holding(
@@ -176,7 +174,7 @@ class Adviser:
         return Surroundings(recording.vcpus, network, pcie_bytes_s=pcie)
 
     def _why_nothing(self, job: Job, seen: list[_Seen]) -> str:
-        if not job.submission.resources.gpus:
+        if not job.resources.gpus:
             return "it holds no GPU: there is none to use better"
         if not seen:
             return "it has not run yet"

@@ -94,8 +94,10 @@ class Costs:
             )
         job: Job = found[0]
         about = {"jobId": job.id, "jobName": job.submission.name, "state": job.state}
-        if job.is_array:
+        if job.is_array or job.is_gang:
             bill = _Bill("job", self._rates, now, self._bounds, own_rows=True)
+            if job.is_gang:
+                bill.add(job)
             await self._gather(bill, JobFilter(parent=job.id))
             return about | bill.answer() | {"by": "job", "sinceAt": 0, "now": now}
         return about | _ledger(ledger_of(job, self._rates, now), self._rates, now)
@@ -125,13 +127,14 @@ class _Bill:
         page = store.list_jobs(wanted, self._bounds.page, after)
         for job in page.jobs:
             for one in self._unfolded(store, job):
-                self._take(one)
+                self.add(one)
         return page.next_after
 
     def _unfolded(self, store: Store, job: Job) -> Iterator[Job]:
-        """The job, or the children of an array: an array itself holds nothing."""
+        """The job, with its other nodes if it has some, or the children of an array: that itself holds nothing."""
         if not job.is_array:
             yield job
+        if not job.is_array and not job.is_gang:
             return
         after: str | None = None
         while not self.full:
@@ -141,7 +144,8 @@ class _Bill:
             if after is None:
                 return
 
-    def _take(self, job: Job) -> None:
+    def add(self, job: Job) -> None:
+        """Take one job in."""
         self._seen += 1
         begun_at = job.created_at
         for entry in ledger_of(job, self._rates, self._now).entries:

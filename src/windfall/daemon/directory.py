@@ -1,4 +1,4 @@
-"""The data directory: who may see what of it, and that only one daemon uses it.
+"""The data directory: who may see what of it, and that only one daemon uses it, or several of one store.
 
 Jobs run as another user (or hidden from it by a sandbox) and must reach nothing here but their own working
 directory, so the top is passable and everything else is closed.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from windfall.daemon.errors import AlreadyRunning, DaemonError
 
 _ADDRESS = "address"
+_ADDRESSES = "addresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class DataDirectory:
         """Secrets that containers may be given, a 0600 file each."""
         return self.root / "secrets"
 
+    @property
+    def dead_letters(self) -> Path:
+        """Ticks of schedules that could not be done, a file for each queue that they were meant for."""
+        return self.root / "dead-letters"
+
     def prepare(self) -> None:
         """Make the directories, each as closed as it can be."""
         try:
@@ -94,11 +101,66 @@ class DataDirectory:
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd
 
+    def share(self, store: str) -> int:
+        """Hold the directory together with other daemons of the same store, and with nobody else."""
+        fd = os.open(self.root / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if _locked(fd, fcntl.LOCK_EX):  # Nobody is here, so it is ours to say whose this is.
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n{store}\n".encode(), 0)
+            if not _locked(fd, fcntl.LOCK_SH, wait_s=1.0) or os.pread(fd, 200, 0).decode().split()[1:] != [
+                store
+            ]:
+                raise AlreadyRunning(
+                    f"another Windfall daemon uses {self.root} with another store;"
+                    " daemons share a directory if they share a PostgreSQL database: stop it with `windfall down`,"
+                    " or start this one with another --data DIR"
+                )
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
     def write_address(self, url: str) -> None:
-        """Tell `windfall env` and the other commands where the daemon listens."""
-        temporary = self.root / f".{_ADDRESS}"
+        """Tell `windfall env` and the other commands where the daemon listens, the leader if there are several."""
+        temporary = self.root / f".{_ADDRESS}.{os.getpid()}"
         temporary.write_text(url + "\n")
         temporary.rename(self.root / _ADDRESS)
+
+    def add_address(self, daemon: str, url: str) -> int:
+        """Tell of one more daemon, by its name, for as long as it lives; the answer is a file descriptor."""
+        folder = self.root / _ADDRESSES
+        folder.mkdir(mode=0o755, exist_ok=True)
+        for file in folder.iterdir():
+            if self.is_gone(file.name):
+                file.unlink(missing_ok=True)
+        fd = os.open(folder / daemon, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.pwrite(fd, f"{url}\n".encode(), 0)
+        return fd
+
+    def remove_address(self, daemon: str) -> None:
+        """Tell that a daemon goes."""
+        (self.root / _ADDRESSES / daemon).unlink(missing_ok=True)
+
+    def is_gone(self, daemon: str) -> bool:
+        """Whether a daemon has surely ended: it held the lock of its file. One that never was here cannot be told."""
+        try:
+            fd = os.open(self.root / _ADDRESSES / daemon, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            # Nobody else locks it for longer than a look, so a wrong answer is "it lives", and soon corrected.
+            return os.fstat(fd).st_size > 0 and _locked(fd, fcntl.LOCK_EX)
+        finally:
+            os.close(fd)
+
+    def other_addresses(self) -> list[str]:
+        """Where daemons listen that share this directory, the leader among them."""
+        try:
+            return [file.read_text().strip() for file in sorted((self.root / _ADDRESSES).iterdir())]
+        except OSError:
+            return []
 
     def read_address(self) -> str | None:
         """Where the daemon listens, or last listened."""
@@ -106,3 +168,17 @@ class DataDirectory:
             return (self.root / _ADDRESS).read_text().strip() or None
         except OSError:
             return None
+
+
+def _locked(fd: int, kind: int, wait_s: float = 0.0) -> bool:
+    """Whether it could be locked; one that is just being started holds it alone for a moment."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True

@@ -1,7 +1,8 @@
-"""Why the daemon does not start. Each text says what to do.
+"""Why the daemon does not start, or cannot do something. Each text says what to do.
 
 DaemonError
 ├── BadSetting        a setting is missing, unknown or out of range
+├── BadTarget         a schedule asks for what nothing here can do
 └── AlreadyRunning    another daemon holds the data directory
 """
 
@@ -18,3 +19,7 @@ class BadSetting(DaemonError):
 
 class AlreadyRunning(DaemonError):
     """Another daemon holds the data directory."""
+
+
+class BadTarget(DaemonError):
+    """The target of a schedule cannot be asked, now or later."""

@@ -14,14 +14,14 @@ from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import FenceDevice
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.loop import ControlLoop
+from windfall.daemon.gateway import Gateway
 from windfall.jobs.errors import NotFound, Rejected
 
 
 class Gpus:
     """The handlers, over the control loop."""
 
-    def __init__(self, loop: ControlLoop) -> None:
+    def __init__(self, loop: Gateway) -> None:
         self._loop = loop
 
     async def list(self, _: Call) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from windfall.control.changes import Changes
 from windfall.control.events import (
@@ -30,6 +30,8 @@ from windfall.control.instructions import Instruction
 from windfall.control.ports import Engine, Store
 from windfall.control.reactor import close, handle, schedule
 from windfall.control.round import Round
+from windfall.control.service_dispatch import front_of_service_queue
+from windfall.control.share_standings import QueueShares, queue_shares
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.timekeeping import next_due
@@ -38,7 +40,11 @@ from windfall.daemon.routing import Routing
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.dispatch_order import dispatch_order
-from windfall.store.errors import CommitFailed
+from windfall.store.errors import CommitFailed, Superseded
+from windfall.store.letters import encoded_reply
+from windfall.store.sharing import Lease, Letter
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +67,10 @@ COMMIT_AGAIN_S = 0.1
 COMMIT_AGAIN_MAX_S = 5.0
 
 Question = Callable[[State, Offers, int], Any]
+#: What was asked, and who waits for it: a caller of this process, or one who wrote through the store.
+Asked = tuple[Event | Question, asyncio.Future[Any] | Letter | None]
+#: At least so many letters are remembered as taken: one that is read again while it is answered is not done twice.
+LETTERS_KNOWN = 20_000
 
 
 class ControlLoop:
@@ -74,14 +84,23 @@ class ControlLoop:
         clock_ms: Callable[[], int],
         on_purged: Callable[[Sequence[str]], None],
         many_tenants: Callable[[], bool],
+        lease: Lease | None = None,
     ) -> None:
+        """`lease` is asked whether this daemon still leads, where another one might."""
         self._state = state
         self._store = store
         self._routing = Routing(engines)
+        #: Who carries out instructions that are for no engine, by their kind.
+        self.errands = self._routing.errands
+        #: Called when a round has committed something that is to be told to the outside.
+        self.on_told: Callable[[], None] | None = None
         self._clock_ms = clock_ms
         self._on_purged = on_purged
         self._many_tenants = many_tenants
-        self._inbound: list[tuple[Event | Question, asyncio.Future[Any] | None]] = []
+        self._lease = lease
+        self._superseded = False
+        self._letters: dict[str, None] = {}
+        self._inbound: list[Asked] = []
         self._wake = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
@@ -96,7 +115,7 @@ class ControlLoop:
     # The gate -------------------------------------------------------------------------------------------
 
     async def execute(self, command: Command) -> Any:
-        """Do a command and answer when it is durable; raise Rejected with nothing changed."""
+        """Do a command and answer when it is durable; raise Rejected, or Superseded, with nothing changed."""
         self._routing.check(self._state, command)
         return await self._ask(command)
 
@@ -113,6 +132,8 @@ class ControlLoop:
         """The first waiting jobs of a queue, in dispatch order."""
 
         def look(state: State, offers: Offers, now: int) -> list[tuple[JobId, int]]:
+            if (known := state.queues.get(queue)) is not None and known.service_environment is not None:
+                return front_of_service_queue(state, queue, now)[:QUEUE_SNAPSHOT_MAX]
             views = make_snapshot(state, offers, now).queues
             view = next((view for view in views if view.queue.name == queue), None)
             if view is None:
@@ -122,6 +143,11 @@ class ControlLoop:
             ]
 
         answer: list[tuple[JobId, int]] = await self._ask(look)
+        return answer
+
+    async def shares(self, queue: QueueName) -> QueueShares | None:
+        """How much of a queue's capacity each of its shares uses."""
+        answer: QueueShares | None = await self._ask(lambda state, _, now: queue_shares(state, queue, now))
         return answer
 
     async def inspect(self, question: Question) -> Any:
@@ -141,6 +167,21 @@ class ControlLoop:
             self._wake.set()
         elif self._lazy is None and not self._wake.is_set():
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
+
+    def deliver(self, letters: Sequence[Letter]) -> None:
+        """Take commands that came through the store; their replies are written with what they change."""
+        for letter in letters:
+            if letter.id not in self._letters:
+                self._letters[letter.id] = None
+                self._inbound.append((letter.command, letter))
+                self._wake.set()
+        if len(self._letters) > 2 * LETTERS_KNOWN:
+            self._letters = dict.fromkeys(list(self._letters)[-LETTERS_KNOWN:])
+
+    def supersede(self) -> None:
+        """End with Superseded before the next round: another daemon leads."""
+        self._superseded = True
+        self._wake.set()
 
     async def _ask(self, item: Event | Question) -> Any:
         future = asyncio.get_running_loop().create_future()
@@ -176,6 +217,8 @@ class ControlLoop:
         if self._lazy is not None:
             self._lazy.cancel()
             self._lazy = None
+        if self._superseded:
+            raise Superseded(committed=False)
         batch, self._inbound = self._inbound[:ROUND_MAX], self._inbound[ROUND_MAX:]
         if self._inbound:
             self._wake.set()
@@ -183,28 +226,51 @@ class ControlLoop:
         replies = self._react(batch, round_)
         self._busy = not replies and len(batch) >= BUSY_REPORTS
         self.rounds += 1
+        try:
+            await self._make_durable(round_, replies)
+        except Superseded as superseded:
+            if superseded.committed:
+                self._answer(replies)
+            else:
+                self._inbound = batch + self._inbound  # Nothing of this round has happened.
+            raise
+        self._answer(replies)
+        if round_.instructions:
+            self._routing.carry_out(self._state, round_.instructions)
+
+    async def _make_durable(
+        self, round_: Round, replies: list[tuple[asyncio.Future[Any] | Letter, Any]]
+    ) -> None:
+        for letter, reply in replies:
+            if isinstance(letter, Letter):
+                round_.changes.answers[letter.id] = encoded_reply(reply)
         if round_.changes:
             began = time.perf_counter()
-            purged = await self._commit(round_.changes)
+            purged = await self._commit(self._store.commit, round_.changes)
             self.commit_s += time.perf_counter() - began
             if purged:
                 self._on_purged(purged)
+            if round_.changes.outbox and self.on_told is not None:
+                self.on_told()
+        elif replies and self._lease is not None and not self._lease.is_sure:
+            # What is told from memory would be old news if another daemon leads by now.
+            await self._commit(self._lease.confirm)
+
+    def _answer(self, replies: list[tuple[asyncio.Future[Any] | Letter, Any]]) -> None:
         for future, reply in replies:
-            if future.done():
-                continue  # the caller has gone away
+            if isinstance(future, Letter) or future.done():
+                continue  # answered through the store, or the caller has gone away
             if isinstance(reply, Exception):
                 future.set_exception(reply)
             else:
                 future.set_result(reply)
-        if round_.instructions:
-            self._routing.carry_out(self._state, round_.instructions)
 
-    async def _commit(self, changes: Changes) -> Sequence[str]:
+    async def _commit(self, write: Callable[..., T], *changes: Changes) -> T:
         """Write the round; a store that cannot is asked again, because the same round may be committed twice."""
         loop, wait_s = asyncio.get_running_loop(), COMMIT_AGAIN_S
         while True:
             try:
-                return await loop.run_in_executor(self._writer, self._store.commit, changes)
+                return await loop.run_in_executor(self._writer, write, *changes)
             except CommitFailed as error:
                 # No trace: the store's own words say what is wrong.
                 log.warning(
@@ -213,18 +279,18 @@ class ControlLoop:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
 
-    def _react(
-        self, batch: list[tuple[Event | Question, asyncio.Future[Any] | None]], round_: Round
-    ) -> list[tuple[asyncio.Future[Any], Any]]:
+    def _react(self, batch: list[Asked], round_: Round) -> list[tuple[asyncio.Future[Any] | Letter, Any]]:
         self._state.many_tenants = self._many_tenants()
-        replies: list[tuple[asyncio.Future[Any], Any]] = []
+        replies: list[tuple[asyncio.Future[Any] | Letter, Any]] = []
         questions: list[tuple[asyncio.Future[Any], Question]] = []
         for item, future in batch:
             if callable(item):
-                if future is not None:
+                if isinstance(future, asyncio.Future):
                     questions.append((future, item))
                 continue
             try:
+                if isinstance(future, Letter):
+                    self._routing.check(self._state, future.command)
                 reply: Any = handle(self._state, item, round_)
             except Rejected as rejected:
                 reply = rejected
@@ -251,6 +317,13 @@ class ControlLoop:
         self._routing.adopt(self._state)
         if instructions:
             self._routing.carry_out(self._state, instructions)
+
+    def abandon(self) -> None:
+        """Tell all who still wait that another daemon leads; nothing of what they asked has been done."""
+        asked, self._inbound = self._inbound, []
+        for _, future in asked:
+            if isinstance(future, asyncio.Future) and not future.done():
+                future.set_exception(Superseded(committed=False))
 
     def close(self) -> None:
         """Let go of the threads; nothing is written any more."""

@@ -17,7 +17,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.loop import ControlLoop
+from windfall.daemon.gateway import Gateway
 from windfall.daemon.samples import SampleReader
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.ids import JobId
@@ -52,7 +52,7 @@ class Monitoring:
 
     def __init__(
         self,
-        loop: ControlLoop,
+        loop: Gateway,
         samples: SampleReader,
         clock_ms: Callable[[], int],
         sample_every_s: float,
@@ -147,8 +147,8 @@ class Monitoring:
             "attempt": attempt.number,
             "startedAt": attempt.started_at,
             "doing": attempt.doing,
-            "vcpus": job.submission.resources.vcpus,
-            "memoryMib": job.submission.resources.memory_mib,
+            "vcpus": job.resources.vcpus,
+            "memoryMib": job.resources.memory_mib,
             "gpuIds": list(attempt.gpu_ids),
             "sample": None if sample is None else sample_json(sample),
             "cause": self._causes.get(attempt.task_id, (0, None))[1],

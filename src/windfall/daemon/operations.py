@@ -19,19 +19,22 @@ from windfall.capacity.machines import Machine
 from windfall.control.events import AddImage, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
+from windfall.daemon.calendar_listing import CalendarListing
 from windfall.daemon.costs import Costs
 from windfall.daemon.directory import DataDirectory
+from windfall.daemon.gateway import Gateway
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
-from windfall.daemon.loop import ControlLoop
 from windfall.daemon.monitoring import Monitoring
 from windfall.daemon.samples import SampleReader
 from windfall.daemon.secrets import Secrets
 from windfall.daemon.settings import Settings
+from windfall.daemon.share_listing import Shares
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
-from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.ids import JobId, split_child, split_node
 from windfall.jobs.images import ImageMapping
+from windfall.store.sharing import Presence
 
 if TYPE_CHECKING:
     from windfall.daemon.advice import Adviser
@@ -42,7 +45,7 @@ class Operations:
 
     def __init__(
         self,
-        loop: ControlLoop,
+        loop: Gateway,
         settings: Settings,
         pid: int,
         started_at: int,
@@ -51,6 +54,7 @@ class Operations:
         clock_ms: Callable[[], int],
         s3_url: str | None = None,
         host: Callable[[], Machine | None] = lambda: None,
+        daemons: Callable[[], Awaitable[list[tuple[Presence, bool]]]] | None = None,
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -62,6 +66,7 @@ class Operations:
         self._s3_url = s3_url
         #: This host, as its agent last described it.
         self._host = host
+        self._daemons = daemons
         self._samples = SampleReader(DataDirectory(settings.data).logs)
 
     def service(self) -> PlainService:
@@ -70,6 +75,7 @@ class Operations:
         rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
         kept = Secrets(DataDirectory(self._settings.data).secrets)
         monitoring = self._monitoring(rates)
+        calendar = CalendarListing(self._loop, self._clock_ms)
         table: dict[str, tuple[Role, Handler]] = {
             "Status": (Role.READ, self.status),
             "Why": (Role.READ, self.why),
@@ -80,6 +86,9 @@ class Operations:
             "Advise": (Role.READ, lambda call: self._adviser(rates).advise(call)),
             "Samples": (Role.READ, monitoring.samples),
             "Top": (Role.READ, monitoring.top),
+            "Shares": (Role.READ, Shares(self._loop).list),
+            "Schedules": (Role.READ, calendar.list),
+            "ScheduleHistory": (Role.READ, calendar.history),
             "Gpus": (Role.READ, Gpus(self._loop).list),
             "FenceGpu": (Role.ADMIN, Gpus(self._loop).fence),
             "ListImages": (Role.READ, self.list_images),
@@ -128,14 +137,20 @@ class Operations:
             "services": list(self._services),
             "s3Url": self._s3_url,
             "objects": self._settings.objects_url,
+            "daemons": await self._present(),
             **seen,
         }
+
+    async def _present(self) -> list[dict[str, Any]]:
+        """The daemons that share the store; none where there can be only one."""
+        present = [] if self._daemons is None else await self._daemons()
+        return [{"url": one.address, "pid": one.pid, "leads": leads} for one, leads in present]
 
     async def why(self, call: Call) -> dict[str, Any]:
         """Why a job is where it is, or how it ended."""
         job_id = JobId(_text(call, "jobId"))
         live = await self._loop.why(job_id)
-        parent, _ = split_child(job_id)
+        parent, _ = split_node(split_child(job_id)[0])
         found = await self._loop.read(lambda store: store.jobs([job_id, parent]))
         if not found:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
@@ -187,7 +202,7 @@ class Operations:
 
     async def down(self, call: Call) -> dict[str, Any]:
         """Stop the daemon after this answer; running jobs go on unless `kill`."""
-        return {"runningJobs": await self._go_down(call.params.get("kill") is True)}
+        return {"runningJobs": await self._go_down(call.params.get("kill") is True), "pid": self._pid}
 
 
 def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from windfall.aws_api.protocol.request import Request, Response
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.exposition import CONTENT_TYPE, Family, rendered
-from windfall.daemon.loop import ControlLoop
+from windfall.daemon.gateway import Gateway
 from windfall.daemon.samples import SampleReader
 
 JOBS_MOST = 500
@@ -56,7 +56,7 @@ class _Seen:
 class MetricsPage:
     """The page, over the control loop and the samples."""
 
-    def __init__(self, loop: ControlLoop, samples: SampleReader, keys: KeyRing) -> None:
+    def __init__(self, loop: Gateway, samples: SampleReader, keys: KeyRing) -> None:
         self._loop = loop
         self._samples = samples
         self._keys = keys

@@ -1,16 +1,19 @@
 """Which engine serves which environment, and so who is told what.
 
-Decides where an instruction goes: to the engine of its instance's environment. Must not know what engines do, nor
-anything of jobs. Every engine that this daemon has is in the table; the first is for environments that name none.
+Decides where an instruction goes: to the engine of its instance's environment, or, for an errand of the daemon's own,
+to whoever does errands of that kind. Must not know what they do, nor anything of jobs. Every engine that this daemon
+has is in the table; the first is for environments that name none.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from windfall.capacity.environments import ComputeEnvironment
+from windfall.control.commands.calendar import StartRun
 from windfall.control.events import (
     Command,
     CreateComputeEnvironment,
@@ -18,7 +21,15 @@ from windfall.control.events import (
     TagResource,
     UpdateComputeEnvironment,
 )
-from windfall.control.instructions import Instruction, LaunchInstance, StartAttempt, TerminateInstance
+from windfall.control.instructions import (
+    CreateTraining,
+    Instruction,
+    InvokeTarget,
+    LaunchInstance,
+    StartAttempt,
+    TerminateInstance,
+    WriteDeadLetter,
+)
 from windfall.control.ports import Engine, Holdings
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
@@ -39,6 +50,8 @@ class Routing:
         self._default = next(iter(engines.values()))
         #: Who has which instance: the core may have let go of one before it is told so.
         self._homes: dict[InstanceId, Engine] = {}
+        #: Instructions that are for no engine, by their kind, and who carries them out.
+        self.errands: dict[type, Callable[[Any], None]] = {}
 
     def engine_of(self, environment: ComputeEnvironment) -> Engine:
         """Who serves an environment; one that names an engine which is not here any more gets the default."""
@@ -80,7 +93,12 @@ class Routing:
             engine.adopt(Holdings(environments, own, attempts))
 
     def carry_out(self, state: State, instructions: Sequence[Instruction]) -> None:
-        """Tell each engine what is for it, in order."""
+        """Tell each engine what is for it, in order; errands go to those who do them."""
+        if self.errands:
+            for errand in instructions:
+                if (do := self.errands.get(type(errand))) is not None:
+                    do(errand)
+            instructions = [it for it in instructions if type(it) not in self.errands]
         if len(self._engines) == 1:
             self._default.carry_out(instructions)
             return
@@ -99,6 +117,9 @@ class Routing:
             home = self._engine_named(state, instruction.environment)
             self._homes[instruction.instance] = home
             return (home,)
+        if isinstance(instruction, CreateTraining | InvokeTarget | WriteDeadLetter):
+            log.error("nobody here does errands of this kind: %s", instruction)
+            return ()
         if isinstance(instruction, TerminateInstance):
             known = self._homes.pop(instruction.instance, None)
         else:
@@ -118,6 +139,8 @@ class Routing:
 
 def _declared(state: State, command: Command) -> ComputeEnvironment | None:
     """The environment that a command is about to make or change, as it would be; None for other commands."""
+    if isinstance(command, StartRun):
+        return _declared(state, command.command)
     if isinstance(command, CreateComputeEnvironment | SubmitTraining):
         return command.environment
     if isinstance(command, UpdateComputeEnvironment):

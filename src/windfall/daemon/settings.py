@@ -53,6 +53,8 @@ class Settings:
     gpus: str = "auto"
     #: Where state is kept: sqlite:///PATH or postgresql://...; a SQLite file under `data` by default.
     store: str | None = None
+    #: On PostgreSQL: seconds after which another daemon leads when the leader is not heard of.
+    lease_s: float = 5.0
     #: The user that jobs run as when the daemon is root.
     job_user: str = "nobody"
     #: The account id in ARNs.
@@ -83,6 +85,14 @@ class Settings:
     container_socket: str | None = None
     #: Seconds between two samples of every running job (its GPUs, CPU, memory, disk, network); 0 takes none.
     sample_every_s: float = 2.0
+    #: File that gets a line of JSON for every change of a job's state, in the form of EventBridge's events.
+    events_file: str | None = None
+    #: URL, http:// or https://, that the same events are posted to.
+    events_webhook: str | None = None
+    #: File with the bearer token for that URL; nobody else may be able to read it (mode 600).
+    events_webhook_token_file: str | None = None
+    #: URL that ticks of schedules with a DeadLetterConfig are posted to when they fail; by default they go to files.
+    dead_letter_webhook: str | None = None
     #: The engine of compute environments that name none: local or simulated.
     engine: str = "local"
     #: The engine that SageMaker training jobs run on; `engine` by default.
@@ -110,6 +120,11 @@ class Settings:
         return self.store or f"sqlite:///{(self.data / 'store' / 'windfall.db').absolute()}"
 
     @property
+    def shares_store(self) -> bool:
+        """Whether several daemons may use the store, and with it the data directory."""
+        return self.store_url.startswith("postgresql://")
+
+    @property
     def objects_url(self) -> str:
         """Where checkpoints go."""
         if self.objects is not None:
@@ -125,6 +140,7 @@ _KINDS: dict[str, type] = {
     "reserve_after_s": float,
     "idle_after_s": float,
     "stop_grace_s": float,
+    "lease_s": float,
     "data": Path,
     "s3": bool,
     "s3_port": int,
@@ -147,6 +163,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "reserve_after_s": (0, 86_400 * 365),
     "idle_after_s": (0, 86_400 * 365),
     "stop_grace_s": (0, 86_400),
+    "lease_s": (0.5, 3_600),
     "s3_port": (0, 65535),
     "notice_s": (0, 86_400),
     "sample_every_s": (0, 3_600),
@@ -174,6 +191,16 @@ _PATTERNS: dict[str, tuple[str, str]] = {
     "host": (r"[A-Za-z0-9.:_-]+", "an address or host name"),
     "job_user": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a user name of this host"),
     "objects": (r"file:///.+|s3://[a-z0-9][a-z0-9.-]{2,62}(/.*)?", "file:///PATH or s3://BUCKET/PREFIX"),
+    "events_file": (r"/.*[^/]", "the absolute path of a file"),
+    "events_webhook": (
+        r"https?://[^\s@/?#]+([/?][^\s#]*)?",
+        "http://HOST/PATH or https://HOST/PATH, without a user or password (events_webhook_token_file is for secrets)",
+    ),
+    "dead_letter_webhook": (
+        r"https?://[^\s@/?#]+([/?][^\s#]*)?",
+        "http://HOST/PATH or https://HOST/PATH, without a user or password",
+    ),
+    "events_webhook_token_file": (r"/.*[^/]", "the absolute path of a file"),
     "engine": (r"local|simulated", "local or simulated"),
     "training_engine": (r"local|simulated", "local or simulated"),
     "training_python": (r"[^-\s]\S*", "a program, such as python3 or /usr/bin/python3.12"),

@@ -40,6 +40,8 @@ class AgentLink:
         self._on_message = on_message
         self._connection: AgentConnection | None = None
         self._closing = False
+        #: Whether the epoch comes with a lease: a higher one is then another daemon's, and is not outbid.
+        self.leased = False
         #: No agent is started before this is set.
         self.wanted = asyncio.Event()
         #: Set while an agent is connected that has said what it has.
@@ -64,6 +66,8 @@ class AgentLink:
                     self._connection = connection
                     await self._listen(connection)
             except AgentRejected as rejected:
+                if self.leased:
+                    raise
                 # Only one daemon can hold this data directory, so a higher epoch is an older clock of our own.
                 self._epoch = rejected.epoch + 1
             except AgentError as error:

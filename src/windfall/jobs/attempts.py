@@ -6,7 +6,7 @@ capacity.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from windfall.jobs.diagnosis import Diagnosis
@@ -30,16 +30,29 @@ class StopCause(StrEnum):
     INTERRUPTED = "interrupted"
     #: A GPU of it has fallen ill; it has notice, and is tried again elsewhere at no cost.
     SICK_GPU = "sick GPU"
+    #: Its quota share holds more than its own, and another one wants that back; it has notice, and is tried again.
+    PREEMPTED = "preempted"
+    #: A more urgent job of its quota share takes its place; it has notice, and is tried again.
+    OUTRANKED = "outranked"
     #: It has spent what its tag allows; it has notice, and is not tried again.
     BUDGET = "budget spent"
     #: A training job's whole running time (MaxRuntimeInSeconds) is over.
     RUN_TIME = "run time exceeded"
     #: A training job has waited and run for as long as it may (MaxWaitTimeInSeconds).
     WAIT_TIME = "wait time exceeded"
+    #: The main node of its multi-node job has ended.
+    MAIN_ENDED = "main node ended"
+    #: Another node of its multi-node job has failed, and all of them are needed.
+    PEER_FAILED = "another node failed"
 
 
 #: The attempt's place goes away, through no doing of its own.
-TAKEN_AWAY = frozenset({StopCause.INTERRUPTED, StopCause.SICK_GPU})
+TAKEN_AWAY = frozenset({StopCause.INTERRUPTED, StopCause.SICK_GPU, StopCause.PREEMPTED, StopCause.OUTRANKED})
+#: What an attempt that left its place to a job of its own queue ends with; the first are AWS's words.
+PREEMPTIONS = {
+    StopCause.PREEMPTED: "Cross-share preemption triggered to reclaim borrowed capacity",
+    StopCause.OUTRANKED: "In-share preemption triggered by a job of higher priority",
+}
 
 EXITED = "Essential container in task exited"
 TIMED_OUT = "Job attempt duration exceeded timeout"
@@ -49,6 +62,25 @@ FAILED_TO_START = "Task failed to start"
 def host_lost(instance: InstanceId) -> str:
     """The status reason that clients' retry rules know as a lost host (`Host EC2*`)."""
     return f"Host EC2 (instance {instance}) terminated."
+
+
+@dataclass(frozen=True, slots=True)
+class GangEnd:
+    """How a try of a multi-node job of peers ended: with the last node, and as the one that decided it did."""
+
+    #: The node that decided it.
+    node: int
+    instance: InstanceId
+    stopped_at: int
+    exited_at: int | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    status_reason: str | None = None
+    stop_at: int | None = None
+    stop_cause: StopCause | None = None
+    stop_words: str | None = None
+    failure: str | None = None
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(slots=True)
@@ -106,11 +138,41 @@ class Attempt:
     #: What its share of the instance costs, and would cost on demand; None when nobody said.
     usd_hour: float | None = None
     on_demand_usd_hour: float | None = None
+    #: For the main node of a multi-node job of peers, when all of them have ended.
+    gang_end: GangEnd | None = None
+
+    def as_whole(self) -> Attempt:
+        """The try of the whole multi-node job that it is a part of; of any other job itself."""
+        end = self.gang_end
+        if end is None:
+            return self
+        return replace(
+            self,
+            instance=end.instance,
+            stopped_at=end.stopped_at,
+            exited_at=end.exited_at,
+            exit_code=end.exit_code,
+            reason=end.reason,
+            status_reason=end.status_reason,
+            stop_at=end.stop_at,
+            stop_cause=end.stop_cause,
+            stop_words=end.stop_words,
+            failure=end.failure,
+            diagnosis=end.diagnosis,
+        )
 
     @property
     def interrupted(self) -> bool:
         """Whether it ended because its place was taken away or lost, with or without notice."""
-        return self.stopped_at is not None and self.status_reason == host_lost(self.instance)
+        return self.preempted or (
+            self.stopped_at is not None and self.status_reason == host_lost(self.instance)
+        )
+
+    @property
+    def preempted(self) -> bool:
+        """Whether it ended because it had to leave its place to a job of its own queue."""
+        words = None if self.stop_cause is None else PREEMPTIONS.get(self.stop_cause)
+        return self.stopped_at is not None and words is not None and self.status_reason == words
 
     @property
     def moved(self) -> bool:

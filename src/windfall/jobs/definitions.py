@@ -16,6 +16,8 @@ from windfall.jobs.resources import Resources
 from windfall.jobs.retry import ONCE, RetryStrategy
 
 DEFAULT_LOG_GROUP = "/aws/batch/job"
+#: The name of a container that was given none.
+DEFAULT_CONTAINER = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class ContainerSpec:
     on_host: HostProgram | None = None
     #: For a job that runs as a container; a process gets the secrets alone.
     options: ContainerOptions = field(default_factory=ContainerOptions)
+    #: Stands in the names of its log streams.
+    name: str = DEFAULT_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,10 @@ class JobDefinition:
 
 def requested_resources(definition: JobDefinition, overrides: ContainerOverrides | None) -> Resources:
     """What the job asks for, overrides applied."""
-    asked = definition.container.resources
+    return _overridden_resources(definition.container.resources, overrides)
+
+
+def _overridden_resources(asked: Resources, overrides: ContainerOverrides | None) -> Resources:
     if overrides is None or (overrides.vcpus, overrides.memory_mib, overrides.gpus) == (None, None, None):
         return asked
     return Resources(
@@ -144,12 +151,18 @@ def effective_container(
     definition: JobDefinition, overrides: ContainerOverrides | None, parameters: Mapping[str, str]
 ) -> ContainerSpec:
     """What the job finally runs: overrides over definition, submitted parameters over default ones."""
-    spec = definition.container
+    return overridden(definition.container, overrides, {**definition.parameters, **parameters})
+
+
+def overridden(
+    spec: ContainerSpec, overrides: ContainerOverrides | None, parameters: Mapping[str, str]
+) -> ContainerSpec:
+    """A container with what a submission changes in it, and with values in place of references to parameters."""
     command = spec.command if overrides is None or overrides.command is None else overrides.command
     environment = spec.environment if overrides is None else {**spec.environment, **overrides.environment}
     return replace(
         spec,
-        command=substituted(command, {**definition.parameters, **parameters}),
+        command=substituted(command, parameters),
         environment=environment,
-        resources=requested_resources(definition, overrides),
+        resources=_overridden_resources(spec.resources, overrides),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import NewType
 
-#: A job's id: a UUID, or `<uuid>:<index>` for the child of an array.
+#: A job's id: a UUID, `<uuid>:<index>` for the child of an array, or `<uuid>#<number>` for a node of a multi-node job.
 JobId = NewType("JobId", str)
 #: One attempt of one job: `<job id>#<number>`, with `.<birth>` where ids are used again. It is the fencing token: a
 #: newer attempt has another one.
@@ -33,6 +33,19 @@ def split_child(job_id: JobId) -> tuple[JobId, int | None]:
     parent, colon, index = job_id.partition(":")
     if colon and index.isascii() and index.isdecimal() and (index == "0" or index[0] != "0"):
         return JobId(parent), int(index)
+    return job_id, None
+
+
+def node_id(gang: JobId, number: int) -> JobId:
+    """The id of a multi-node job's node."""
+    return JobId(f"{gang}#{number}")
+
+
+def split_node(job_id: JobId) -> tuple[JobId, int | None]:
+    """The multi-node job's id and the node's number, or the id itself and None when it is not a node's."""
+    gang, sign, number = job_id.partition("#")
+    if sign and number.isascii() and number.isdecimal() and (number == "0" or number[0] != "0"):
+        return JobId(gang), int(number)
     return job_id, None
 
 

@@ -101,6 +101,17 @@ class Submission:
     service_job: JobId | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A state that a job has come to, and what of it the next move may change."""
+
+    state: JobState
+    status_reason: str | None
+    #: How many attempts it had then, and whether the last of them had ended.
+    attempts: int
+    ended: bool
+
+
 @dataclass(slots=True)
 class Job:
     """Where a job stands. A job, an array, and a child that has left the rest of its array."""
@@ -141,11 +152,29 @@ class Job:
     holds_consumables: bool = False
     #: For a multi-node job that has its places: its number among those of this moment, which gives its nodes addresses.
     gang_number: int | None = None
+    #: The states that it came to in this round, where somebody wants to hear of them. Never stored.
+    moves: list[Move] | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_array(self) -> bool:
         """Whether it is the parent of an array."""
         return self.submission.array_size is not None and self.parent is None
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether it is a multi-node job; its own attempts are those of its main node."""
+        return self.submission.nodes is not None and self.parent is None
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a node of a multi-node job other than the main one, which has no job of its own."""
+        return self.submission.nodes is not None and self.parent is not None
+
+    @property
+    def node(self) -> int | None:
+        """Its number among the nodes of a multi-node job; the job itself stands for its main node."""
+        nodes = self.submission.nodes
+        return None if nodes is None else nodes.main if self.index is None else self.index
 
     @property
     def finished(self) -> bool:
@@ -160,14 +189,33 @@ class Job:
         return None
 
     @property
+    def tries(self) -> list[Attempt]:
+        """Its attempts as those of the whole job: where its nodes are peers, none is over before the last node is."""
+        nodes = self.submission.nodes
+        if nodes is None or not nodes.peers or not self.attempts:
+            return self.attempts
+        last = self.attempts[-1]
+        if last.gang_end is not None or self.finished:
+            return [one.as_whole() for one in self.attempts]
+        goes_on = replace(last, stopped_at=None, exited_at=None, exit_code=None, reason=None)
+        return [*(one.as_whole() for one in self.attempts[:-1]), goes_on]
+
+    @property
     def charged_attempts(self) -> int:
         """How many of its tries count against its retry strategy."""
         free = self.submission.free_interruptions
         if not free and not self.submission.larger_gpu_on_oom:
-            return sum(not one.moved for one in self.attempts)
+            return sum(not (one.moved or one.preempted) for one in self.tries)
         return sum(
-            not (one.moved or (free and one.interrupted) or self.outgrew(one)) for one in self.attempts
+            not (one.moved or one.preempted or (free and one.interrupted) or self.outgrew(one))
+            for one in self.tries
         )
+
+    @property
+    def preemptions_exceeded(self) -> bool:
+        """Whether it has lost its place to jobs of its own queue more often than it may."""
+        most = self.submission.preemptions_max
+        return most is not None and sum(one.preempted for one in self.tries) > most
 
     def outgrew(self, attempt: Attempt) -> bool:
         """Whether an ended attempt failed for want of GPU memory, and its job is to be tried on a larger GPU then."""
@@ -193,8 +241,16 @@ class Job:
     def needs(self) -> Resources:
         """What it holds while it runs: what AWS was told, but of a shared GPU its part."""
         share = self.share
-        asked = self.submission.resources
+        asked = self.resources
         return asked if share is None else replace(asked, gpus=held_part(share))
+
+    @property
+    def resources(self) -> Resources:
+        """What it was submitted with; the nodes of a multi-node job may differ."""
+        nodes = self.submission.nodes
+        if nodes is None or self.index is None:
+            return self.submission.resources
+        return nodes.resources(self.index)
 
     @property
     def wish(self) -> GpuWish | None:
@@ -211,6 +267,14 @@ class Job:
         """Change the state, if the table has such a move."""
         check_move(self.state, new, self.story)
         self.state = new
+        if self.moves is not None:
+            self.note_move()
+
+    def note_move(self) -> None:
+        """Remember the state that it is in, for those who want to hear of every one."""
+        if self.moves is not None:
+            tries = len(self.attempts)
+            self.moves.append(Move(self.state, self.status_reason, tries, self.attempt is None))
 
     def story(self) -> str:
         """Its life in one line, for errors and logs."""

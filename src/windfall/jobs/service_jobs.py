@@ -48,6 +48,8 @@ class ServiceAttempt:
     """One training job that was created for a service job."""
 
     training_job: str
+    #: The job that the training job is; None until it has been created.
+    training_id: JobId | None = None
     #: What the service environment and the quota share count for it, by unit.
     capacity: Mapping[str, float] = field(default_factory=dict)
     scheduled_at: int = 0
@@ -57,6 +59,14 @@ class ServiceAttempt:
     #: Why it does not count against the retry strategy, if it does not.
     preempted: bool = False
     no_capacity: bool = False
+    #: While it is asked to leave: for whom, and in which words.
+    leaves_for: JobId | None = None
+    leaves_because: str | None = None
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether it counts against the retry strategy."""
+        return not (self.preempted or self.no_capacity)
 
 
 @dataclass(slots=True)
@@ -81,8 +91,10 @@ class ServiceJob:
     client_token: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     tenant: str = "default"
-    #: The request as it was sent, for the wire alone.
-    document: str = "{}"
+    #: Where it was submitted; its training jobs are told so.
+    region: str = "us-east-1"
+    #: How many instances of which type its payload asks for; the type is empty where it names none.
+    instances: Mapping[str, int] = field(default_factory=dict)
     runnable_at: int | None = None
     scheduled_at: int | None = None
     started_at: int | None = None
@@ -92,6 +104,17 @@ class ServiceJob:
     terminated: bool = False
     stop_reason: str | None = None
     attempts: list[ServiceAttempt] = field(default_factory=list)
+    #: How many training jobs were created for it, those that are not kept included.
+    trainings: int = 0
+    #: Whether others were asked to leave for it, and it has not started since.
+    promised: bool = False
+
+    @property
+    def attempt(self) -> ServiceAttempt | None:
+        """The try that is under way, if one is."""
+        if self.attempts and self.attempts[-1].stopped_at is None:
+            return self.attempts[-1]
+        return None
 
     @property
     def finished(self) -> bool:

@@ -55,6 +55,9 @@ class Checkpoints:
     path: str = CHECKPOINT_PATH
     #: Whether the files must also be found under their own names below the prefix, as SageMaker has it.
     publish: bool = False
+    #: Which of so many nodes writes here: they share the prefix, each with files of its own.
+    writer: int = 0
+    writers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,10 @@ class Channel:
     record_wrapper: str | None = None
     shuffle_seed: int | None = None
     attributes: tuple[str, ...] = ()
+    #: The nodes that its objects are divided among, in their order; none means that each has all of them.
+    divided_among: tuple[int, ...] = ()
+    #: Which part of how many this node gets.
+    part: tuple[int, int] = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,9 @@ class Output:
     archived: bool = True
     #: Whether it is also kept when the job failed; never after an interruption.
     when_failed: bool = True
+    #: For one archive of several nodes: what their common try is called, and how many they are.
+    merged_as: str | None = None
+    merged_of: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +141,5 @@ class Staging:
     wants_ml_root: bool = False
     #: How the credentials and the address of the object store reach the job's environment too.
     shares_object_credentials: bool = False
+    #: The names and addresses by which the nodes of a job know one another.
+    hosts: tuple[tuple[str, str], ...] = ()

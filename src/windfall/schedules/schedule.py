@@ -70,6 +70,8 @@ class ScheduleGroup:
     created_at: int = 0
     modified_at: int = 0
     tags: Mapping[str, str] = field(default_factory=dict)
+    #: Tells the same request again from another one for the same name.
+    client_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,8 @@ class Schedule:
     tenant: str = "default"
     #: Up to which due time ticks have been decided; the next one is the first after it.
     decided_at: int = 0
-    #: The run of the last tick that started one, and the tick that waits for its end (overlap `queue` and `replace`).
+    #: The run of the last tick that started one.
     last_run: JobId | None = None
-    waiting_due_at: int | None = None
 
     @property
     def key(self) -> str:
@@ -132,14 +133,28 @@ class Tick:
     reason: str | None = None
     #: What it started: a job's id, or a training job's.
     run: JobId | None = None
+    #: How often its target was asked, and when first.
     attempts: int = 0
+    asked_at: int | None = None
+    #: What its target answered the last time that it could not be invoked.
+    error: str | None = None
     done_at: int | None = None
+    #: Whether no daemon ran when it was due, and it is done late.
+    caught_up: bool = False
+    #: Whether it failed and that has not yet been written to its dead letters.
+    letter_due: bool = False
     #: When the run ended and how, once it has.
     run_started_at: int | None = None
     run_ended_at: int | None = None
     run_succeeded: bool | None = None
 
     @property
-    def undone(self) -> bool:
-        """Whether it is not yet known what becomes of it."""
+    def unstarted(self) -> bool:
+        """Whether it is still to be done."""
         return self.outcome in (TickOutcome.DUE, TickOutcome.WAITING)
+
+    @property
+    def undone(self) -> bool:
+        """Whether it is not yet known what becomes of it, or of its run."""
+        running = self.outcome is TickOutcome.STARTED and self.run_ended_at is None
+        return self.unstarted or running or self.letter_due

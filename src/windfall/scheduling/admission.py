@@ -6,10 +6,15 @@ Each gate knows one kind of limit and counts what it has let through while a pla
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from windfall.jobs.ids import QueueName
-from windfall.scheduling.snapshot import Shape, Snapshot, Standing
+from windfall.scheduling.quota_gate import QuotaGate
+from windfall.scheduling.reasons import Reason
+from windfall.scheduling.reservation_gate import ReservationGate
+from windfall.scheduling.snapshot import Shape, Snapshot, Standing, Waiting
+from windfall.scheduling.token_gate import TokenGate
 
 
 class AtGate(Protocol):
@@ -27,6 +32,20 @@ class AtGate(Protocol):
     def standing(self) -> Standing:
         """What else decides about them."""
 
+    @property
+    def head(self) -> Waiting:
+        """The first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Somebody who asks on his own, outside the pass: what explain looks at."""
+
+    queue: QueueName
+    shape: Shape
+    standing: Standing
+    head: Waiting
+
 
 class Gate(Protocol):
     """One kind of limit."""
@@ -40,14 +59,19 @@ class Gate(Protocol):
     def started(self, asking: AtGate, count: int) -> None:
         """Note that so many have got a place."""
 
+    def reasons(self, asking: AtGate) -> list[Reason]:
+        """Why it would not let one more of them start now, with its numbers; none if it would."""
+
 
 class Admission:
     """All gates; a job has to pass every one."""
 
-    __slots__ = ("gates",)
+    __slots__ = ("gates", "quota")
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self.gates = gates
+        #: The one of queues with quota shares, which can also be opened by asking others to leave.
+        self.quota = next((gate for gate in gates if isinstance(gate, QuotaGate)), None)
 
     @classmethod
     def to(cls, snapshot: Snapshot) -> Admission:
@@ -68,8 +92,22 @@ class Admission:
         for gate in self.gates:
             gate.started(asking, count)
 
+    def reasons(self, asking: AtGate) -> list[Reason]:
+        """Why one more of them may not start now, by every gate that bars it; none if it may."""
+        return [reason for gate in self.gates for reason in gate.reasons(asking)]
+
+    def only_quota_bars(self, asking: AtGate) -> bool:
+        """Whether nothing but a quota keeps them from starting."""
+        return all(gate is self.quota or not gate.reasons(asking) for gate in self.gates)
+
 
 def _gates(snapshot: Snapshot) -> list[Gate]:
     """Only those that have anything to watch, so that ordinary queues pay nothing."""
-    del snapshot
-    return []
+    gates: list[Gate] = []
+    if snapshot.tokens:
+        gates.append(TokenGate(snapshot))
+    if (reservation := ReservationGate.of(snapshot)) is not None:
+        gates.append(reservation)
+    if snapshot.quotas:
+        gates.append(QuotaGate(snapshot))
+    return gates

@@ -12,12 +12,24 @@ from dataclasses import dataclass, field, replace
 
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.scheduling.admission import Admission
-from windfall.scheduling.dispatch_order import Line, Turns, by_priority
+from windfall.scheduling.dispatch_order import Turns, Until, by_priority
 from windfall.scheduling.fit import Floor, Places, takers
+from windfall.scheduling.gangs import keep_rooms, needs_of, seat_all
+from windfall.scheduling.lanes import Line
 from windfall.scheduling.launchable import Pools
+from windfall.scheduling.preempting import Preempting
 from windfall.scheduling.reclaim import MOST_AT_ONCE, Claims, Held
 from windfall.scheduling.reserve import guard_for, soonest
-from windfall.scheduling.snapshot import Placement, Reservation, Shape, Snapshot, Waiting
+from windfall.scheduling.snapshot import (
+    ORDINARY,
+    Gang,
+    Placement,
+    Reservation,
+    Shape,
+    Snapshot,
+    Standing,
+    Waiting,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,9 @@ class Blocked:
     ahead: int = 0
     #: Which gate bars them, if it is not room that they lack; then nothing is launched, kept or freed for them.
     barred_by: str | None = None
+    standing: Standing = ORDINARY
+    #: So many of them at most may be launched for; None means all.
+    launchable: int | None = None
 
 
 @dataclass(slots=True)
@@ -53,6 +68,8 @@ class Assignment:
     reserved_sets: set[frozenset[EnvironmentName]] = field(default_factory=set)
     #: Where each line can go, found once: many lines take turns with each other.
     options: dict[Line, list[Places]] = field(default_factory=dict)
+    #: Before whose turn the pass ended, if it did.
+    until: Until | None = None
     #: The places that others leave, and for whom.
     claims: Claims = field(init=False)
     #: What may keep a job from starting beside the want of room.
@@ -60,33 +77,51 @@ class Assignment:
 
     def __post_init__(self) -> None:
         self.admission = Admission.to(self.snapshot)
-        self.claims = Claims(self.floor, self.snapshot.rules.notice_ms)
+        quota = self.admission.quota
+        preempting = None if quota is None else Preempting(quota, self.floor)
+        self.claims = Claims(self.floor, self.snapshot.rules.notice_ms, preempting)
         self.claims.keep_earlier(self.snapshot)
 
 
-def assign(snapshot: Snapshot, until: tuple[int, int] | None = None) -> Assignment:
-    """Make the pass; with `until` (priority, order) only for the jobs whose turn is before that one's."""
-    assignment = Assignment(snapshot, Floor(snapshot), Pools(snapshot))
+def assign(snapshot: Snapshot, until: Until | None = None) -> Assignment:
+    """Make the pass; with `until` only for the jobs whose turn is before that one's."""
+    assignment = Assignment(snapshot, Floor(snapshot), Pools(snapshot), until=until)
     for level in by_priority(snapshot.queues):
         priority = level[0].queue.priority
-        if until is not None and priority < until[0]:
+        if until is not None and priority < until.priority:
             break
         turns = Turns(level)
-        last = until[1] if until is not None and priority == until[0] else None
-        while (line := turns.first()) is not None and (last is None or line.order < last):
+        last = until if until is not None and priority == until.priority else None
+        while (line := turns.first()) is not None:
+            if _only_borrows(assignment, turns, line):
+                turns.defer()
+                continue
+            if last is not None and last.reached(line):
+                break
             _serve(assignment, turns, line, last)
+            if last is not None and line.dropped and last.is_kin(line):
+                break  # A job before it in its line found no place, and so will not it.
     return assignment
 
 
-def _serve(assignment: Assignment, turns: Turns, line: Line, last: int | None) -> None:
+def _only_borrows(assignment: Assignment, turns: Turns, line: Line) -> bool:
+    """Whether the first line's share would have to borrow, while others may want what is theirs."""
+    quota = assignment.admission.quota
+    if quota is None:
+        return False
+    quota.borrowing = turns.borrowing
+    return quota.waits_to_borrow(line)
+
+
+def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None) -> None:
     """Give places to the line at the front until another one has its turn or nothing fits any more."""
     all_places = assignment.options.get(line)
     if all_places is None:
         all_places = assignment.options[line] = _options(assignment, line)
-    while turns.first() is line and (last is None or line.order < last):
+    while turns.first() is line and not (last is not None and last.reached(line)):
         admitted, barred_by = assignment.admission.admits(line, min(line.left_of_head, turns.stride))
         before = line.left_of_head
-        if admitted and assignment.claims.held:
+        if admitted and assignment.claims.held and line.standing.gang is None:
             _fill_claimed(assignment, line, admitted)
         _fill(assignment, line, all_places, admitted - (before - line.left_of_head))
         if before > line.left_of_head:
@@ -99,12 +134,24 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: int | None) -
             if barred_by is None:
                 turns.go_on()
                 continue
-            turns.drop()
-            assignment.blocked.append(_barred(line, barred_by, last))
-            return
+            if _only_borrows(assignment, turns, line):
+                turns.defer()
+                return
+            left = _barred(assignment, line, barred_by)
+            if left.claimed < left.count:
+                turns.drop()
+                assignment.blocked.append(replace(left, count=_unplaced(line, last)))
+                return
+            assignment.blocked.append(left)
+            line.claimed += left.count
+            turns.head_done()
+            continue
         shape, queue = line.group.shape, line.view.queue
-        environments = takers(assignment.snapshot, queue.environments, shape.resources)
+        gang = line.standing.gang
+        wanted = shape.resources if gang is None else needs_of(gang)
+        environments = takers(assignment.snapshot, queue.environments, wanted)
         left = Blocked(queue.name, shape, line.head, line.left_of_head, environments, ahead=line.claimed)
+        left = replace(left, standing=line.standing)
         left = replace(left, claimed=_claim_head(assignment, left))
         if left.claimed == left.count:
             # All of them have a place as soon as others have left it: those behind have their turn.
@@ -113,16 +160,36 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: int | None) -
             turns.head_done()
             continue
         turns.drop()
-        left = replace(left, count=line.unplaced(last))
+        left = _within_gates(assignment, line, replace(left, count=_unplaced(line, last)))
         assignment.blocked.append(left)
         reserve(assignment, frozenset(queue.environments), left)
         return
 
 
-def _barred(line: Line, gate: str, last: int | None) -> Blocked:
-    return Blocked(
-        line.queue, line.shape, line.head, line.unplaced(last), (), ahead=line.claimed, barred_by=gate
-    )
+def _unplaced(line: Line, last: Until | None) -> int:
+    return line.unplaced(None if last is None else last.before(line))
+
+
+def _barred(assignment: Assignment, line: Line, gate: str) -> Blocked:
+    """Those of a line's head that a gate bars; a quota may be given back by others for them."""
+    left = Blocked(line.queue, line.shape, line.head, line.left_of_head, (), ahead=line.claimed)
+    left = replace(left, barred_by=gate, standing=line.standing)
+    quota = assignment.admission.quota
+    if quota is None or gate != quota.name or not assignment.admission.only_quota_bars(line):
+        return left
+    names = takers(assignment.snapshot, line.view.queue.environments, line.shape.resources)
+    return replace(left, claimed=_claim_head(assignment, replace(left, environments=names)))
+
+
+def _within_gates(assignment: Assignment, line: Line, left: Blocked) -> Blocked:
+    """As many as the gates let in are launched for, and nobody borrows meanwhile what those will hold."""
+    if not assignment.admission.gates:
+        return left
+    quota, (admitted, _) = assignment.admission.quota, assignment.admission.admits(line, left.count)
+    coming = any(assignment.pools[name].on_its_way(left.shape) for name in left.environments)
+    if quota is not None and coming:
+        quota.pledge(line, max(0, admitted - assignment.claims.count(left)))
+    return replace(left, launchable=admitted)
 
 
 def _options(assignment: Assignment, line: Line) -> list[Places]:
@@ -135,6 +202,9 @@ def _options(assignment: Assignment, line: Line) -> list[Places]:
 
 def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: int) -> None:
     """Place as many jobs of the line's head as there is room for, and no more than `most`."""
+    if line.standing.gang is not None:
+        _fill_gang(assignment, line, most)
+        return
     shape, queue, job_id = line.group.shape, line.view.queue.name, line.head.job_id
     now, placements = assignment.snapshot.now, assignment.placements
     before = line.left_of_head
@@ -149,11 +219,26 @@ def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: in
     line.placed += before - line.left_of_head
 
 
+def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
+    """Place all nodes of the multi-node job at the head of a line, or none of them."""
+    gang, queue = line.standing.gang, line.view.queue
+    if gang is None or most < 1:
+        return
+    names = takers(assignment.snapshot, queue.environments, needs_of(gang))
+    seats = seat_all(assignment.floor, names, gang)
+    assignment.placements += [
+        Placement(queue.name, line.head.job_id, one.room.view.id, one.gpu_ids, one.number) for one in seats
+    ]
+    if seats:
+        line.left_of_head -= 1
+        line.placed += 1
+
+
 def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
     """Let the head of a line take places that are kept for its like, as far as they are free by now."""
     shape, queue = line.group.shape, line.view.queue
     # Those of jobs before it in the line stay: they are not free yet, or those jobs would have taken them.
-    lifted = assignment.claims.lift(queue.name, shape, first=line.claimed)
+    lifted = assignment.claims.lift(line, first=line.claimed)
     if not lifted:
         return
     names = takers(assignment.snapshot, queue.environments, shape.resources)
@@ -165,38 +250,43 @@ def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
     _fill(assignment, line, [Places(shape, some, floor.now) for some in rooms], most)
     placed = len(assignment.placements) - before
     for held in lifted[: max(0, len(lifted) - placed)]:
-        assignment.claims.claim(held.reservation.job_id, queue.name, shape, (held.room,), ask=False)
+        assignment.claims.claim(held.reservation.job_id, line, (held.room,), ask=False)
 
 
 def _claim_head(assignment: Assignment, left: Blocked) -> int:
     """Have places left to the jobs at the head of a line, if they may ask for that; answers how many have one."""
-    if not any(name in assignment.floor.claimable for name in left.environments):
-        return 0
     claims = assignment.claims
+    if left.standing.gang is not None:
+        return 0  # A gang asks nobody to leave: it would need many places at once.
+    if not any(name in assignment.floor.claimable for name in left.environments) and not claims.may_ask(left):
+        return 0
     most = min(left.ahead + left.count, MOST_AT_ONCE)
-    while claims.count(left.queue, left.shape) < most:
+    while claims.count(left) < most:
         if claim(assignment, left, left.head.job_id) is None:
             break
-    return max(0, min(left.count, claims.count(left.queue, left.shape) - left.ahead))
+    return max(0, min(left.count, claims.count(left) - left.ahead))
 
 
 def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> Held | None:
-    """Have a place left to a job that found none, unless new capacity can come for it."""
-    rooms = [room for name in left.environments for room in assignment.floor.claimable.get(name, ())]
-    if not rooms or any(assignment.pools[name].on_its_way(left.shape) for name in left.environments):
+    """Have a place left to a job that found none, unless new capacity can come for it and is what it lacks."""
+    rooms = assignment.claims.rooms(left, left.environments)
+    comes = any(assignment.pools[name].on_its_way(left.shape) for name in left.environments)
+    if not rooms or (comes and left.barred_by is None):
         return None
-    return assignment.claims.claim(job_id, left.queue, left.shape, rooms, ask=True)
+    return assignment.claims.claim(job_id, left, rooms, ask=True)
 
 
 def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked) -> Reservation | None:
     """Keep a place for a job that was passed over too long, if its set of environments has none kept yet."""
     snapshot, shape = assignment.snapshot, left.shape
     if (
-        assignment.claims.count(left.queue, shape) > left.ahead
+        assignment.claims.count(left) > left.ahead
         or snapshot.now - left.head.runnable_at <= snapshot.rules.reserve_after_ms
         or key in assignment.reserved_sets
     ):
         return None
+    if left.standing.gang is not None:
+        return _reserve_gang(assignment, key, left, left.standing.gang)
     if any(assignment.pools[name].on_its_way(shape) for name in left.environments):
         return None  # New capacity for it comes without anybody having to stand back.
     rooms = [room for name in left.environments for room in assignment.floor.rooms.get(name, ())]
@@ -209,3 +299,16 @@ def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Block
     assignment.reservations.append(reservation)
     assignment.reserved_sets.add(key)
     return reservation
+
+
+def _reserve_gang(
+    assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked, gang: Gang
+) -> Reservation | None:
+    """Keep as many machines as a multi-node job needs; the answer is the one that is free last."""
+    kept = keep_rooms(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
+    if not kept:
+        return None
+    made = [Reservation(left.head.job_id, one.room.view.id, one.expected_at) for one in kept]
+    assignment.reservations += made
+    assignment.reserved_sets.add(key)
+    return max(made, key=lambda one: (one.expected_at is None, one.expected_at or 0))

@@ -102,6 +102,13 @@ class Devices:
                 self.whole.remove(gpu_id)
             self.parts[gpu_id] = PartUse(part.used + shape.resources.gpus, part.sharers + 1)
 
+    def put_back(self, shape: Shape, gpu_ids: tuple[str, ...]) -> None:
+        """Undo a `take`; unlike what attempts give back, these were free a moment ago, known or not."""
+        if shape.is_part:
+            self.give_back(shape.resources.gpus, gpu_ids)
+        else:
+            self.whole[:] = sorted([*gpu_ids, *self.whole], key=lambda one: self.known.rank.get(one, 0))
+
     def give_back(self, gpus: float, gpu_ids: Iterable[str]) -> None:
         """Have devices, or a part of one, back; a fenced one is of no use to anybody."""
         for gpu_id in gpu_ids:

@@ -1,70 +1,21 @@
 """In which order waiting jobs get their turn. Knows nothing of places.
 
 More urgent queues go first. Queues of equal priority are served as one line, first come first, so that none
-of them can starve another by its name; the name only breaks ties.
+of them can starve another by its name; the name only breaks ties. A fair-share queue stands among the others with the
+order of the job whose turn it is (lanes.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace, merge
-from itertools import groupby, islice, takewhile
+from itertools import groupby, islice
 from operator import attrgetter
 
 from windfall.jobs.ids import JobId, QueueName
-from windfall.scheduling.snapshot import QueueView, Shape, Standing, Waiting, WaitingGroup
-
-
-class Line:
-    """The waiting jobs of one group that have not had their turn, in order."""
-
-    __slots__ = ("_entries", "claimed", "group", "head", "left_of_head", "number", "order", "placed", "view")
-
-    def __init__(self, view: QueueView, group: WaitingGroup, number: int) -> None:
-        self.view, self.group, self.number = view, group, number
-        self._entries: Iterator[Waiting] = iter(group.entries)
-        self.placed = 0
-        #: How many, behind those that were placed, have a place that others are leaving.
-        self.claimed = 0
-        self.head: Waiting
-        self.left_of_head = 0
-        self.order = 0
-
-    @property
-    def queue(self) -> QueueName:
-        """The queue that its jobs wait in."""
-        return self.view.queue.name
-
-    @property
-    def shape(self) -> Shape:
-        """What its jobs need."""
-        return self.group.shape
-
-    @property
-    def standing(self) -> Standing:
-        """What else decides about them."""
-        return self.group.standing
-
-    def advance(self) -> bool:
-        """Go on to the next entry; False at the end."""
-        for entry in self._entries:
-            if entry.count > 0:
-                self.head, self.left_of_head, self.order = entry, entry.count, entry.order
-                return True
-        return False
-
-    def unplaced(self, before: int | None) -> int:
-        """How many jobs of the line have no place: all of it, or those whose order is below `before`.
-
-        The second uses the line up, and takes as long as the line is.
-        """
-        if before is None:
-            return self.group.count - self.placed - self.claimed
-        behind = takewhile(lambda entry: entry.order < before, self._entries)
-        return self.left_of_head + sum(max(entry.count, 0) for entry in behind)
-
-    def __lt__(self, other: Line) -> bool:
-        return (self.order, self.number) < (other.order, other.number)
+from windfall.scheduling.lanes import AT_ONCE, Lane, Line, lanes_of
+from windfall.scheduling.snapshot import ORDINARY, QueueView, Shape, Standing, Waiting
 
 
 def by_priority(queues: Iterable[QueueView]) -> Iterator[list[QueueView]]:
@@ -75,50 +26,113 @@ def by_priority(queues: Iterable[QueueView]) -> Iterator[list[QueueView]]:
 
 
 class Turns:
-    """The lines of one level, merged by the order of their heads; a tick looks at heads only."""
+    """The lanes of one level, merged by the order of their heads; a tick looks at heads only."""
 
-    __slots__ = ("_heap",)
-
-    #: How many jobs of a line may start before it is looked at again whose turn it is.
-    stride = 1_000_000
+    __slots__ = ("_deferred", "_heap", "borrowing")
 
     def __init__(self, level: Sequence[QueueView]) -> None:
-        pairs = [(view, group) for view in level for group in view.groups]
-        lines = [Line(view, group, number) for number, (view, group) in enumerate(pairs)]
-        self._heap = [line for line in lines if line.advance()]
+        self._heap: list[Lane] = []
+        self._deferred: list[Lane] = []
+        #: Whether those have their turn who had to let all others go first.
+        self.borrowing = False
+        number = 0
+        for view in level:
+            lines = [Line(view, group, number + place) for place, group in enumerate(view.groups)]
+            number += len(lines)
+            self._heap += lanes_of(view, [line for line in lines if line.advance()])
         heapify(self._heap)
 
     def first(self) -> Line | None:
         """The line whose head has its turn."""
-        return self._heap[0] if self._heap else None
+        if not self._heap and self._deferred:
+            self._heap, self._deferred, self.borrowing = self._deferred, [], True
+            heapify(self._heap)
+        return self._heap[0].first if self._heap else None
+
+    def defer(self) -> None:
+        """Let the lane whose turn it is wait for all others: it could only borrow (quota_gate.py)."""
+        self._deferred.append(heappop(self._heap))
+
+    @property
+    def stride(self) -> int:
+        """How many jobs of the first line may start before it is looked at again whose turn it is."""
+        return self._heap[0].stride if self._heap else AT_ONCE
 
     def head_done(self) -> None:
         """All jobs of the first line's head have had their turn and got a place."""
-        line = self._heap[0]
-        if line.advance():
-            heapreplace(self._heap, line)
-        else:
-            heappop(self._heap)
+        self._moved(more=self._heap[0].head_done())
 
     def go_on(self) -> None:
         """Some of the first line's head got a place; it may be another line's turn now."""
+        self._heap[0].go_on()
+        self._moved(more=True)
 
     def drop(self) -> None:
         """Nobody else in the first line can get a place either: leave the whole line."""
-        heappop(self._heap)
+        lane = self._heap[0]
+        lane.first.dropped = True
+        self._moved(more=lane.drop())
+
+    def _moved(self, *, more: bool) -> None:
+        if more:
+            heapreplace(self._heap, self._heap[0])
+        else:
+            heappop(self._heap)
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A waiting job, up to whose turn a pass is made."""
+
+    priority: int
+    order: int
+    #: Whom it waits with, if jobs of its queue do not have their turns in their order.
+    kin: tuple[QueueName, Shape, Standing] | None = None
+
+    @classmethod
+    def turn_of(cls, view: QueueView, shape: Shape, standing: Standing, waiting: Waiting) -> Until:
+        """The turn of a job of this queue."""
+        kin = None if standing.share is None else (view.queue.name, shape, standing)
+        return cls(view.queue.priority, waiting.order, kin)
+
+    def is_kin(self, line: Line) -> bool:
+        """Whether it is in this line, of a queue whose jobs do not have their turns in their order."""
+        return self.kin is not None and self.kin == (line.queue, line.shape, line.standing)
+
+    def reached(self, line: Line) -> bool:
+        """Whether it is that job's turn when this line is first, or was."""
+        return line.order >= self.order and (self.kin is None or self.is_kin(line))
+
+    def before(self, line: Line) -> int | None:
+        """The order below which jobs of a line have their turn before it; None means all of them."""
+        return self.order if self.kin is None or self.is_kin(line) else None
 
 
 def dispatch_order(view: QueueView, limit: int) -> list[tuple[JobId, Waiting]]:
     """The first waiting entries of a queue in the order in which they get their turn, at most `limit`."""
-    merged = merge(*(group.entries for group in view.groups), key=attrgetter("order"))
-    waiting = ((entry.job_id, entry) for entry in merged if entry.count > 0)
-    return list(islice(waiting, max(limit, 0)))
+    if view.fair_share is None and all(group.standing.share is None for group in view.groups):
+        merged = merge(*(group.entries for group in view.groups), key=attrgetter("order"))
+        waiting = ((entry.job_id, entry) for entry in merged if entry.count > 0)
+        return list(islice(waiting, max(limit, 0)))
+    turns, found = Turns([view]), list[tuple[JobId, Waiting]]()
+    while len(found) < limit and (line := turns.first()) is not None:
+        found.append((line.head.job_id, line.head))
+        # As if all had found a place. To give an array all its places at once changes nothing: the next of its share
+        # has its turn when the share has been charged for all of them.
+        line.placed += line.left_of_head
+        turns.head_done()
+    return found
 
 
-def jobs_ahead(view: QueueView, waiting: Waiting) -> int:
-    """How many jobs of the queue, children counted one by one, have their turn before this one."""
+def jobs_ahead(view: QueueView, waiting: Waiting, standing: Standing = ORDINARY) -> int:
+    """How many jobs of the queue (of its share, if it has one) have their turn before this one, children one by one."""
     ahead = 0
     for group in view.groups:
+        if group.standing.share != standing.share:
+            continue
+        if standing.share is not None and group.standing.priority != standing.priority:
+            ahead += group.count if group.standing.priority > standing.priority else 0
+            continue
         for entry in group.entries:
             if entry.order >= waiting.order:
                 break

@@ -5,16 +5,26 @@ Runs the pass up to the job's own turn and looks at what is left. Changes nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from windfall.capacity.environments import Switch
 from windfall.jobs.ids import EnvironmentName, QueueName
 from windfall.jobs.resources import NOTHING
+from windfall.scheduling.admission import Asking
 from windfall.scheduling.assign import Assignment, Blocked, assign, claim, reserve
 from windfall.scheduling.counterfactuals import Counterfactual
+from windfall.scheduling.dispatch_order import Until
 from windfall.scheduling.fit import takers
+from windfall.scheduling.gang_obstacles import (
+    fits_together,
+    lasting_gang_obstacle,
+    passing_gang_obstacles,
+)
+from windfall.scheduling.gangs import needs_of
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
+from windfall.scheduling.quota_gate import QUOTA, kin_of
+from windfall.scheduling.quota_reasons import quota_words
 from windfall.scheduling.reasons import (
     EngineTrouble,
     HeldBack,
@@ -38,7 +48,16 @@ from windfall.scheduling.reasons import (
 from windfall.scheduling.reclaim import MOST_AT_ONCE, Held
 from windfall.scheduling.remedies import remedies
 from windfall.scheduling.reserve import soonest
-from windfall.scheduling.snapshot import QueueView, Reservation, Shape, Snapshot, Waiting
+from windfall.scheduling.share_reasons import share_turn
+from windfall.scheduling.snapshot import (
+    ORDINARY,
+    QueueView,
+    Reservation,
+    Shape,
+    Snapshot,
+    Standing,
+    Waiting,
+)
 
 #: With one of these, more capacity is not what the job waits for.
 _CAPACITY_COMES = frozenset(
@@ -81,42 +100,58 @@ class Explanation:
 
 
 def explain(
-    snapshot: Snapshot, queue: QueueName, shape: Shape, waiting: Waiting, position: int
+    snapshot: Snapshot,
+    queue: QueueName,
+    shape: Shape,
+    waiting: Waiting,
+    position: int,
+    standing: Standing = ORDINARY,
 ) -> Explanation:
     """Say why a waiting job has not started; `position` is how many jobs of its queue are ahead of it."""
     view = {view.queue.name: view for view in snapshot.queues}[queue]
-    wanted = shape.resources
+    gang = standing.gang
+    wanted = shape.resources if gang is None else needs_of(gang)
     names = takers(snapshot, view.queue.environments, wanted)
-    lasting = {name: lasting_obstacle(snapshot, name, shape) for name in view.queue.environments}
-    assignment = assign(snapshot, until=(view.queue.priority, waiting.order))
+    lasting = {
+        name: lasting_obstacle(snapshot, name, shape)
+        if gang is None
+        else lasting_gang_obstacle(snapshot, name, gang)
+        for name in view.queue.environments
+    }
+    assignment = assign(snapshot, until=Until.turn_of(view, shape, standing, waiting))
     # What others leave to this very job is kept from everybody else alone.
-    alike = [left.count for left in assignment.blocked if (left.queue, left.shape) == (queue, shape)]
-    assignment.claims.lift(queue, shape, first=sum(alike))
-    if _fits(assignment, names, shape):
-        return Explanation((StartsNext(),))
-    helpful = remedies(assignment, view.queue, shape, waiting)
+    asking = Asking(queue, shape, standing, waiting)
+    alike = [left.count for left in assignment.blocked if kin_of(left) == kin_of(asking)]
+    assignment.claims.give_up(asking, first=sum(alike))
+    barred = assignment.admission.reasons(asking)
+    left = Blocked(queue, shape, waiting, waiting.count, names, ahead=sum(alike), standing=standing)
+    if barred:
+        left = replace(left, barred_by=QUOTA)
+    # For one that a gate bars nothing is freed and nothing is kept; but a quota may be given back.
+    asks = gang is None and assignment.admission.only_quota_bars(asking)
+    if _fits(assignment, names, shape) if gang is None else fits_together(assignment, names, gang):
+        reasons = [*barred, *(_left_to_it(_claimed(assignment, left), queue) if barred and asks else ())]
+        return Explanation(tuple(reasons) or (StartsNext(),), aws_reason=quota_words(reasons))
+    helpful = () if gang is not None else remedies(assignment, view.queue, shape, waiting)
     open_names = tuple(name for name in names if lasting[name] is None)
     if not open_names:
         return _never(snapshot, view, lasting, helpful)
 
     # What stands in the way is read before a place is kept for this job itself.
-    passing = [reason for name in open_names for reason in passing_obstacles(assignment, name, shape)]
+    passing = _passing(assignment, open_names, asking)
     rooms = [room for name in open_names for room in assignment.floor.rooms.get(name, ())]
-    chosen = soonest(rooms, shape, snapshot.now)
-    left = Blocked(queue, shape, waiting, waiting.count, names, ahead=sum(alike))
-    held = _claimed(assignment, left)
-    reservation = _reservation(assignment, view, left)
+    chosen = soonest(rooms, shape, snapshot.now) if gang is None else None
+    held = _claimed(assignment, left) if asks else []
+    reservation = None if barred else _reservation(assignment, view, left)
     expected_at = chosen.expected_at if chosen is not None else None
-    reasons: list[Reason] = []
+    reasons = [*barred]
     if held:
         expected_at = held[0].reservation.expected_at
-        reasons += _left_to_it(held)
+        reasons += _left_to_it(held, queue)
     if reservation is not None:
         reasons.append(_reserved(snapshot, waiting, reservation))
     reasons += passing
-    reasons += _more_urgent(snapshot, view)
-    if position > 0:
-        reasons.append(JobsAhead(queue, position))
+    reasons += _before_it(snapshot, view, asking, position)
     if expected_at is not None and not any(
         isinstance(reason, PlaceLeft | PlaceReserved) for reason in reasons
     ):
@@ -125,7 +160,7 @@ def explain(
         reasons.append(Undetermined())
     reasons += [reason for reason in lasting.values() if reason is not None]
     reasons += _disabled(view)
-    return Explanation(tuple(reasons), helpful, expected_at, _aws_capacity(reasons))
+    return Explanation(tuple(reasons), helpful, expected_at, quota_words(reasons) or _aws_capacity(reasons))
 
 
 def _fits(assignment: Assignment, names: tuple[EnvironmentName, ...], shape: Shape) -> bool:
@@ -154,10 +189,7 @@ def _never(
 
 def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Reservation | None:
     """The place that is kept for the job, if it is the first of its shape that has none; the others stand behind."""
-    if any(
-        (other.queue, other.shape) == (left.queue, left.shape) and other.claimed < other.count
-        for other in assignment.blocked
-    ):
+    if any(kin_of(other) == kin_of(left) and other.claimed < other.count for other in assignment.blocked):
         return None
     return reserve(assignment, frozenset(view.queue.environments), left)
 
@@ -173,7 +205,7 @@ def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
     return found
 
 
-def _left_to_it(held: list[Held]) -> list[Reason]:
+def _left_to_it(held: list[Held], queue: QueueName) -> list[Reason]:
     """Who leaves it and until when, if anybody has to."""
     left = [one for one in held if one.leaving]
     jobs = {release.job_id for one in left for release in one.leaving if release.job_id is not None}
@@ -181,12 +213,36 @@ def _left_to_it(held: list[Held]) -> list[Reason]:
         return []
     at = max(one.reservation.expected_at or 0 for one in left)
     have_notice = not any(one.asked_now for one in left)
-    return [PlaceLeft(left[0].reservation.instance, tuple(sorted(jobs)), at, have_notice)]
+    # On-demand jobs take nothing back from their own queue: where it is that, it is by quota.
+    by_quota = all(release.queue == queue for one in left for release in one.leaving)
+    return [PlaceLeft(left[0].reservation.instance, tuple(sorted(jobs)), at, have_notice, by_quota)]
 
 
 def _reserved(snapshot: Snapshot, waiting: Waiting, reservation: Reservation) -> PlaceReserved:
     since = waiting.runnable_at + snapshot.rules.reserve_after_ms
     return PlaceReserved(reservation.instance, since, reservation.expected_at)
+
+
+def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking: Asking) -> list[Reason]:
+    """What stands in its way in each environment that could take it."""
+    gang = asking.standing.gang
+    found: list[Reason] = []
+    for name in names:
+        if gang is None:
+            found += passing_obstacles(assignment, name, asking.shape)
+        else:
+            found += passing_gang_obstacles(assignment, name, gang)
+    return found
+
+
+def _before_it(snapshot: Snapshot, view: QueueView, asking: Asking, position: int) -> list[Reason]:
+    """Who has his turn before it: more urgent queues, other shares, and those ahead of it in its own line."""
+    reasons = _more_urgent(snapshot, view)
+    if (turn := share_turn(view, asking.standing, asking.head, position)) is not None:
+        reasons.append(turn)
+    elif position > 0:
+        reasons.append(JobsAhead(view.queue.name, position))
+    return reasons
 
 
 def _more_urgent(snapshot: Snapshot, view: QueueView) -> list[Reason]:

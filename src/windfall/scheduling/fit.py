@@ -187,6 +187,21 @@ class Room:
             machine.guard.give(self, shape, now)
         return gpu_ids
 
+    def put_back(self, shape: Shape, gpu_ids: tuple[str, ...], now: int) -> None:
+        """Undo a `take`, with nothing taken in between that has not been put back."""
+        wanted, machine = shape.resources, self.machine
+        self.vcpus += wanted.vcpus
+        self.memory_mib += wanted.memory_mib
+        machine.vcpus += wanted.vcpus
+        machine.memory_mib += wanted.memory_mib
+        if wanted.gpus:
+            machine.devices.put_back(shape, gpu_ids)
+            self.gpus += wanted.gpus
+        self.started.remove((shape, gpu_ids))
+        guard = machine.guard
+        if guard is not None and not guard.ends_in_time(shape.timeout_s, now):
+            guard.keep(self, Resources(0, 0, 0) - wanted)
+
 
 def least(one: Resources, other: Resources) -> Resources:
     """The smaller amount of each resource."""

@@ -147,7 +147,7 @@ class OtherInstanceType:
 
 @dataclass(frozen=True, slots=True)
 class PlaceLeft:
-    """Others leave a place to it: reclaimable attempts, for a job that is not."""
+    """Others leave a place to it: reclaimable attempts, for a job that is not; or others of its own queue."""
 
     code: ClassVar[str] = "PLACE_LEFT"
     instance: InstanceId
@@ -156,12 +156,15 @@ class PlaceLeft:
     expected_at: int
     #: Whether they have notice already.
     have_notice: bool
+    #: Whether it is for their quota share, or their priority in it, that they leave.
+    by_quota: bool = False
 
     def text(self) -> str:
         who = f"{'job' if len(self.jobs) == 1 else 'jobs'} {', '.join(self.jobs)}"
+        whose = "of its own queue" if self.by_quota else "on reclaimable capacity"
         verb = ("leaves" if len(self.jobs) == 1 else "leave") if self.have_notice else "must leave"
         return (
-            f"takes back a place on {self.instance}: {who}, on reclaimable capacity, {verb} it"
+            f"takes back a place on {self.instance}: {who}, {whose}, {verb} it"
             f" at {utc(self.expected_at)} at the latest"
         )
 

@@ -52,7 +52,7 @@ def remedies(
         *_other_gpus(assignment, names, shape),
         *_shorter(rooms, shape, snapshot.now),
         *_elsewhere(assignment, queue, shape),
-        *_enabled(snapshot, queue, shape, waiting),
+        *_enabled(assignment, queue, shape),
         *_larger_pool(assignment, queue, shape, waiting),
     )
 
@@ -154,14 +154,15 @@ def _changed(snapshot: Snapshot, view: EnvironmentView) -> Snapshot:
     return replace(snapshot, environments={**snapshot.environments, view.environment.name: view})
 
 
-def _enabled(snapshot: Snapshot, queue: JobQueue, shape: Shape, waiting: Waiting) -> Iterator[Counterfactual]:
+def _enabled(assignment: Assignment, queue: JobQueue, shape: Shape) -> Iterator[Counterfactual]:
     """Disabled environments of the queue that would have a place left at its turn."""
+    snapshot = assignment.snapshot
     for name in queue.environments:
         view = snapshot.environments.get(name)
         if view is None or view.environment.switch is Switch.ENABLED:
             continue
         enabled = replace(view, environment=replace(view.environment, switch=Switch.ENABLED))
-        then = assign(_changed(snapshot, enabled), until=(queue.priority, waiting.order))
+        then = assign(_changed(snapshot, enabled), until=assignment.until)
         names = takers(then.snapshot, queue.environments, shape.resources)
         if any(_has_place(then, each, shape) for each in names):
             yield EnableEnvironment(name)
@@ -182,9 +183,10 @@ def _larger_pool(
         if not any(assignment.pools[name].holds(offer, shape) for offer in view.offers):
             continue
         unbounded = replace(view, environment=replace(view.environment, max_vcpus=UNBOUNDED))
-        then = assign(_changed(snapshot, unbounded), until=(queue.priority, waiting.order))
+        then = assign(_changed(snapshot, unbounded), until=assignment.until)
         for ahead in then.blocked:
-            launch_for(then, ahead)
+            if ahead.barred_by is None:
+                launch_for(then, ahead)
         _, unserved = launch_for(then, Blocked(queue.name, shape, waiting, 1, (name,)))
         at_least = ceil(then.pools[name].vcpus)
         if not unserved and at_least > view.environment.max_vcpus:

@@ -13,8 +13,9 @@ from windfall.capacity.machines import InstanceState
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.resources import NOTHING
 from windfall.scheduling.assign import Assignment, Blocked
-from windfall.scheduling.launchable import Pool, pack, times
-from windfall.scheduling.snapshot import InstanceView, Launch
+from windfall.scheduling.gangs import launch_all, launch_into
+from windfall.scheduling.launchable import Pool, pack
+from windfall.scheduling.snapshot import Gang, InstanceView, Launch
 
 
 def launches(assignment: Assignment) -> tuple[Launch, ...]:
@@ -30,24 +31,29 @@ def launches(assignment: Assignment) -> tuple[Launch, ...]:
 
 def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int]:
     """Enough instances for these jobs, after those on their way are counted; and how many jobs get none."""
-    shape, jobs = left.shape, left.count - left.claimed
+    allowed = left.count if left.launchable is None else min(left.count, left.launchable)
+    shape, jobs = left.shape, max(0, allowed - left.claimed)
+    if left.standing.gang is not None:
+        return _launch_gangs(assignment, left, left.standing.gang)
     launched: list[Launch] = []
     pools = [assignment.pools[name] for name in left.environments]
     for pool in pools:
         jobs = pack(pool.coming, shape, jobs)
     for pool in pools:
-        for index in pool.choices(shape) if jobs else ():
-            offer = pool.view.offers[index]
-            each = times(shape, offer.resources)
-            if not jobs:
-                break
-            needed = -(-jobs // each) if each else 1
-            count = pool.launchable(index, needed)
-            if count:
-                pool.launch(index, count)
-                jobs = pack(pool.coming, shape, jobs)
-                launched += [Launch(pool.view.environment.name, offer)] * count
+        more, jobs = launch_into(pool, shape, jobs)
+        launched += more
     return launched, jobs
+
+
+def _launch_gangs(assignment: Assignment, left: Blocked, gang: Gang) -> tuple[list[Launch], int]:
+    """The same for multi-node jobs, one after the other: for all nodes of one, or for none."""
+    launched: list[Launch] = []
+    for served in range(left.count):
+        more = launch_all(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
+        if more is None:
+            return launched, left.count - served
+        launched += more
+    return launched, 0
 
 
 def _for_minimum(pool: Pool) -> Iterator[Launch]:

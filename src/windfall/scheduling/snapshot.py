@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.gpu_sets import NO_DEVICES, DeviceSet
 from windfall.capacity.machines import InstanceState, Offer
 from windfall.capacity.occupancy import PartUse
+from windfall.capacity.policies import QuotaShare
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import Resources
+from windfall.scheduling.fair_share import FairShareView
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Gang:
     """The nodes of a multi-node job, which start all or none: how many of which shape, the main one's first."""
 
     parts: tuple[tuple[Shape, int], ...]
+    #: The nodes' numbers in the order of the parts; without them they count from 0.
+    numbers: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -96,6 +101,8 @@ class QueueView:
 
     queue: JobQueue
     groups: Sequence[WaitingGroup]
+    #: For a queue with a fair-share policy.
+    fair_share: FairShareView | None = None
 
 
 @dataclass(slots=True)  # not frozen: thousands are made in a tick, and that would take twice as long
@@ -116,6 +123,9 @@ class Release:
     leaving: bool = False
     #: What taking its place away would cost: GPU (or vCPU) seconds of work that is in no checkpoint, and of a restart.
     loss: float = 0.0
+    #: Its quota share and its priority there, for one that has not been asked to leave.
+    share: str | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +196,17 @@ class Claim:
     #: The job's own place in the order, and how many places at most.
     order: int
     count: int
+    standing: Standing = ORDINARY
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaView:
+    """The quota shares of a queue and what they hold."""
+
+    shares: tuple[QuotaShare, ...]
+    #: By share and unit: what attempts hold, and how much of that is held by those that were asked to leave.
+    used: Mapping[str, Mapping[str, float]]
+    leaving: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +222,18 @@ class SchedulingRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """What there is of a consumable resource now."""
+
+    free: int
+    #: Without what is used up for good.
+    total: int
+    #: The jobs that hold some, and how many; looked at by explain alone.
+    holders: Mapping[JobId, int] = field(default_factory=dict)
+    replenishable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that scheduling depends on at one moment."""
 
@@ -212,8 +245,10 @@ class Snapshot:
     rules: SchedulingRules = field(default_factory=SchedulingRules)
     #: Places that are being made free, in the order of the jobs they are for.
     claims: Sequence[Claim] = ()
-    #: What is left of each consumable resource.
-    tokens: Mapping[str, int] = field(default_factory=dict)
+    #: The consumable resources that waiting jobs name.
+    tokens: Mapping[str, Tokens] = field(default_factory=dict)
+    #: For the queues that are divided into quota shares.
+    quotas: Mapping[QueueName, QuotaView] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +281,15 @@ class Reservation:
     expected_at: int | None
 
 
+class Preemption(StrEnum):
+    """Why a job of a queue with quota shares may have another one's place."""
+
+    #: The other one's share holds more than its own.
+    CROSS_SHARE = "cross-share"
+    #: It is the more urgent one of their share.
+    IN_SHARE = "in-share"
+
+
 @dataclass(frozen=True, slots=True)
 class Reclaim:
     """Give this attempt notice: its place is taken back for that job."""
@@ -253,6 +297,10 @@ class Reclaim:
     token: AttemptToken
     instance: InstanceId
     for_job: JobId
+    #: None when it is the capacity that others may take back.
+    preemption: Preemption | None = None
+    #: Whether others leave for the same place, and the first of them stands for it.
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

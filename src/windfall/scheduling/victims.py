@@ -7,11 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.devices import Devices, Kept
 from windfall.scheduling.snapshot import Release, Shape
+
+
+class Lack(Protocol):
+    """What a job lacks, of whatever."""
+
+    def met_by(self, leaving: Sequence[Release]) -> bool:
+        """Whether it lacks nothing when these have left; more leaving never makes it worse."""
+
+    def helped_by(self, release: Release) -> float:
+        """The largest share of something missing that one gives back, at most all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ def freed_by(leaving: Iterable[Release]) -> Resources:
     return amount
 
 
-def victims(need: Need, candidates: Sequence[Release]) -> tuple[Release, ...] | None:
+def victims(need: Lack, candidates: Sequence[Release]) -> tuple[Release, ...] | None:
     """Those whose leaving gives back at least what is missing, at little loss; None when all together do not.
 
     None of them could be spared. Tried are the least loss first, the least loss for what it helps first, and the one
@@ -102,7 +113,7 @@ def victims(need: Need, candidates: Sequence[Release]) -> tuple[Release, ...] | 
     return min(choices, key=lambda chosen: (sum(one.loss for one in chosen), len(chosen)), default=None)
 
 
-def _enough(ordered: Sequence[Release], need: Need) -> tuple[Release, ...] | None:
+def _enough(ordered: Sequence[Release], need: Lack) -> tuple[Release, ...] | None:
     if not need.met_by(ordered):
         return None
     # More leaving never makes it worse, so the shortest beginning that is enough can be found by halving.
@@ -116,7 +127,7 @@ def _enough(ordered: Sequence[Release], need: Need) -> tuple[Release, ...] | Non
     return tuple(ordered[:enough])
 
 
-def _spared(chosen: tuple[Release, ...], need: Need) -> tuple[Release, ...]:
+def _spared(chosen: tuple[Release, ...], need: Lack) -> tuple[Release, ...]:
     """The same without those who need not go, the dearest spared first."""
     left = sorted(chosen, key=lambda one: -one.loss)
     for release in tuple(left):

@@ -7,6 +7,7 @@ StoreError
 │   └── NewerDatabase    a newer Windfall has written it
 ├── Unstorable       a text or number that SQL cannot hold; nothing was written
 ├── CommitFailed     the round was not acknowledged; it is never there by half, and may be committed again
+├── Superseded       another daemon leads; nothing was written
 ├── ReadFailed       a question could not be answered
 ├── BadPosition      `after` is none that a page has given
 └── Damaged          rows contradict each other
@@ -61,6 +62,17 @@ class Unstorable(StoreError):
 
 class CommitFailed(StoreError):
     """The round was not acknowledged. All of it is there or none; committing it again is safe."""
+
+
+class Superseded(StoreError):
+    """Another daemon leads now, so this one may not write.
+
+    `committed` tells of the round before, whose acknowledgement was lost: whether it had been written all the same.
+    """
+
+    def __init__(self, *, committed: bool) -> None:
+        super().__init__("another Windfall daemon leads now; this one writes nothing until it leads again")
+        self.committed = committed
 
 
 class ReadFailed(StoreError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windfall.control.ports import Store
 from windfall.store.errors import BadStoreUrl, MissingDriver
+from windfall.store.sql_store import SqlStore
 
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite://"
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str) -> SqlStore:
     """The store at `sqlite:///absolute/path`, a plain path, or `postgresql://...`, brought up to date."""
     if url.startswith(_POSTGRES):
         try:

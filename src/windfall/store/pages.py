@@ -57,7 +57,7 @@ def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | N
     """
     position = _position(_JOB_POSITION, after)
     named = list(wanted.queues or ()) if wanted.queue is None else [wanted.queue]
-    texts = (*named, wanted.name, wanted.definition)
+    texts = (*named, wanted.name, wanted.definition, wanted.consumable, wanted.share)
     if not all(searchable(text) for text in texts if text is not None):
         return JobPage([], None)
     all_queues = wanted.queue is None and wanted.queues is None
@@ -132,6 +132,11 @@ def _texts(wanted: JobFilter) -> list[Condition]:
         conditions.append(
             beginning_with("name_folded", name) if wanted.name_is_prefix else ("name_folded = ?", [name])
         )
+    if wanted.share is not None:
+        conditions.append(("share = ?", [wanted.share]))
+    if wanted.consumable is not None:
+        # The names stand between blanks, and removing one that is not there changes nothing.
+        conditions.append(("REPLACE(consumables, ?, '') <> consumables", [f" {wanted.consumable} "]))
     if wanted.definition is not None:
         if wanted.definition_is_prefix:
             conditions.append(beginning_with("definition", wanted.definition))

@@ -17,6 +17,7 @@ from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
+from windfall.control.outbox import Told
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import JobId
 from windfall.jobs.images import ImageMapping
@@ -63,6 +64,7 @@ machines = Records(Machine)
 submissions = Records(Submission)
 service_jobs = Records(ServiceJob)
 ticks = Records(Tick)
+told = Records(Told)
 
 #: What the kinds of declarations are called in the store.
 KINDS: dict[Any, str] = {
@@ -90,7 +92,11 @@ def declarations_of(kind: type[T]) -> Records[T]:
 # A job: some fields are columns, the submission is a column of the parent's row, the rest is the record -----
 
 _IN_COLUMNS = ("id", "parent", "index", "state", "created_at", "stopped_at", "order", "submission")
-_IN_RECORD = tuple(field.name for field in fields(Job) if field.name not in _IN_COLUMNS)
+#: What is of the moment alone; it is the last of the fields.
+_NOT_KEPT = ("moves",)
+_KEPT_FIELDS = tuple(field for field in fields(Job) if field.name not in _NOT_KEPT)
+assert fields(Job)[: len(_KEPT_FIELDS)] == _KEPT_FIELDS, "what is not kept must be the last of Job's fields"
+_IN_RECORD = tuple(field.name for field in _KEPT_FIELDS if field.name not in _IN_COLUMNS)
 
 
 def _record_type() -> type[msgspec.Struct]:
@@ -113,7 +119,7 @@ _JobRecord = _record_type()
 _kept: Callable[[Job], Iterable[Any]] = attrgetter(*_IN_RECORD)
 _job_records = Records(_JobRecord)
 #: Puts column values followed by record values into the order of Job's own fields.
-_in_field_order = itemgetter(*((*_IN_COLUMNS, *_IN_RECORD).index(field.name) for field in fields(Job)))
+_in_field_order = itemgetter(*((*_IN_COLUMNS, *_IN_RECORD).index(field.name) for field in _KEPT_FIELDS))
 _STATES = {state.value: state for state in JobState}
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.control.changes import Changes, LogStream
+from windfall.control.outbox import Told
 from windfall.jobs.definitions import JobDefinition
-from windfall.jobs.job import Job
+from windfall.jobs.job import Job, Submission
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.schedules.schedule import Tick
 from windfall.store import tables
@@ -84,8 +85,12 @@ def round_of(changes: Changes) -> Round:
         )
     if changes.service_jobs:
         _put(found, tables.SERVICE_JOBS, [_service_job_row(it) for it in changes.service_jobs.values()])
+    if changes.outbox:
+        _put(found, tables.OUTBOX, [_told_row(*key, it) for key, it in changes.outbox.items()])
     if changes.ticks:
         _put(found, tables.TICKS, [_tick_row(it) for it in changes.ticks.values()])
+    if changes.answers:
+        _put(found, tables.INBOX, list(changes.answers.items()))
     return found
 
 
@@ -115,14 +120,15 @@ def _job_row(job: Job) -> Row:
     if job.parent is not None:
         _text(job.id)
         own: Row = (job.id, job.parent, job.index, None, None, None, None)
-        submission = None
+        submission = tokens = share = None
     else:
         asked = job.submission
         # One look at all texts: this is done for every change of every job.
-        _text(f"{job.id} {asked.name} {asked.queue} {asked.definition}")
+        _text(f"{job.id} {asked.name} {asked.queue} {asked.definition} {asked.share or ''}")
         own = (job.id, None, None, asked.queue, asked.name, folded(asked.name), asked.definition)
-        submission = encoded(asked)
-    return (*own, job.created_at, job.state.value, job.stopped_at, job.order, job_record(job), submission)
+        submission, tokens, share = encoded(asked), _consumables(asked), asked.share
+    now = (job.created_at, job.state.value, job.stopped_at, job.order)
+    return (*own, *now, tokens, share, job_record(job), submission)
 
 
 def _definition_row(it: JobDefinition) -> Row:
@@ -141,6 +147,15 @@ def _service_job_row(it: ServiceJob) -> Row:
 
 def _tick_row(it: Tick) -> Row:
     return (_text(it.schedule), it.due_at, int(it.undone), encoded(it))
+
+
+def _told_row(destination: str, told_id: str, it: Told) -> Row:
+    return (destination, told_id, _text(it.subject), encoded(it))
+
+
+def _consumables(asked: Submission) -> str | None:
+    """The names of the consumable resources, each between blanks; None for the many jobs that name none."""
+    return _text(f" {' '.join(name for name, _ in asked.consumables)} ") if asked.consumables else None
 
 
 def _stream_row(it: LogStream) -> Row:

@@ -10,21 +10,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
+from windfall.capacity.machines import Machine
 from windfall.control.changes import Changes, LogStream
-from windfall.control.ports import D, JobFilter, JobPage, Loaded
+from windfall.control.outbox import Told
+from windfall.control.ports import D, JobFilter, JobPage, Loaded, ServiceJobFilter, ServiceJobPage
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
-from windfall.store import records
+from windfall.schedules.schedule import Tick
+from windfall.store import outbox, records
 from windfall.store.database import Database, Session
 from windfall.store.pages import JOB_ROWS, page_of_children, page_of_jobs, queues_with_jobs
 from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
 from windfall.store.rounds import folded, round_of, searchable
+from windfall.store.service_pages import page_of_service_jobs, purge_service_jobs, service_jobs_by_id
+from windfall.store.sharing import Sharing
 from windfall.store.tables import LOG_STREAMS
+from windfall.store.tick_pages import cut_histories, page_of_ticks, purge_ticks
 
 #: How many jobs a short text may stand for.
 FOUND_MAX = 10
@@ -62,8 +69,10 @@ assert list(LOG_STREAMS.columns) == ["log_group", "name", "task_id", "job_id", "
 class SqlStore:
     """The state of one Windfall in one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, sharing: Sharing | None = None) -> None:
         self._database = database
+        #: What several daemons on this store need; None where only one can be.
+        self.sharing = sharing
         #: The highest order that is known to be stored. Read and set by the one committer alone.
         self._known_order = 0
 
@@ -79,6 +88,9 @@ class SqlStore:
             rows.carry_out(session, self._known_order)
             if changes.purge is not None:
                 gone += purge(session, changes.purge)
+                purge_service_jobs(session, changes.purge)
+                purge_ticks(session, changes.purge)
+            cut_histories(session, changes.cut_histories)
             # A round may be committed twice, and then meets its own streams.
             return [task for task in gone if task not in changes.log_streams]
 
@@ -111,7 +123,7 @@ class SqlStore:
         """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10.
 
         An id in full stands for itself alone, though other ids begin with it (`...:1` and `...:10`); children
-        are looked at only when the text has a colon.
+        and nodes are looked at only when the text has a colon or a #.
         """
         if not text or not searchable(text):
             return []
@@ -135,9 +147,27 @@ class SqlStore:
         """All image mappings, by pattern."""
         return self._database.read(lambda session: _all(session, records.images, "images", "pattern"))
 
+    def machines(self) -> list[Machine]:
+        """All machines, by id."""
+        return self._database.read(lambda session: _all(session, records.machines, "machines", "id"))
+
     def declared(self, kind: type[D]) -> list[D]:
         """All declarations of a kind, by key."""
         return self._database.read(lambda session: _declared(session, kind))
+
+    def service_jobs(self, ids: Sequence[JobId]) -> list[ServiceJob]:
+        """These service jobs, in the order asked; unknown ones are left out."""
+        return self._database.read(lambda session: service_jobs_by_id(session, ids))
+
+    def list_service_jobs(self, wanted: ServiceJobFilter, limit: int, after: str | None) -> ServiceJobPage:
+        """A page of a queue's service jobs."""
+        return self._database.read(
+            lambda session: page_of_service_jobs(session, wanted, max(1, limit), after)
+        )
+
+    def ticks(self, schedule: str, limit: int, before: int | None = None) -> list[Tick]:
+        """Ticks of a schedule, newest first; those due before `before` if it is given."""
+        return self._database.read(lambda session: page_of_ticks(session, schedule, limit, before))
 
     def definitions(self, name: str | None = None, active_only: bool = False) -> list[JobDefinition]:
         """Job definitions, by name and revision."""
@@ -157,6 +187,19 @@ class SqlStore:
         sql = "SELECT record FROM definitions WHERE name = ? AND revision = ?"
         rows = self._database.read(lambda session: session.rows(sql, (name, int(revision))))
         return records.definitions.decoded(rows[0][0]) if rows else None
+
+    def undelivered(self, destination: str, limit: int) -> list[Told]:
+        """The oldest events that a destination has not heard yet, in the order in which they happened."""
+        return self._database.read(lambda session: outbox.oldest(session, destination, limit))
+
+    def delivered(self, destination: str, ids: Sequence[str]) -> None:
+        """Forget events that a destination has heard."""
+        if ids:
+            self._database.write(lambda session: outbox.remove(session, destination, ids))
+
+    def forget_undelivered(self, wanted: Sequence[str]) -> int:
+        """Forget the events for all destinations but these; answers how many."""
+        return self._database.write(lambda session: outbox.remove_others(session, wanted))
 
     def log_groups(self) -> list[str]:
         """Names of all log groups that have a stream, in order."""
@@ -180,6 +223,8 @@ class SqlStore:
 
     def close(self) -> None:
         """Let go of files and connections."""
+        if self.sharing is not None:
+            self.sharing.close()
         self._database.close()
 
 
@@ -243,7 +288,7 @@ def _find(session: Session, text: str) -> list[JobId]:
     if session.rows("SELECT 1 FROM jobs WHERE id = ?", (text,)):
         return [JobId(text)]
     begins, parameters = beginning_with("id", text)
-    if ":" not in text:
+    if ":" not in text and "#" not in text:
         begins += " AND parent IS NULL"
     newest = "ORDER BY created_at + 0 DESC, seq DESC LIMIT ?"
     by_id = f"SELECT created_at, seq, id FROM jobs WHERE {begins} {newest}"  # noqa: S608 (values are parameters)

@@ -67,6 +67,8 @@ JOBS = Table(
         "state": "text",
         "stopped_at": "bigint",
         "ord": "bigint",
+        "consumables": "text",
+        "share": "text",
         "record": "text",
         "submission": "text",
     },
@@ -89,12 +91,20 @@ SERVICE_JOBS = Table(
     ("id",),
     ("state", "stopped_at", "record"),
 )
+OUTBOX = Table(
+    "outbox",
+    {"destination": "text", "id": "text", "subject": "text", "record": "text"},
+    ("destination", "id"),
+    ("record",),
+)
 TICKS = Table(
     "ticks",
     {"schedule": "text", "due_at": "bigint", "undone": "bigint", "record": "text"},
     ("schedule", "due_at"),
     ("undone", "record"),
 )
+#: Commands of daemons that do not lead; only PostgreSQL has them. A row is there when its reply is written.
+INBOX = Table("inbox", {"id": "text", "reply": "text"}, ("id",), ("reply",))
 LOG_STREAMS = Table(
     "log_streams",
     {"log_group": "text", "name": "text", "task_id": "text", "job_id": "text", "created_at": "bigint"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.cli.up import announce
+from windfall.daemon.directory import DataDirectory
 from windfall.daemon.serving import Ready
 from windfall.daemon.settings import Settings
 from windfall.jobs.ids import MachineId
@@ -143,6 +145,25 @@ def test_status(daemon, windfall):
 def test_status_while_the_agent_is_away(daemon, windfall):
     daemon.answers["Status"] = STATUS | {"machine": None}
     assert "its agent is not connected" in windfall("status").out
+
+
+def test_status_of_several_daemons(daemon, windfall):
+    present = [
+        {"url": "http://h:2", "pid": 2, "leads": False},
+        {"url": "http://h:1", "pid": 1, "leads": True},
+    ]
+    daemon.answers["Status"] = STATUS | {"store": "postgresql", "daemons": present}
+    page = squeezed(windfall("status").out)
+    assert "leads http://h:1, pid 1\nfollows http://h:2, pid 2" in page
+
+
+def test_commands_ask_any_daemon_that_answers(daemon, windfall, tmp_path):
+    daemon.answers["Status"] = STATUS
+    directory = DataDirectory(tmp_path / "data")
+    lives = directory.add_address("other", daemon.url)
+    directory.write_address("http://127.0.0.1:1")
+    assert f"windfall 0.1.0 at {daemon.url}" in squeezed(windfall("status").out)
+    os.close(lives)
 
 
 def test_queues(daemon, windfall):
@@ -287,11 +308,10 @@ def test_an_image_that_cannot_be(daemon, windfall, arguments, text):
 
 def test_down_waits_for_the_process(daemon, windfall):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        daemon.answers["Status"] = STATUS | {"pid": process.pid}
 
         def down(_):
             process.stdin.close()
-            return {"runningJobs": 2}
+            return {"runningJobs": 2, "pid": process.pid}
 
         daemon.answers["Down"] = down
         ran = windfall("down", "--kill", "--timeout", "0")
@@ -327,6 +347,16 @@ def test_what_up_says(capsys, tmp_path):
         "warning: no bubblewrap",
         f"for AWS clients, in another shell: eval \"$(windfall env --data '{tmp_path / 'a b'}')\"",
     ]
+
+
+def test_what_a_daemon_says_that_follows(capsys, tmp_path):
+    settings = Settings(tmp_path, store="postgresql://h/d")
+    announce(settings, Ready("http://h:1", None, 0, leader="http://h:2"), named_directory=True)
+    said = capsys.readouterr()
+    assert said.out == "windfall is listening on http://h:1\n"
+    assert said.err.splitlines()[1] == "leads           no, http://h:2 does"
+    announce(settings, Ready("http://h:1", None, 0, leader="http://h:1"), named_directory=True)
+    assert capsys.readouterr().err.splitlines()[1] == "leads           yes"
 
 
 def test_up_refuses_bad_settings(windfall, tmp_path):

@@ -284,3 +284,9 @@ def test_gpus_of_a_kind_are_tags_and_ask_for_one_gpu(ready, windfall, options, g
     (sent,) = ready.params_of("submitjob")
     assert {"type": "GPU", "value": gpus} in sent["containerOverrides"]["resourceRequirements"]
     assert sent["tags"] == tags
+
+
+def test_a_share_and_a_priority_are_submitted(ready, windfall):
+    windfall("run", "--queue", "q", "--share", "blue", "--priority", "7", "--detach", "--", "true")
+    [asked] = ready.params_of("submitjob")
+    assert (asked["shareIdentifier"], asked["schedulingPriorityOverride"]) == ("blue", 7)

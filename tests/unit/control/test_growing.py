@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import HOST, TestWorld, a_busy_world, a_job
-from windfall.capacity.environments import Provisioning
+from windfall.capacity.environments import Provisioning, Switch
 from windfall.capacity.machines import GpuDevice, Machine, Offer
 from windfall.control import events
 from windfall.control.why import why
@@ -136,7 +136,7 @@ def test_an_instance_with_larger_gpus_is_launched():
 def test_a_disabled_environment_may_come_back_so_the_job_waits():
     world = a_world_with(T4).submits(larger())
     name = world.job("a").attempts[0].environment
-    world.happens(events.UpdateComputeEnvironment(name, events.Switch.DISABLED))
+    world.happens(events.UpdateComputeEnvironment(name, Switch.DISABLED))
     too_small(world, "a")
     assert world.state_of("a") is RUNNABLE
 

@@ -43,3 +43,37 @@ def test_the_address_is_read_as_it_was_written(tmp_path):
     assert directory.read_address() is None
     directory.write_address("http://127.0.0.1:1")
     assert directory.read_address() == "http://127.0.0.1:1"
+
+
+def test_daemons_of_one_store_share_a_directory_and_nobody_else_does(tmp_path):
+    directory = DataDirectory(tmp_path)
+    locks = [directory.share("store-a"), directory.share("store-a")]
+    with pytest.raises(AlreadyRunning, match="with another store"):
+        directory.share("store-b")
+    with pytest.raises(AlreadyRunning, match="another Windfall daemon"):
+        directory.lock()
+    os.close(locks[0])
+    with pytest.raises(AlreadyRunning):
+        directory.share("store-b")
+    os.close(locks[1])
+    os.close(directory.share("store-b"))
+    alone = directory.lock()
+    with pytest.raises(AlreadyRunning):
+        directory.share("store-b")
+    os.close(alone)
+
+
+def test_the_addresses_of_all_who_live_are_known(tmp_path):
+    directory = DataDirectory(tmp_path)
+    assert directory.other_addresses() == []
+    one, two = directory.add_address("one", "http://h:1"), directory.add_address("two", "http://h:2")
+    assert directory.other_addresses() == ["http://h:1", "http://h:2"]
+    assert not any(map(directory.is_gone, ("one", "two", "never-was", "")))
+    os.close(one)
+    assert directory.is_gone("one")
+    three = directory.add_address("three", "http://h:3")
+    assert directory.other_addresses() == ["http://h:3", "http://h:2"]
+    directory.remove_address("three")
+    assert directory.other_addresses() == ["http://h:2"]
+    os.close(two)
+    os.close(three)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import windfall
-from windfall.daemon.serving import _spared_by_the_collector
+from windfall.daemon.leading import _spared_by_the_collector
 
 SOURCES = Path(windfall.__file__).parent.parent
 

@@ -57,7 +57,9 @@ class Desk:
         needs = SimpleNamespace(vcpus=1.0, memory_mib=64)
         submission = SimpleNamespace(name=name, resources=needs)
         self.loop.jobs.append(
-            SimpleNamespace(id=name, submission=submission, state="RUNNING", attempts=[attempt])
+            SimpleNamespace(
+                id=name, submission=submission, resources=needs, state="RUNNING", attempts=[attempt]
+            )
         )
         if at is not None:
             gpus = (GpuSample(busy=0.51234567),)

@@ -16,7 +16,9 @@ from windfall.capacity.occupancy import PartUse
 from windfall.jobs.gpus import GpuWish, held_part
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import NOTHING, Resources
+from windfall.scheduling.fair_share import FairShareView
 from windfall.scheduling.snapshot import (
+    ORDINARY,
     Claim,
     EnvironmentView,
     InstanceView,
@@ -28,6 +30,7 @@ from windfall.scheduling.snapshot import (
     Shape,
     Shortage,
     Snapshot,
+    Standing,
     Waiting,
     WaitingGroup,
 )
@@ -82,6 +85,7 @@ class Job:
     queue: QueueName
     shape: Shape
     waiting: Waiting
+    standing: Standing = ORDINARY
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Cluster:
     rules: SchedulingRules = field(default_factory=SchedulingRules)
     now: int = NOW
     claims: tuple[Claim, ...] = ()
+    #: By queue.
+    fair_shares: dict[str, FairShareView] = field(default_factory=dict)
 
     def with_environment(
         self,
@@ -259,6 +265,7 @@ class Cluster:
         order: int | None = None,
         instance_type: str | None = None,
         wish: GpuWish | None = None,
+        standing: Standing = ORDINARY,
     ) -> Cluster:
         """A job that waits behind all those named before it, or an array with `count` waiting children."""
         cluster = self if any(one.name == queue for one in self.queues) else self.with_queue(queue)
@@ -267,7 +274,11 @@ class Cluster:
         if wish is not None and wish.share is not None:
             gpus = held_part(wish.share)
         shape = Shape(Resources(vcpus, memory_mib, gpus), timeout_s, instance_type, wish)
-        return replace(cluster, jobs=(*cluster.jobs, Job(QueueName(queue), shape, waiting)))
+        return replace(cluster, jobs=(*cluster.jobs, Job(QueueName(queue), shape, waiting, standing)))
+
+    def with_fair_share(self, view: FairShareView, queue: str = "queue") -> Cluster:
+        """The queue has a fair-share policy, and its shares stand so."""
+        return replace(self, fair_shares={**self.fair_shares, queue: view})
 
     def with_rules(self, *, reserve_after_ms: int = MINUTE, idle_after_ms: int = 5 * MINUTE) -> Cluster:
         return replace(self, rules=SchedulingRules(reserve_after_ms, idle_after_ms))
@@ -287,7 +298,10 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         return Snapshot(
             self.now,
-            [QueueView(queue, self._groups(queue.name)) for queue in self.queues],
+            [
+                QueueView(queue, self._groups(queue.name), self.fair_shares.get(queue.name))
+                for queue in self.queues
+            ],
             {EnvironmentName(name): view for name, view in self.environments.items()},
             self.instances,
             {MachineId(name): view for name, view in self.machines.items()},
@@ -296,11 +310,14 @@ class Cluster:
         )
 
     def _groups(self, queue: QueueName) -> list[WaitingGroup]:
-        entries: dict[Shape, list[Waiting]] = {}
+        entries: dict[tuple[Shape, Standing], list[Waiting]] = {}
         for job in sorted(self.jobs, key=lambda one: one.waiting.order):
             if job.queue == queue:
-                entries.setdefault(job.shape, []).append(job.waiting)
-        return [WaitingGroup(shape, each, sum(one.count for one in each)) for shape, each in entries.items()]
+                entries.setdefault((job.shape, job.standing), []).append(job.waiting)
+        return [
+            WaitingGroup(shape, each, sum(one.count for one in each), standing)
+            for (shape, standing), each in entries.items()
+        ]
 
 
 def _shared(machine: MachineView, gpus: float, gpu_ids: tuple[str, ...]) -> dict[str, PartUse]:

@@ -19,7 +19,7 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.container.finding import NO_ENGINE, EngineFacts
 from windfall.agent.container.notebook import ORDERS, SECRETS
 from windfall.agent.container.request import WORK, Wanted, create_body, isolation_words, network_of
-from windfall.agent.host_names import TRAINING_HOST
+from windfall.agent.host_names import training_hosts
 from windfall.agent.journal import Intended
 from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.machine import Machine
@@ -127,7 +127,7 @@ def make_orders(
         binds=_binds(places, work),
         work=WORK if work is not None else None,
         wants_host_network=wants_host,
-        host_name=TRAINING_HOST if start.staging is not None and start.staging.wants_ml_root else None,
+        hosts=training_hosts(start.staging),
         hard_cpu_limit=settings.hard_cpu_limit,
         secrets_directory=f"{directory}/{SECRETS}" if run.options.secrets else None,
     )

@@ -44,7 +44,8 @@ class Wanted(msgspec.Struct, frozen=True):
     work: str | None = None
     #: Whether it needs what only the host's network has: the instance's metadata at the loopback address.
     wants_host_network: bool = False
-    host_name: str | None = None
+    #: The names and addresses by which the hosts of its job know one another, its own alone if it has no others.
+    hosts: Sequence[tuple[str, str]] = ()
     hard_cpu_limit: bool = True
     #: Where the copies of its secrets are; None when it has none.
     secrets_directory: str | None = None
@@ -87,8 +88,8 @@ def create_body(engine: EngineFacts, wanted: Wanted) -> dict[str, Any]:
     if wanted.work is not None:
         body["WorkingDir"] = wanted.work
     network = body["HostConfig"]["NetworkMode"]
-    if wanted.host_name is not None and network != "host":
-        body["Hostname"] = wanted.host_name
+    if len(wanted.hosts) == 1 and network != "host":
+        body["Hostname"] = wanted.hosts[0][0]
     return body
 
 
@@ -114,8 +115,8 @@ def _host_config(engine: EngineFacts, wanted: Wanted) -> dict[str, Any]:
         host["Ulimits"] = [{"Name": one.name, "Soft": one.soft, "Hard": one.hard} for one in options.ulimits]
     if wanted.shared_memory_mib is not None:
         host["ShmSize"] = wanted.shared_memory_mib << 20
-    if wanted.host_name is not None:
-        host["ExtraHosts"] = [f"{wanted.host_name}:127.0.0.1"]
+    if wanted.hosts:
+        host["ExtraHosts"] = [f"{name}:{address}" for name, address in wanted.hosts]
     return host
 
 

@@ -33,15 +33,19 @@ class Piece(NamedTuple):
 
 
 def pieces_of(channel: Channel, opener: Opener) -> list[Piece]:
-    """Return the objects that a channel names, in the order of their names; CannotBring where there are none."""
+    """Return the objects that a channel names, in the order of their names; CannotBring where there are none.
+
+    Of a channel that is divided among nodes only this one's: every so many objects one.
+    """
+    number, parts = channel.part
     if channel.kind == "ManifestFile":
-        return list(_of_manifest(channel.uri, opener))
+        return list(_of_manifest(channel.uri, opener))[number::parts]
     found = list(_below(channel.uri, opener))
     if not found:
         raise CannotBring(
             f'Data download failed for channel {channel.name}: no objects are found under "{channel.uri}"'
         )
-    return found
+    return found[number::parts]
 
 
 def _below(uri: str, opener: Opener) -> Iterator[Piece]:

@@ -39,6 +39,7 @@ from windfall.agent.speech import say
 from windfall.agent.sync.checkpoint_sync import CheckpointSync
 from windfall.agent.sync.errors import SupersededError
 from windfall.agent.sync.reports import Happening, SyncEvent
+from windfall.jobs.staging import Output
 from windfall.objects.errors import ObjectsError
 
 #: So long an object store may be away before an attempt is refused that needs something of it.
@@ -196,6 +197,7 @@ class RunningErrand:
                     directory,
                     self.errand.fence,
                     publish=checkpoints.publish,
+                    node=(checkpoints.writer, checkpoints.writers),
                     uid=uid,
                     gid=gid,
                     say=self._on_sync_event,
@@ -275,12 +277,15 @@ class RunningErrand:
             self.board.publish()
             try:
                 self._stores.insist(
-                    lambda output=output: take_output(output, self.errand, self._tree, self._stores),  # type: ignore[misc]  # bound in the loop
+                    lambda output=output: self._take(output),  # type: ignore[misc]  # bound in the loop
                     deadline,
                     lambda text: self.board.complain("store", text),
                 )
             except (ObjectsError, CannotBring, OSError) as error:
                 self.board.complain(output.path, f"{output.path} could not be stored: {error}")
+
+    def _take(self, output: Output) -> None:
+        take_output(output, self.errand, self._tree, self._stores, self._settings.attempts_directory)
 
     # --- the rest ------------------------------------------------------------------------------------
 

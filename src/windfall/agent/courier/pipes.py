@@ -93,7 +93,8 @@ def _unzipped(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 def _augmented(channel: Channel, opener: Opener, number: int) -> Iterator[bytes]:
     above, name = split_object(channel.uri)
-    lines = [line for line in opener(above).get(name).splitlines() if line.strip()]
+    part, parts = channel.part
+    lines = [line for line in opener(above).get(name).splitlines() if line.strip()][part::parts]
     _shuffle(lines, channel, number)
     for line in lines:
         for content in _attributes(channel, json.loads(line), opener):

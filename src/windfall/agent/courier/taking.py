@@ -12,6 +12,7 @@ from windfall.agent.courier.archives import content_of, files_below, packed
 from windfall.agent.courier.messages import Errand, Finish
 from windfall.agent.courier.stores import Stores, split_object
 from windfall.agent.courier.tree import Tree
+from windfall.agent.courier.merging import MergedOutput
 from windfall.jobs.staging import Output
 
 _FAILURE_CHARACTERS = 1024
@@ -25,9 +26,15 @@ def wanted_outputs(order: Finish) -> list[Output]:
     return [output for output in outputs if output.when_failed or order.exit_code == 0]
 
 
-def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores) -> None:
-    """Put one directory into the store, as one archive or file by file."""
+def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, attempts_directory: str) -> None:
+    """Put one directory into the store, as one archive or file by file; an archive of several nodes as a whole."""
     with tree.directory(errand.places.inside(output.path)) as directory:
+        if output.archived and output.merged_as is not None:
+            above, name = split_object(output.uri)
+            with MergedOutput(attempts_directory, output).joined(directory, errand.token) as whole:
+                if whole is not None:
+                    stores.open(above).put_pieces(name, packed(whole))
+            return
         if output.archived:
             above, name = split_object(output.uri)
             stores.open(above).put_pieces(name, packed(directory))

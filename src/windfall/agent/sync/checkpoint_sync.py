@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 
 from windfall.agent.sync.archive import Archive
 from windfall.agent.sync.endings import half_written
-from windfall.agent.sync.errors import AbandonedError, DamagedError
+from windfall.agent.sync.errors import AbandonedError, DamagedError, NeighbourDamagedError
 from windfall.agent.sync.lag import Lag
 from windfall.agent.sync.manifests import FileEntry, Manifest, Order
 from windfall.agent.sync.marks import title_of
 from windfall.agent.sync.pictures import Picture, Pictures
 from windfall.agent.sync.publishing import Publisher
 from windfall.agent.sync.reports import Happening, Restored, Say, Stage, Synced, SyncEvent, no_stage
-from windfall.agent.sync.restoring import Place, make_empty, plain_objects, restore_manifest, restore_plain
+from windfall.agent.sync.restoring import Place, Source, as_files, restore
 from windfall.agent.sync.scanning import Look, look_through
+from windfall.agent.sync.sharing import SharedPrefix
 from windfall.agent.sync.stillness import Judgement, Stillness
 from windfall.agent.sync.uploading import Counted, Uploader, read_piece
 from windfall.agent.sync.writers import FileId, open_for_writing
@@ -46,7 +47,7 @@ class CheckpointSync:
     """One checkpoint directory and its prefix in the store, for the attempt with this fence.
 
     Deadlines are seconds of the monotonic clock. A call may raise SupersededError, after which there is nothing left
-    to do. `flush` may be called while another thread is in `pass_once`, which then ends early.
+    to do. `node` says which of how many nodes of the job this is, all of which write to the prefix. `flush` may be called while another thread is in `pass_once`, which then ends early.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class CheckpointSync:
         fence: int,
         *,
         publish: bool = False,
+        node: tuple[int, int] = (0, 1),
         chunk_bytes: int = CHUNK_BYTES,
         keep: int = 3,
         settle_s: float = 0.5,
@@ -75,7 +77,8 @@ class CheckpointSync:
         self._say = say
         self._stage = stage
         self._clocks = clocks or Clocks()
-        self._archive = Archive(objects, fence, keep, stage)
+        self._prefix = SharedPrefix(objects, *node, fence)
+        self._archive = Archive(self._prefix.own, fence, keep, stage)
         self._uploader = Uploader(self._archive, self._directory, chunk_bytes, threads)
         self._publisher = Publisher(self._archive, self._directory, say, stage) if publish else None
         self._stillness = Stillness(settle_s, rest_s, writers)
@@ -164,7 +167,7 @@ class CheckpointSync:
         """One look and all that follows from it."""
         self._begin()
         try:
-            look = look_through(self._directory)
+            look = self._prefix.own_part(look_through(self._directory))
         except FileNotFoundError:
             # Never taken for a directory from which everything was deleted.
             self._is_settled = final
@@ -235,12 +238,14 @@ class CheckpointSync:
             self._publisher.publish(committed, should_stop)
         if swept and committed.order.fence == self._archive.fence:
             self._archive.sweep(self._pictures.needed(), self._clocks.wall_ms())
+            self._prefix.forget_former_writers()
 
     def _begin(self) -> None:
         """Learn what is committed, where this process did not restore it itself."""
         if self._begun:
             return
         self._archive.load()
+        self._prefix.recall()
         for order in self._archive.orders():
             try:
                 manifest = self._archive.manifest(order)
@@ -253,30 +258,50 @@ class CheckpointSync:
 
     def _restore(self) -> Restored:
         self._archive.load(again=True)
+        self._prefix.look()
         passed_over: list[str] = []
         for order in self._archive.orders():
             try:
                 manifest = self._archive.manifest(order)
                 if missing := self._archive.missing(manifest):
                     raise DamagedError(f"{len(missing)} of its pieces are missing, {missing[0][:12]} for one")
-                restore_manifest(self._archive, manifest, self._place, self._threads, self._stage)
+                return self._bring(manifest, passed_over)
             except DamagedError as error:
                 passed_over.append(f"{order.fence:013d}-{order.seq:06d}: {error}")
                 text = f"a damaged checkpoint is passed over, the one before it is tried: {passed_over[-1]}"
                 self._say(SyncEvent(Happening.PASSED_OVER, text))
+        return self._bring(None, passed_over)
+
+    def _bring(self, manifest: Manifest | None, passed_over: list[str]) -> Restored:
+        """Fill the directory with one's own picture and those of the other writers of the prefix."""
+        damaged = bool(self._archive.orders()) and manifest is None
+        while True:
+            content = self._prefix.content(manifest, with_plain=not damaged)
+            sources = [
+                Source(part.manifest, part.files, (part.source or self._archive).get_piece)
+                for part in content.parts
+            ]
+            try:
+                objects, place = self._archive.objects, self._place
+                restore(sources, content.plain, objects, place, self._threads, self._stage)
+            except NeighbourDamagedError as error:
+                self._prefix.pass_over(error.writer)
+                self._say(SyncEvent(Happening.PASSED_OVER, f"a damaged checkpoint is passed over: {error}"))
                 continue
-            return self._restored(manifest, manifest.mark, len(manifest.files), passed_over)
-        if not self._archive.orders() and (entries := plain_objects(self._archive.objects)):
-            files = restore_plain(self._archive.objects, entries, self._place, self._threads, self._stage)
-            if self._publisher is not None:
-                self._publisher.adopt(files)
-            title = title_of(files, self._read)
-            mark = Mark(
-                title.name, title.state_at, title.state_at, sum(file.bytes for file in files), title.step
-            )
-            return self._restored(None, mark, len(files), passed_over)
-        make_empty(self._place)
-        return self._restored(None, None, 0, passed_over)
+            break
+        plain = as_files(content.plain)
+        if self._publisher is not None:
+            if plain and self._prefix.is_first:
+                self._publisher.adopt(plain)
+            self._publisher.disown(content.lost)
+        self._prefix.note(content, plain)
+        mark = content.mark
+        if mark is None and plain:
+            title = title_of(plain, self._read)
+            size = sum(file.bytes for file in plain)
+            mark = Mark(title.name, title.state_at, title.state_at, size, title.step)
+        files = sum(len(part.files) for part in content.parts) + len(plain)
+        return self._restored(content.own, mark, files, passed_over)
 
     def _restored(
         self, manifest: Manifest | None, mark: Mark | None, files: int, passed_over: list[str]

@@ -4,6 +4,7 @@ SyncError
 ├── SupersededError     a newer attempt of the job owns the prefix
 ├── NoRoomError         the local disk cannot hold what is to be restored
 ├── DamagedError        a manifest or a piece is not what it was when it was committed
+│   └── NeighbourDamagedError   ... and it is another writer's of the same prefix
 └── AbandonedError      the pass was called off, or its time was up; what is uploaded stays
 """
 
@@ -33,6 +34,14 @@ class NoRoomError(SyncError):
 
 class DamagedError(SyncError):
     """A manifest or a piece is not what it was when it was committed."""
+
+
+class NeighbourDamagedError(DamagedError):
+    """A piece of another writer's picture is not there, or something else."""
+
+    def __init__(self, writer: int, digest: str) -> None:
+        super().__init__(f"piece {digest[:12]} of node {writer} is not what was put there")
+        self.writer = writer
 
 
 class AbandonedError(SyncError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from windfall.agent.sync.archive import Archive
@@ -38,6 +38,11 @@ class Publisher:
     def adopt(self, entries: Sequence[FileEntry]) -> None:
         """Take over objects that were there before the first manifest."""
         self._write({entry.path: _as_plain(entry) for entry in entries})
+
+    def disown(self, paths: Collection[str]) -> None:
+        """Leave names to somebody else who has put something newer there."""
+        if paths:
+            self._write({path: content for path, content in self._loaded().items() if path not in paths})
 
     def is_behind(self, manifest: Manifest) -> bool:
         """Whether a manifest's files have yet to be published."""

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from windfall.agent.sync.archive import Archive
 from windfall.agent.sync.errors import NoRoomError
 from windfall.agent.sync.manifests import RESERVED, FileEntry, Manifest, is_safe
 from windfall.agent.sync.reports import Stage
@@ -58,55 +57,78 @@ class Place:
             os.chown(path, -1 if self.uid is None else self.uid, -1 if self.gid is None else self.gid)
 
 
-def restore_manifest(archive: Archive, manifest: Manifest, place: Place, threads: int, stage: Stage) -> None:
-    """Fill the directory with a committed picture; DamagedError where a piece does not verify."""
-    with _filling(place, manifest.bytes, stage):
-        for directory in sorted(manifest.directories, key=lambda entry: entry.path):
-            os.makedirs(f"{place.incoming}/{directory.path}", _PRIVATE, exist_ok=True)
-        tasks = []
-        for file in manifest.files:
-            _make_file(place, file)
-            tasks += [(file, index) for index in range(len(file.pieces))]
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A committed picture, what is wanted of it, and where its pieces come from."""
 
-        def bring(task: tuple[FileEntry, int]) -> None:
-            file, index = task
-            content = archive.get_piece(file.pieces[index])
-            with open(f"{place.incoming}/{file.path}", "r+b", buffering=0) as target:
-                view = memoryview(content)
-                offset = index * manifest.chunk_bytes
-                while view:
-                    written = os.pwrite(target.fileno(), view, offset)
-                    view, offset = view[written:], offset + written
-            stage("piece-restored")
-
-        _in_parallel(bring, tasks, threads)
-        for file in manifest.files:
-            _finish(place, file.path, file.mode, file.mtime_ns)
-        for directory in manifest.directories:
-            os.chmod(f"{place.incoming}/{directory.path}", directory.mode & 0o777)
-            place.own(f"{place.incoming}/{directory.path}")
+    manifest: Manifest
+    files: Sequence[FileEntry]
+    get_piece: Callable[[str], bytes]
 
 
-def restore_plain(
-    objects: ObjectStore, entries: Sequence[Entry], place: Place, threads: int, stage: Stage
-) -> list[FileEntry]:
-    """Fill the directory with a user's own objects under their plain names; the answer is what was brought."""
-    with _filling(place, sum(entry.bytes for entry in entries), stage):
-        for entry in entries:
+def restore(
+    sources: Sequence[Source],
+    plain: Sequence[Entry],
+    objects: ObjectStore,
+    place: Place,
+    threads: int,
+    stage: Stage,
+) -> None:
+    """Fill the directory with files of pictures and with a user's own objects; DamagedError where a piece is bad.
+
+    No two of them have a file of the same name.
+    """
+    size = sum(file.bytes for source in sources for file in source.files)
+    with _filling(place, size + sum(entry.bytes for entry in plain), stage):
+        for path in sorted({entry.path for source in sources for entry in source.manifest.directories}):
+            os.makedirs(f"{place.incoming}/{path}", _PRIVATE, exist_ok=True)
+        pieces = []
+        for source in sources:
+            for file in source.files:
+                _make_file(place, file)
+                pieces += [(source, file, index) for index in range(len(file.pieces))]
+        for entry in plain:
             os.makedirs(os.path.dirname(f"{place.incoming}/{entry.key}"), _PRIVATE, exist_ok=True)
 
-        def bring(entry: Entry) -> None:
+        def bring(task: tuple[Source, FileEntry, int]) -> None:
+            _bring_piece(place, *task)
+            stage("piece-restored")
+
+        def bring_plain(entry: Entry) -> None:
             objects.get_file(entry.key, f"{place.incoming}/{entry.key}")
             _finish(place, entry.key, 0o644, entry.changed_at * 1_000_000)
             stage("piece-restored")
 
-        _in_parallel(bring, entries, threads)
-        for parent, directories, _ in os.walk(place.incoming):
-            for name in directories:
-                # An object has no mode; this is what mkdir gives.
-                os.chmod(os.path.join(parent, name), 0o755)  # noqa: S103
-                place.own(os.path.join(parent, name))
-    return [FileEntry(entry.key, entry.bytes, entry.changed_at * 1_000_000, 0o644, ()) for entry in entries]
+        _in_parallel(bring, pieces, threads)
+        _in_parallel(bring_plain, plain, threads)
+        for source in sources:
+            for file in source.files:
+                _finish(place, file.path, file.mode, file.mtime_ns)
+        _finish_directories(place, sources)
+
+
+def as_files(plain: Sequence[Entry]) -> list[FileEntry]:
+    """A user's own objects as the files that they become."""
+    return [FileEntry(entry.key, entry.bytes, entry.changed_at * 1_000_000, 0o644, ()) for entry in plain]
+
+
+def _bring_piece(place: Place, source: Source, file: FileEntry, index: int) -> None:
+    view = memoryview(source.get_piece(file.pieces[index]))
+    offset = index * source.manifest.chunk_bytes
+    with open(f"{place.incoming}/{file.path}", "r+b", buffering=0) as target:
+        while view:
+            written = os.pwrite(target.fileno(), view, offset)
+            view, offset = view[written:], offset + written
+
+
+def _finish_directories(place: Place, sources: Sequence[Source]) -> None:
+    modes = {entry.path: entry.mode for source in sources for entry in source.manifest.directories}
+    for parent, directories, _ in os.walk(place.incoming, topdown=False):
+        for name in directories:
+            path = os.path.join(parent, name)
+            # An object has no mode; this is what mkdir gives.
+            os.chmod(path, modes.get(os.path.relpath(path, place.incoming), 0o755) & 0o777)
+            place.own(path)
 
 
 def plain_objects(objects: ObjectStore) -> list[Entry]:
@@ -115,12 +137,6 @@ def plain_objects(objects: ObjectStore) -> list[Entry]:
     # Consoles make empty objects that stand for directories.
     parents = {key[:cut] for key in found for cut in range(len(key)) if key[cut] == "/"}
     return [entry for key, entry in found.items() if key not in parents and is_safe(key)]
-
-
-def make_empty(place: Place) -> None:
-    """See that the directory is there, for a job that begins with nothing."""
-    with _filling(place, 0, lambda _name: None):
-        pass
 
 
 @contextlib.contextmanager

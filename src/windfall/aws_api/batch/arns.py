@@ -13,6 +13,11 @@ from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, QueueName, TaskId
 
 ENVIRONMENT, QUEUE, DEFINITION, JOB = "compute-environment", "job-queue", "job-definition", "job"
+CONSUMABLE_RESOURCE = "consumable-resource"
+POLICY = "scheduling-policy"
+#: In an ARN it stands behind its queue: `job-queue/<queue>/quota-share/<name>`.
+QUOTA_SHARE = "quota-share"
+SERVICE_ENVIRONMENT, SERVICE_JOB = "service-environment", "service-job"
 #: What stands where Batch's API wants a job definition's name for a SageMaker training job.
 TRAINING_DEFINITION = "sagemaker-training"
 
@@ -20,8 +25,8 @@ _ARN = re.compile(r"arn:[a-z-]+:batch:[a-z0-9-]*:[0-9]*:([a-z-]+)/(.+)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _DEFINITION = re.compile(r"[A-Za-z0-9_-]{1,128}(?::[1-9][0-9]{0,8})?")
-#: ASCII digits without leading zeros, so that a child has one spelling only.
-_JOB_ID = re.compile(r"[0-9A-Za-z-]{1,80}(?::(?:0|[1-9][0-9]{0,4}))?")
+#: ASCII digits without leading zeros, so that a child, or a node, has one spelling only.
+_JOB_ID = re.compile(r"[0-9A-Za-z-]{1,80}(?::(?:0|[1-9][0-9]{0,4})|#(?:0|[1-9][0-9]{0,2}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,34 @@ class Arns:
         """`...:job-queue/<name>`."""
         return self.of(QUEUE, name)
 
+    def quota_share(self, queue: QueueName, name: str) -> str:
+        """`...:job-queue/<queue>/quota-share/<name>`."""
+        return f"{self.queue(queue)}/{QUOTA_SHARE}/{name}"
+
     def definition(self, key: DefinitionKey) -> str:
         """`...:job-definition/<name>:<revision>`; a training job has no definition of its own."""
         key = key or DefinitionKey(f"{TRAINING_DEFINITION}:1")
         return self.of(DEFINITION, key)
 
     def job(self, job_id: JobId) -> str:
-        """`...:job/<id>`, with `:<index>` for the child of an array."""
+        """`...:job/<id>`, with `:<index>` for the child of an array and `#<number>` for a node."""
         return self.of(JOB, job_id)
+
+    def policy(self, name: str) -> str:
+        """`...:scheduling-policy/<name>`."""
+        return self.of(POLICY, name)
+
+    def consumable_resource(self, name: str) -> str:
+        """`...:consumable-resource/<name>`."""
+        return self.of(CONSUMABLE_RESOURCE, name)
+
+    def service_environment(self, name: str) -> str:
+        """`...:service-environment/<name>`."""
+        return self.of(SERVICE_ENVIRONMENT, name)
+
+    def training_job(self, name: str) -> str:
+        """The ARN of the SageMaker training job that a service job's attempt is."""
+        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:training-job/{name}"
 
     def cluster(self, environment: EnvironmentName) -> str:
         """What stands for the ECS cluster of an environment."""
@@ -74,10 +99,13 @@ def cluster_name(environment: EnvironmentName) -> str:
 
 
 def parse_arn(arn: str) -> tuple[str, str]:
-    """The kind and name in a Batch ARN."""
+    """The kind and name in a Batch ARN; a quota share is named by `<queue>/<name>`."""
     match = _ARN.fullmatch(arn)
     if match is None:
         raise client_exception(f"Invalid ARN {shown(arn)}")
+    parts = match[2].split("/")
+    if match[1] == QUEUE and len(parts) == 3 and parts[1] == QUOTA_SHARE:
+        return QUOTA_SHARE, f"{parts[0]}/{parts[2]}"
     return match[1], match[2]
 
 
@@ -96,9 +124,32 @@ def queue_name(reference: str) -> QueueName:
     return QueueName(name_in(reference, QUEUE))
 
 
+def quota_share_key(arn: str) -> str:
+    """`<queue>/<name>` of the quota share that an ARN means."""
+    kind, key = parse_arn(arn)
+    if kind != QUOTA_SHARE:
+        raise client_exception(f"{shown(arn)} is not the ARN of a {QUOTA_SHARE}")
+    return key
+
+
 def environment_name(reference: str) -> EnvironmentName:
     """The compute environment that a name or ARN means."""
     return EnvironmentName(name_in(reference, ENVIRONMENT))
+
+
+def policy_name(reference: str) -> str:
+    """The scheduling policy that an ARN (or, which AWS does not take, a name) means."""
+    return name_in(reference, POLICY)
+
+
+def consumable_resource_name(reference: str) -> str:
+    """The consumable resource that a name or ARN means."""
+    return name_in(reference, CONSUMABLE_RESOURCE)
+
+
+def service_environment_name(reference: str) -> str:
+    """The service environment that a name or ARN means."""
+    return name_in(reference, SERVICE_ENVIRONMENT)
 
 
 def definition_reference(reference: str) -> str:
@@ -109,12 +160,17 @@ def definition_reference(reference: str) -> str:
     return name
 
 
-def job_reference(reference: str) -> JobId | None:
-    """The job that an id, `id:index` or ARN means; None when no job can be called so."""
+def service_job_reference(reference: str) -> JobId | None:
+    """The service job that an id or ARN means; None when none can be called so."""
+    return job_reference(reference, SERVICE_JOB)
+
+
+def job_reference(reference: str, kind: str = JOB) -> JobId | None:
+    """The job that an id, `id:index`, `id#node` or ARN means; None when no job can be called so."""
     name = reference
     if reference.startswith("arn:"):
         match = _ARN.fullmatch(reference)
-        if match is None or match[1] != JOB:
+        if match is None or match[1] != kind:
             return None
         name = match[2]
     return JobId(name) if _JOB_ID.fullmatch(name) else None

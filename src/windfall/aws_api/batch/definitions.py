@@ -1,7 +1,7 @@
 """Job definitions: registering, describing and deregistering revisions.
 
-Decides what a container definition may say and which part of it the core goes by; the whole registration is
-kept and returned. Must not know which revisions exist: the core numbers them.
+Decides what the definition of a container may say, however it is written, and which part of it the core goes by; the
+whole registration is kept and returned. Must not know which revisions exist: the core numbers them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, definition_reference
+from windfall.aws_api.batch.consumable_resources import required_tokens
 from windfall.aws_api.batch.container_options import container_options
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document, without, write_document
+from windfall.aws_api.batch.ecs_properties import name_of, registered_detail, task_container
 from windfall.aws_api.batch.job_fields import (
     amounts,
     environment_variables,
     retry_detail,
     retry_strategy,
+    scheduling_priority,
     timeout_s,
 )
 from windfall.aws_api.batch.lint.telling import tell
+from windfall.aws_api.batch.nodes import MULTINODE, main_container, node_plan
 from windfall.aws_api.batch.paging import PAGE_MAX, page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown, unsupported
 from windfall.aws_api.batch.tags import check_tags
@@ -29,7 +33,7 @@ from windfall.aws_api.protocol.errors import AccessDeniedError
 from windfall.aws_api.protocol.service import Call, Caller, Role
 from windfall.control.events import DeregisterJobDefinition, RegisterJobDefinition
 from windfall.control.ports import Store
-from windfall.jobs.definitions import DEFAULT_LOG_GROUP, ContainerSpec, JobDefinition
+from windfall.jobs.definitions import DEFAULT_LOG_GROUP, ContainerSpec, JobDefinition, NodePlan
 from windfall.jobs.ids import DefinitionKey
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import ONCE
@@ -49,7 +53,7 @@ LISTS_ALWAYS_THERE = (
 _IMAGE_MAX = 255
 _LOG_GROUP = re.compile(r"[.\-_/#A-Za-z0-9]{1,512}")
 _LOG_PREFIX = re.compile(r"[^:*]{1,256}")
-_FARGATE_ONLY = ("networkConfiguration", "fargatePlatformConfiguration")
+_FARGATE_ONLY = ("networkConfiguration", "fargatePlatformConfiguration", "platformVersion")
 
 
 async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
@@ -59,11 +63,11 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
         raise client_exception(
             f"Job definition size must be less than 24 KiB, got {-(-call.size // 1024)} KiB"
         )
-    if params["type"] != "container":
-        raise unsupported(f"job definitions of type {params['type']}")
     refuse_unsupported(call.operation, params)
-    container = _container(params)
-    _check_rights(container, call.caller)
+    plan = _nodes(params)
+    container = _container(params, _properties(params)) if plan is None else main_container(plan)
+    for each in [container] if plan is None else [one.container for one in plan.ranges]:
+        _check_rights(each, call.caller)
     definition = JobDefinition(
         name=check_name(params["jobDefinitionName"], "jobDefinitionName"),
         revision=0,
@@ -74,7 +78,10 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
         propagate_tags=params.get("propagateTags", False),
         tags=check_tags(params.get("tags", {})),
         registered_at=desk.clock_ms(),
+        priority=scheduling_priority(params.get("schedulingPriority"), "schedulingPriority") or 0,
+        consumables=required_tokens(params.get("consumableResourceProperties")),
         document=write_document(without(params, "jobDefinitionName", "tags")),
+        nodes=plan,
     )
     registered: JobDefinition = await desk.execute(RegisterJobDefinition(definition))
     tell(registered, await desk.read(lambda store: store.environments()))
@@ -126,11 +133,40 @@ def _definitions_asked(store: Store, params: Mapping[str, Any]) -> list[JobDefin
     return list(found.values())
 
 
-def _container(params: Mapping[str, Any]) -> ContainerSpec:
-    """The part of containerProperties that the core goes by, all of them checked."""
-    container = params.get("containerProperties")
+def _nodes(params: Mapping[str, Any]) -> NodePlan | None:
+    """The nodes of a multi-node definition; None for any other."""
+    sent, is_multinode = params.get("nodeProperties"), params["type"] == MULTINODE
+    if not sent and not is_multinode:
+        return None
+    if not (sent and is_multinode):
+        raise client_exception(
+            f"nodeProperties and the type {MULTINODE} go together; the other one is missing"
+        )
+    for member in ("containerProperties", "ecsProperties"):
+        if params.get(member):
+            raise client_exception(
+                f"{member} are not for the type {MULTINODE}; give each range of nodeProperties its own"
+            )
+    if "FARGATE" in (params.get("platformCapabilities") or ()):
+        raise client_exception("Multi-node parallel jobs are not supported on Fargate; use EC2")
+    return node_plan(sent, lambda each: _container(params, each))
+
+
+def _properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The containerProperties of a definition of one node, however they are written."""
+    container: Mapping[str, Any] | None = params.get("containerProperties")
+    task = params.get("ecsProperties")
+    if container and task:
+        raise client_exception("Give either containerProperties or ecsProperties, not both")
+    if task:
+        return task_container(task)
     if not container:
         raise client_exception("Container properties should not be empty for a job of type container")
+    return container
+
+
+def _container(params: Mapping[str, Any], container: Mapping[str, Any]) -> ContainerSpec:
+    """The part of containerProperties that the core goes by, all of them checked."""
     image = container.get("image", "")
     if not 1 <= len(image) <= _IMAGE_MAX or any(letter.isspace() for letter in image):
         raise client_exception(
@@ -151,6 +187,7 @@ def _container(params: Mapping[str, Any]) -> ContainerSpec:
         log_group=log_group,
         log_prefix=log_prefix,
         options=container_options(container, environment, fargate=fargate),
+        name=name_of(container),
     )
 
 
@@ -206,13 +243,25 @@ def _status(definition: JobDefinition) -> str:
     return "ACTIVE" if definition.active else "INACTIVE"
 
 
+def _with_lists(container: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{member: [] for member in LISTS_ALWAYS_THERE}, **container}
+
+
+def _parts(detail: dict[str, Any], definition: JobDefinition) -> list[tuple[dict[str, Any], str]]:
+    """What of a registration holds a container, or a task, and the member in which a container is."""
+    if definition.nodes is None:
+        return [(detail, "containerProperties")]
+    return [(entry, "container") for entry in detail["nodeProperties"]["nodeRangeProperties"]]
+
+
 def _detail(definition: JobDefinition, arns: Arns) -> dict[str, Any]:
     """A JobDefinition: what was registered, and what AWS adds to it."""
     detail = read_document(definition.document)
-    detail["containerProperties"] = {
-        **{member: [] for member in LISTS_ALWAYS_THERE},
-        **detail.get("containerProperties", {}),
-    }
+    for entry, member in _parts(detail, definition):
+        if entry.get("ecsProperties"):
+            entry["ecsProperties"] = registered_detail(entry["ecsProperties"])
+        else:
+            entry[member] = _with_lists(entry.get(member, {}))
     if "retryStrategy" in detail:
         detail["retryStrategy"] = retry_detail(definition.retry)
     return {

@@ -50,6 +50,11 @@ _NOT_FOR_FARGATE = (
     "allocationStrategy",
     "tags",
 )
+_JOBS_HAVE_MINUTES = 30
+#: What an update can take out of computeResources, beside the launch template.
+_REMOVABLE = ("ec2KeyPair", "imageId", "placementGroup", "bidPercentage")
+#: The most that is paid where nothing is said: the on-demand price.
+_WHOLE_PRICE_PERCENT = 100
 _UPDATABLE = ("serviceRole", "updatePolicy", "context", "ecsSettings", "unmanagedvCpus")
 
 
@@ -198,6 +203,7 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
     document.update((member, params[member]) for member in _UPDATABLE if member in params)
     min_vcpus = max_vcpus = allocation = bid_percent = None
     types: tuple[str, ...] | None = None
+    provisioning: Provisioning | None = None
     changes = params.get("computeResources")
     if current.provisioning is Provisioning.UNMANAGED:
         if changes:
@@ -207,9 +213,7 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
     elif "unmanagedvCpus" in params:
         raise client_exception("unmanagedvCpus is only supported for an UNMANAGED compute environment")
     elif changes:
-        if changes.get("type", current.provisioning) != current.provisioning:
-            raise unsupported("a change of computeResources.type")
-        merged = {**_resources_of(current, document), **without(changes, "updateToLatestImageVersion")}
+        merged = _kept({**_resources_of(current, document), **without(changes, "updateToLatestImageVersion")})
         _check_resources(merged)
         _check_desired(merged, changes.get("desiredvCpus"))
         document["computeResources"] = merged
@@ -217,7 +221,12 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
         if "instanceTypes" in changes:
             types = tuple(changes["instanceTypes"])
             _check_market(replace(current, instance_types=types))
-        allocation, bid_percent = changes.get("allocationStrategy"), changes.get("bidPercentage")
+        allocation = changes.get("allocationStrategy")
+        if "bidPercentage" in changes:
+            bid_percent = changes["bidPercentage"] or _WHOLE_PRICE_PERCENT
+        if "type" in changes:
+            provisioning = Provisioning(changes["type"])
+            _check_market(replace(current, provisioning=provisioning))
     state = params.get("state")
     return UpdateComputeEnvironment(
         name=current.name,
@@ -228,7 +237,24 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
         instance_types=types,
         allocation=allocation,
         bid_percent=bid_percent,
+        provisioning=provisioning,
+        jobs_have_s=_jobs_have_s(document.get("updatePolicy", {})),
     )
+
+
+def _kept(resources: dict[str, Any]) -> dict[str, Any]:
+    """What is left of merged resources: an update takes these away by sending them empty, or a bid of 0."""
+    template = resources.get("launchTemplate") or {}
+    gone = {member for member in _REMOVABLE if not resources.get(member)}
+    if not (template.get("launchTemplateId") or template.get("launchTemplateName")):
+        gone.add("launchTemplate")
+    return without(resources, *gone)
+
+
+def _jobs_have_s(policy: Mapping[str, Any]) -> float:
+    """How long jobs may go on where instances are replaced: AWS's half an hour, or no longer than a notice."""
+    minutes = policy.get("jobExecutionTimeoutMinutes", _JOBS_HAVE_MINUTES)
+    return 0.0 if policy.get("terminateJobsOnUpdate") else minutes * 60.0
 
 
 def _detail(environment: ComputeEnvironment, arns: Arns) -> dict[str, Any]:

@@ -12,20 +12,34 @@ from typing import Any
 
 from windfall.aws_api.batch.arns import TRAINING_DEFINITION, Arns, job_reference
 from windfall.aws_api.batch.children import child_at_rest
+from windfall.aws_api.batch.consumable_resources import token_properties
 from windfall.aws_api.batch.container_options import not_applied
 from windfall.aws_api.batch.definitions import LISTS_ALWAYS_THERE
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document
-from windfall.aws_api.batch.job_fields import retry_detail
+from windfall.aws_api.batch.ecs_properties import (
+    attempt_tasks,
+    containers_not_run,
+    main_of,
+    only_container,
+    task_detail,
+)
+from windfall.aws_api.batch.job_fields import amounts_detail, retry_detail
+from windfall.aws_api.batch.nodes import (
+    as_shown,
+    node_at_rest,
+    node_details,
+    node_properties,
+    registered_range,
+)
 from windfall.aws_api.batch.rejections import client_exception
 from windfall.aws_api.batch.tags import DIAGNOSIS, ISOLATION, NOT_APPLIED, VALUE_MAX
 from windfall.aws_api.protocol.service import Call
 from windfall.control.ports import Store
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.definitions import JobDefinition, effective_container
-from windfall.jobs.ids import DefinitionKey, JobId, split_child
+from windfall.jobs.ids import DefinitionKey, JobId, split_child, split_node
 from windfall.jobs.job import Job, JobKind
-from windfall.jobs.resources import Resources
 from windfall.jobs.states import JobState
 
 JOBS_MAX = 100
@@ -48,6 +62,12 @@ async def describe_jobs(desk: Desk, call: Call) -> dict[str, Any]:
     return {"jobs": [job_detail(job, _definition_of(job, definitions), arns) for job in jobs]}
 
 
+def detail_of(store: Store, job: Job, arns: Arns) -> dict[str, Any]:
+    """The JobDetail of a job that is at hand, which need not be the one that the store has by now."""
+    _, definitions = _with_definitions(store, [job])
+    return job_detail(job, _definition_of(job, definitions), arns)
+
+
 def find_jobs(store: Store, wanted: Sequence[JobId]) -> list[Job]:
     """These jobs in the order asked, unknown ones left out; children at rest come from their parents."""
     found = {job.id: job for job in store.jobs(wanted)}
@@ -60,6 +80,14 @@ def find_jobs(store: Store, wanted: Sequence[JobId]) -> list[Job]:
             child = None if parent is None or index is None else child_at_rest(parent, index)
             if child is not None:
                 found[job_id] = child
+    unmade = [job_id for job_id in wanted if job_id not in found and split_node(job_id)[1] is not None]
+    if unmade:
+        gangs = {job.id: job for job in store.jobs(list({split_node(job_id)[0] for job_id in unmade}))}
+        for job_id in unmade:
+            gang_id, number = split_node(job_id)
+            node = None if gang_id not in gangs or number is None else node_at_rest(gangs[gang_id], number)
+            if node is not None:
+                found[job_id] = node
     return [found[job_id] for job_id in wanted if job_id in found]
 
 
@@ -85,17 +113,19 @@ def job_detail(
     job: Job, definition: tuple[JobDefinition, Mapping[str, Any]] | None, arns: Arns
 ) -> dict[str, Any]:
     """A JobDetail; members that are None do not reach the wire."""
-    submission = job.submission
+    submission, job = job.submission, as_shown(job)
     registered: Mapping[str, Any] = {} if definition is None else definition[1]
     defaults = {} if definition is None else definition[0].parameters
+    sent, task = _sent(job, registered)
     return {
         "jobArn": arns.job(job.id),
         "jobName": submission.name,
         "jobId": job.id,
         "jobQueue": arns.queue(submission.queue),
         "status": job.state.value,
-        "schedulingPriority": registered.get("schedulingPriority"),
-        "attempts": [_attempt_detail(a, arns) for a in job.attempts if a.stopped_at is not None],
+        "shareIdentifier": submission.share,
+        "schedulingPriority": _priority(job, registered),
+        "attempts": [_attempt_detail(a, arns, sent, task) for a in job.attempts if a.stopped_at is not None],
         "statusReason": job.status_reason,
         "createdAt": job.created_at,
         "retryStrategy": retry_detail(submission.retry),
@@ -107,15 +137,28 @@ def job_detail(
         ],
         "jobDefinition": arns.definition(submission.definition),
         "parameters": {**defaults, **submission.parameters},
-        "container": {} if definition is None else _container_detail(job, *definition, arns),
+        # As on AWS it is empty for a task of several containers.
+        "container": {}
+        if definition is None or sent is None
+        else _container_detail(job, definition[0], sent, arns),
+        "ecsProperties": _task_detail(job, definition[0], task, arns) if definition and task else None,
+        "nodeDetails": node_details(job),
+        "nodeProperties": node_properties(job, registered),
         "arrayProperties": array_properties(job),
         "timeout": {"attemptDurationSeconds": submission.timeout_s} if submission.timeout_s else None,
-        "tags": job_tags(job) if definition is None else job_tags(job) | _ignored(job, definition[0]),
+        "tags": job_tags(job) if definition is None else job_tags(job) | _ignored(job, definition[0], task),
         "propagateTags": submission.propagate_tags,
         "platformCapabilities": registered.get("platformCapabilities") or ["EC2"],
         "isCancelled": job.cancelled,
         "isTerminated": job.terminated,
+        "consumableResourceProperties": token_properties(submission.consumables, arns),
     }
+
+
+def _priority(job: Job, registered: Mapping[str, Any]) -> int | None:
+    """What it goes by in its share; elsewhere what its definition says, which means nothing there."""
+    sent: int | None = registered.get("schedulingPriority")
+    return sent if job.submission.share is None else job.submission.priority
 
 
 def job_tags(job: Job) -> dict[str, str]:
@@ -129,17 +172,19 @@ def job_tags(job: Job) -> dict[str, str]:
     return tags
 
 
-def _ignored(job: Job, definition: JobDefinition) -> dict[str, str]:
-    """What its definition says about containers, if its latest attempt was none."""
+def _ignored(job: Job, definition: JobDefinition, task: Mapping[str, Any] | None) -> dict[str, str]:
+    """The containers of its task that do not run, and what its definition says about them if it was a process."""
+    members = [f"container {name}" for name in containers_not_run(task)] if task else []
     last = job.attempts[-1] if job.attempts else None
-    if last is None or not last.isolation or last.was_container:
-        return {}
-    members = not_applied(definition.container.options)
-    return {NOT_APPLIED: ", ".join(members)} if members else {}
+    if last is not None and last.isolation and not last.was_container:
+        members += not_applied(definition.container.options)
+    return {NOT_APPLIED: ", ".join(members)[:VALUE_MAX]} if members else {}
 
 
 def array_properties(job: Job) -> dict[str, Any] | None:
     """What an array, or the child of one, says about itself; None for a single job."""
+    if job.submission.nodes is not None:
+        return None
     if job.index is not None:
         return {"index": job.index}
     size = job.submission.array_size
@@ -174,51 +219,62 @@ def _attempt_container(attempt: Attempt, arns: Arns) -> dict[str, Any]:
     }
 
 
-def _attempt_detail(attempt: Attempt, arns: Arns) -> dict[str, Any]:
+def _attempt_detail(
+    attempt: Attempt, arns: Arns, sent: Mapping[str, Any] | None, task: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    container = _attempt_container(attempt, arns)
     return {
-        "container": _attempt_container(attempt, arns),
+        "container": {} if sent is None else container,
+        "taskProperties": attempt_tasks(task, container) if task else None,
         "startedAt": attempt.started_at,
         "stoppedAt": attempt.stopped_at,
         "statusReason": attempt.status_reason,
     }
 
 
-def _container_detail(
-    job: Job, definition: JobDefinition, registered: Mapping[str, Any], arns: Arns
-) -> dict[str, Any]:
-    """The definition's container with the job's overrides, as its latest attempt ran or runs it."""
-    submission = job.submission
-    sent = registered.get("containerProperties", {})
-    runs = effective_container(definition, submission.overrides, submission.parameters)
-    detail = {
-        **{member: [] for member in LISTS_ALWAYS_THERE},
-        **sent,
-        **({} if submission.kind is JobKind.TRAINING else read_document(submission.document)),
-        **_amounts(sent, submission.resources),
+def _sent(
+    job: Job, registered: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """The containerProperties of a job or node, None for several containers, and its ecsProperties."""
+    nodes, entry, member = job.submission.nodes, registered, "containerProperties"
+    if nodes is not None and job.node is not None:
+        entry, member = registered_range(registered, nodes, nodes.group(job.node)), "container"
+    task: Mapping[str, Any] | None = entry.get("ecsProperties") or None
+    return entry.get(member, {}) if task is None else only_container(task), task
+
+
+def _runs(job: Job, definition: JobDefinition, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """What the job makes of its definition's container: overrides and parameters applied."""
+    submission, nodes = job.submission, job.submission.nodes
+    if nodes is not None and job.node is not None:
+        runs = nodes.group(job.node).container
+    else:
+        runs = effective_container(definition, submission.overrides, submission.parameters)
+    return {
+        **amounts_detail(sent, job.resources),
         "image": runs.image,
         "command": [*(runs.entrypoint or ()), *runs.command],
         "environment": [{"name": name, "value": value} for name, value in runs.environment.items()],
         "networkInterfaces": [],
+    }
+
+
+def _container_detail(
+    job: Job, definition: JobDefinition, sent: Mapping[str, Any], arns: Arns
+) -> dict[str, Any]:
+    """The definition's container with the job's overrides, as its latest attempt ran or runs it."""
+    detail = {
+        **{member: [] for member in LISTS_ALWAYS_THERE},
+        **sent,
+        **({} if job.submission.kind is JobKind.TRAINING else read_document(job.submission.document)),
+        **_runs(job, definition, sent),
     }
     if job.attempts:
         detail |= _attempt_container(job.attempts[-1], arns)
     return detail
 
 
-def _amounts(sent: Mapping[str, Any], resources: Resources) -> dict[str, Any]:
-    """The job's amounts in the members that its definition used: `vcpus` and `memory`, or requirements."""
-    detail: dict[str, Any] = {}
-    requirements = {entry["type"]: entry["value"] for entry in sent.get("resourceRequirements", ())}
-    vcpus = f"{resources.vcpus:.2f}".rstrip("0").rstrip(".")
-    if "vcpus" in sent:
-        detail["vcpus"] = int(resources.vcpus)
-    else:
-        requirements["VCPU"] = vcpus
-    if "memory" in sent:
-        detail["memory"] = resources.memory_mib
-    else:
-        requirements["MEMORY"] = str(resources.memory_mib)
-    if resources.gpus:
-        requirements["GPU"] = str(resources.gpus)
-    detail["resourceRequirements"] = [{"type": kind, "value": value} for kind, value in requirements.items()]
-    return detail
+def _task_detail(job: Job, definition: JobDefinition, task: Mapping[str, Any], arns: Arns) -> dict[str, Any]:
+    """The same for a definition with ecsProperties."""
+    latest = _attempt_container(job.attempts[-1], arns) if job.attempts else None
+    return task_detail(task, _runs(job, definition, main_of(task["taskProperties"][0])), latest)

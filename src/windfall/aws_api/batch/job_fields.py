@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windfall.aws_api.batch.rejections import client_exception, shown
+from windfall.jobs.resources import Resources
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 
 TIMEOUT_MIN_S = 60
 ATTEMPTS_MAX = 10
 RULES_MAX = 5
 MEMORY_MIN_MIB = 4
+PRIORITY_MAX = 9999
 _PATTERN_MAX = 512
 
 _REASON_PATTERN = re.compile(r"[A-Za-z0-9.:\s]*\*?")
@@ -87,6 +89,13 @@ def timeout_s(sent: Mapping[str, Any] | None) -> int | None:
             f"attemptDurationSeconds must be at least {TIMEOUT_MIN_S} seconds, got {duration}"
         )
     return duration
+
+
+def scheduling_priority(sent: int | None, member: str) -> int | None:
+    """A priority within a share, or None when nothing is said."""
+    if sent is not None and not 0 <= sent <= PRIORITY_MAX:
+        raise client_exception(f"{member} must be between 0 and {PRIORITY_MAX}, got {sent}")
+    return sent
 
 
 def environment_variables(sent: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -174,3 +183,22 @@ def _at_least(value: int, least: int, what: str) -> int:
     if value < least:
         raise client_exception(f"{what} must be at least {least}, got {value}")
     return value
+
+
+def amounts_detail(sent: Mapping[str, Any], resources: Resources) -> dict[str, Any]:
+    """The job's amounts in the members that its definition used: `vcpus` and `memory`, or requirements."""
+    detail: dict[str, Any] = {}
+    requirements = {entry["type"]: entry["value"] for entry in sent.get("resourceRequirements", ())}
+    vcpus = f"{resources.vcpus:.2f}".rstrip("0").rstrip(".")
+    if "vcpus" in sent:
+        detail["vcpus"] = int(resources.vcpus)
+    else:
+        requirements["VCPU"] = vcpus
+    if "memory" in sent:
+        detail["memory"] = resources.memory_mib
+    else:
+        requirements["MEMORY"] = str(resources.memory_mib)
+    if resources.gpus:
+        requirements["GPU"] = str(resources.gpus)
+    detail["resourceRequirements"] = [{"type": kind, "value": value} for kind, value in requirements.items()]
+    return detail

@@ -14,7 +14,7 @@ from windfall.aws_api.batch.arns import DEFINITION, Arns, definition_reference, 
 from windfall.aws_api.batch.children import child_at_rest
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.job_details import array_properties, exit_detail
-from windfall.aws_api.batch.members import FAIR_SHARE
+from windfall.aws_api.batch.nodes import as_shown, node_at_rest, node_summary
 from windfall.aws_api.batch.paging import invalid_token, page_size, position_in, token_of
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.rejections import (
@@ -22,7 +22,6 @@ from windfall.aws_api.batch.rejections import (
     does_not_exist,
     refuse_unsupported,
     shown,
-    unsupported,
 )
 from windfall.aws_api.protocol.service import Call
 from windfall.control.ports import JobFilter, Store
@@ -44,12 +43,14 @@ async def list_jobs(desk: Desk, call: Call) -> dict[str, Any]:
     """ListJobs."""
     params = call.params
     refuse_unsupported(call.operation, params)
-    queue, array = params.get("jobQueue"), params.get("arrayJobId")
-    if bool(queue) == bool(array):
+    queue, array, gang = params.get("jobQueue"), params.get("arrayJobId"), params.get("multiNodeJobId")
+    if sum(map(bool, (queue, array, gang))) != 1:
         raise client_exception("Exactly one of jobQueue, arrayJobId and multiNodeJobId must be specified")
     arns = desk.arns(call)
     if array:
         jobs, token = await _children(desk, array, params)
+    elif gang:
+        jobs, token = await _nodes(desk, gang, params)
     else:
         jobs, token = await _jobs_in(desk, queue_name(params["jobQueue"]), params, arns)
     return {"jobSummaryList": [_summary(job, arns) for job in jobs], "nextToken": token}
@@ -57,8 +58,11 @@ async def list_jobs(desk: Desk, call: Call) -> dict[str, Any]:
 
 async def _jobs_in(desk: Desk, queue: QueueName, params: Mapping[str, Any], arns: Arns) -> Page:
     filters = params.get("filters")
-    # Filters look at jobs of every status, whatever status is asked for.
-    wanted = _filtered(queue, filters) if filters else JobFilter(queue=queue, states=(_status(params),))
+    # Most filters look at jobs of every status, whatever status is asked for.
+    if filters:
+        wanted = _filtered(queue, filters, params.get("jobStatus"))
+    else:
+        wanted = JobFilter(queue=queue, states=(_status(params),))
     limit = page_size(params, FILTERED_PAGE_MAX if filters else PAGE_MAX)
     after = _after(params, "queue")
 
@@ -90,7 +94,7 @@ def _after(params: Mapping[str, Any], kind: str) -> str | None:
     return position
 
 
-def _filtered(queue: QueueName, filters: list[Mapping[str, Any]]) -> JobFilter:
+def _filtered(queue: QueueName, filters: list[Mapping[str, Any]], status: str | None) -> JobFilter:
     if len(filters) > 1:
         raise client_exception("Only one filter can be used at a time")
     name, values = filters[0].get("name", ""), filters[0].get("values", [])
@@ -103,14 +107,15 @@ def _filtered(queue: QueueName, filters: list[Mapping[str, Any]]) -> JobFilter:
     if name == "JOB_DEFINITION":
         return _by_definition(queue, value)
     if name == "BEFORE_CREATED_AT":
-        return JobFilter(queue=queue, created_before=_milliseconds(name, value))
+        return JobFilter(queue=queue, created_before=milliseconds(name, value))
     if name == "AFTER_CREATED_AT":
-        return JobFilter(queue=queue, created_after=_milliseconds(name, value))
+        return JobFilter(queue=queue, created_after=milliseconds(name, value))
     if name == "SHARE_IDENTIFIER":
-        raise unsupported(f"the filter SHARE_IDENTIFIER ({FAIR_SHARE})")
+        # The one filter that a status goes with.
+        return JobFilter(queue=queue, share=value, states=(JobState(status),) if status else None)
     raise client_exception(
         f"Filter {shown(name)!r} is not valid;"
-        " use JOB_NAME, JOB_DEFINITION, BEFORE_CREATED_AT or AFTER_CREATED_AT"
+        " use JOB_NAME, JOB_DEFINITION, BEFORE_CREATED_AT, AFTER_CREATED_AT or SHARE_IDENTIFIER"
     )
 
 
@@ -123,7 +128,8 @@ def _by_definition(queue: QueueName, value: str) -> JobFilter:
     return JobFilter(queue=queue, definition=definition_reference(value))
 
 
-def _milliseconds(name: str, value: str) -> int:
+def milliseconds(name: str, value: str) -> int:
+    """The time that a filter names."""
     if _MILLISECONDS.fullmatch(value) is None:
         raise client_exception(
             f"Filter {name} must be a number of milliseconds since 1970, got {shown(value)!r}"
@@ -144,6 +150,30 @@ async def _children(desk: Desk, array: str, params: Mapping[str, Any]) -> Page:
         if not parents or not parents[0].is_array:
             return [], None
         return _page_of_children(store, parents[0], status, limit, position)
+
+    return await desk.read(look)
+
+
+async def _nodes(desk: Desk, gang: str, params: Mapping[str, Any]) -> Page:
+    """A page of a multi-node job's nodes by number; there are few enough to look at all of them."""
+    gang_id = job_reference(gang)
+    status, limit = _status(params), page_size(params, PAGE_MAX)
+    first, _ = _child_position(_after(params, "children"))
+    if gang_id is None:
+        return [], None
+
+    def look(store: Store) -> Page:
+        parents = store.jobs([gang_id])
+        if not parents or not parents[0].is_gang:
+            return [], None
+        recorded = {job.index: job for job in store.list_jobs(JobFilter(parent=gang_id), PAGE_MAX, None).jobs}
+        nodes = parents[0].submission.nodes
+        numbers = range(first, nodes.count if nodes is not None else 0)
+        found = [recorded.get(number) or node_at_rest(parents[0], number) for number in numbers]
+        shown_nodes = [as_shown(job) for job in found if job is not None and as_shown(job).state is status]
+        if len(shown_nodes) <= limit:
+            return shown_nodes, None
+        return shown_nodes[:limit], token_of(f"children/{shown_nodes[limit].index}/")
 
     return await desk.read(look)
 
@@ -203,12 +233,14 @@ def _summary(job: Job, arns: Arns) -> dict[str, Any]:
         "jobId": job.id,
         "jobName": job.submission.name,
         "createdAt": job.created_at,
+        "shareIdentifier": job.submission.share,
         "status": job.state.value,
         "statusReason": job.status_reason,
         "startedAt": job.started_at,
         "stoppedAt": job.stopped_at,
         "container": exit_detail(last) if last is not None and ended else None,
         "arrayProperties": array_properties(job),
+        "nodeProperties": node_summary(job),
         "jobDefinition": arns.definition(job.submission.definition),
         "isCancelled": job.cancelled or None,
         "isTerminated": job.terminated or None,

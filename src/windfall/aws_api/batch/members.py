@@ -9,34 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FAIR_SHARE = "fair-share scheduling"
-MULTI_NODE = "multi-node parallel jobs"
 EKS = "jobs on Amazon EKS"
-ECS_TASKS = "jobs of several containers"
-CONSUMABLE = "consumable resources"
-SERVICE_JOBS = "service jobs and service environments"
 
 #: Operation -> member -> what it belongs to.
 REFUSED: Mapping[str, Mapping[str, str]] = {
     "CreateComputeEnvironment": {"eksConfiguration": EKS},
     "UpdateComputeEnvironment": {"eksConfiguration": EKS},
-    "CreateJobQueue": {"schedulingPolicyArn": FAIR_SHARE, "serviceEnvironmentOrder": SERVICE_JOBS},
-    "UpdateJobQueue": {"schedulingPolicyArn": FAIR_SHARE, "serviceEnvironmentOrder": SERVICE_JOBS},
     "RegisterJobDefinition": {
-        "nodeProperties": MULTI_NODE,
-        "ecsProperties": ECS_TASKS,
         "eksProperties": EKS,
-        "consumableResourceProperties": CONSUMABLE,
     },
     "SubmitJob": {
-        "shareIdentifier": FAIR_SHARE,
-        "schedulingPriorityOverride": FAIR_SHARE,
-        "nodeOverrides": MULTI_NODE,
-        "ecsPropertiesOverride": ECS_TASKS,
         "eksPropertiesOverride": EKS,
-        "consumableResourcePropertiesOverride": CONSUMABLE,
     },
-    "ListJobs": {"multiNodeJobId": MULTI_NODE},
+    "ListJobs": {},
 }
 
 #: The same for parts of members; the handlers name them in their refusals.
@@ -46,14 +31,19 @@ REFUSED_PARTS: Mapping[str, tuple[str, ...]] = {
         "computeResources.capacityTags",
     ),
     "UpdateComputeEnvironment": (
-        "computeResources.type",
         "computeResources.managedInstancesProvider",
         "computeResources.capacityTags",
     ),
     "RegisterJobDefinition": (
         "containerProperties.volumes.efsVolumeConfiguration",
         "containerProperties.volumes.s3filesVolumeConfiguration",
+        "ecsProperties.taskProperties.networkMode",
+        "ecsProperties.taskProperties.volumes.efsVolumeConfiguration",
+        "ecsProperties.taskProperties.volumes.s3filesVolumeConfiguration",
+        "ecsProperties.taskProperties.containers.dependsOn",
+        "nodeProperties.nodeRangeProperties.eksProperties",
     ),
+    "SubmitJob": ("nodeOverrides.nodePropertyOverrides.eksPropertiesOverride",),
 }
 
 _KEPT_RESOURCES = (
@@ -81,6 +71,22 @@ _KEPT_CONTAINER = (
     "repositoryCredentials",
     "logConfiguration.secretOptions",
 )
+_KEPT_TASK = (
+    "taskRoleArn",
+    "executionRoleArn",
+    "platformVersion",
+    "ipcMode",
+    "pidMode",
+    "networkConfiguration",
+    "ephemeralStorage",
+    "runtimePlatform",
+    "enableExecuteCommand",
+    "containers.firelensConfiguration",
+    "containers.repositoryCredentials",
+    "containers.startTimeout",
+    "containers.stopTimeout",
+    "containers.logConfiguration.secretOptions",
+)
 
 #: Operation -> members that are kept and returned as they were sent, and change nothing here.
 KEPT: Mapping[str, tuple[str, ...]] = {
@@ -92,17 +98,16 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     ),
     "UpdateComputeEnvironment": (
         "serviceRole",
-        "updatePolicy",
         "context",
         "ecsSettings",
         *(f"computeResources.{name}" for name in (*_KEPT_RESOURCES, "updateToLatestImageVersion")),
     ),
     "CreateJobQueue": ("jobQueueType",),
     "RegisterJobDefinition": (
-        "schedulingPriority",
         "propagateTags",
         "platformCapabilities",
         *(f"containerProperties.{name}" for name in _KEPT_CONTAINER),
+        *(f"ecsProperties.taskProperties.{name}" for name in _KEPT_TASK),
     ),
     "SubmitJob": ("propagateTags", "containerOverrides.instanceType"),
 }

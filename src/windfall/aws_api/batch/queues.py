@@ -1,4 +1,4 @@
-"""Job queues: four operations and the snapshot of a queue's front.
+"""Job queues: four operations.
 
 Decides what a list of compute environments and the limits on blocked heads may look like. Must not know how
 jobs are ordered: the core tells the front.
@@ -9,27 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windfall.aws_api.batch.arns import Arns, check_name, environment_name, queue_name
+from windfall.aws_api.batch.arns import Arns, check_name, environment_name, policy_name, queue_name
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document, write_document
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import (
     client_exception,
-    does_not_exist,
-    refuse_unsupported,
     shown,
     unsupported,
 )
+from windfall.aws_api.batch.service_environments import TRAINING_TYPE
+from windfall.aws_api.batch.service_queues import limited_reasons, service_order, service_order_detail
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity.environments import JobQueue, StateTimeLimit, Switch
 from windfall.control.events import CreateJobQueue, DeleteJobQueue, UpdateJobQueue
 from windfall.control.ports import Store
-from windfall.control.state_limits import LIMITED_REASONS
 from windfall.jobs.ids import EnvironmentName, QueueName
 
 ENVIRONMENTS_MAX = 3
-SNAPSHOT_JOBS_MAX = 100
 
 _QUEUE_TYPES = frozenset({"ECS", "ECS_FARGATE"})
 _KEPT = ("jobQueueType", "jobStateTimeLimitActions")
@@ -39,13 +37,13 @@ _TIME_LIMIT_MIN_S, _TIME_LIMIT_MAX_S = 600, 86_400
 async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
     """CreateJobQueue."""
     params = call.params
-    refuse_unsupported(call.operation, params)
     name = QueueName(check_name(params["jobQueueName"], "jobQueueName"))
+    service = service_order(params)
     kind = params.get("jobQueueType", "ECS")
-    if kind not in _QUEUE_TYPES:
+    if service is None and kind not in _QUEUE_TYPES:
         raise unsupported(f"jobQueueType {kind}")
-    order = _environment_order(params.get("computeEnvironmentOrder", ()))
-    document = _document({}, params, order)
+    order = [] if service is not None else _environment_order(params.get("computeEnvironmentOrder", ()))
+    document = _document({}, params, order, service, of_services=service is not None)
     queue = JobQueue(
         name=name,
         priority=_priority(params["priority"]),
@@ -55,6 +53,8 @@ async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
         tags=check_tags(params.get("tags", {})),
         document=write_document(document),
         time_limits=_time_limits(document),
+        policy=_policy(params),
+        service_environment=None if service is None else service["serviceEnvironment"],
     )
     await desk.execute(CreateJobQueue(queue))
     return {"jobQueueName": name, "jobQueueArn": desk.arns(call).queue(name)}
@@ -63,17 +63,17 @@ async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
 async def update_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
     """UpdateJobQueue."""
     params = call.params
-    refuse_unsupported(call.operation, params)
     name = queue_name(params["jobQueue"])
-    order = None
-    if "computeEnvironmentOrder" in params:
+    order, service = None, service_order(params)
+    if params.get("computeEnvironmentOrder") or ("computeEnvironmentOrder" in params and service is None):
         order = _environment_order(params["computeEnvironmentOrder"])
     priority = _priority(params["priority"]) if "priority" in params else None
     state = params.get("state")
     async with desk.changing:
         current = await desk.read(lambda store: queue_named(store, name))
         kept = {} if current is None else read_document(current.document)
-        document = _document(kept, params, order)
+        of_services = current is not None and current.service_environment is not None
+        document = _document(kept, params, order, service, of_services=of_services)
         command = UpdateJobQueue(
             name=name,
             switch=None if state is None else Switch(state),
@@ -81,6 +81,8 @@ async def update_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
             environments=None if order is None else _names_in(order),
             document=write_document(document),
             time_limits=_time_limits(document),
+            policy=_policy(params),
+            service_environment=None if service is None else service["serviceEnvironment"],
         )
         await desk.execute(command)
     return {"jobQueueName": name, "jobQueueArn": desk.arns(call).queue(name)}
@@ -103,20 +105,15 @@ async def delete_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
     return {}
 
 
-async def get_job_queue_snapshot(desk: Desk, call: Call) -> dict[str, Any]:
-    """GetJobQueueSnapshot: the first RUNNABLE jobs in the order in which they would be dispatched."""
-    name = queue_name(call.params["jobQueue"])
-    arns = desk.arns(call)
-    if await desk.read(lambda store: queue_named(store, name)) is None:
-        raise does_not_exist(arns.queue(name))
-    front = (await desk.gate.queue_snapshot(name))[:SNAPSHOT_JOBS_MAX]
-    jobs = [{"jobArn": arns.job(job_id), "earliestTimeAtPosition": since} for job_id, since in front]
-    return {"frontOfQueue": {"jobs": jobs, "lastUpdatedAt": desk.clock_ms()}}
-
-
 def queue_named(store: Store, name: str) -> JobQueue | None:
     """One queue of the store's."""
     return next((queue for queue in store.queues() if queue.name == name), None)
+
+
+def _policy(params: Mapping[str, Any]) -> str | None:
+    """The scheduling policy that is asked for; tools send an empty text for none."""
+    arn = params.get("schedulingPolicyArn")
+    return policy_name(arn) if arn else None
 
 
 def _priority(priority: int) -> int:
@@ -151,31 +148,41 @@ def _names_in(order: Sequence[Mapping[str, Any]]) -> tuple[EnvironmentName, ...]
 
 
 def _document(
-    kept: dict[str, Any], params: Mapping[str, Any], order: list[dict[str, Any]] | None
+    kept: dict[str, Any],
+    params: Mapping[str, Any],
+    order: list[dict[str, Any]] | None,
+    service: Mapping[str, Any] | None,
+    *,
+    of_services: bool,
 ) -> dict[str, Any]:
     """What to keep of a queue's request, on top of what was kept before."""
     for action in params.get("jobStateTimeLimitActions", ()):
-        _check_time_limit(action)
+        _check_time_limit(action, of_services=of_services)
     kept = {**kept, **{member: params[member] for member in _KEPT if member in params}}
     if order is not None:
         kept["orders"] = {entry["computeEnvironment"]: entry["order"] for entry in order}
+    if service is not None:
+        kept["orders"] = {service["serviceEnvironment"]: service["order"]}
+        kept["jobQueueType"] = TRAINING_TYPE
     return kept
 
 
-def _check_time_limit(action: Mapping[str, Any]) -> None:
-    """Refuse what AWS refuses for a queue in front of compute environments."""
+def _check_time_limit(action: Mapping[str, Any], *, of_services: bool) -> None:
+    """Refuse what AWS refuses for a queue in front of compute environments, or of a service environment."""
     reason = action["reason"]
-    if reason not in LIMITED_REASONS:
+    reasons, allowed = limited_reasons(of_services=of_services)
+    if reason not in reasons:
         raise client_exception(
-            f"reason of jobStateTimeLimitActions must be one of {', '.join(LIMITED_REASONS)}, got {shown(reason)}"
+            f"reason of jobStateTimeLimitActions must be one of {', '.join(reasons)}, got {shown(reason)}"
         )
     if not _TIME_LIMIT_MIN_S <= action["maxTimeSeconds"] <= _TIME_LIMIT_MAX_S:
         raise client_exception(
             f"maxTimeSeconds of {reason} must be between {_TIME_LIMIT_MIN_S} and {_TIME_LIMIT_MAX_S}"
         )
-    if action["action"] != "CANCEL":
+    if action["action"] != allowed:
         raise client_exception(
-            f"action of {reason} must be CANCEL, got {action['action']}: TERMINATE is for queues of service jobs"
+            f"action of {reason} must be {allowed}, got {action['action']}: TERMINATE is for queues of service jobs,"
+            " CANCEL for others"
         )
 
 
@@ -196,9 +203,11 @@ def _detail(queue: JobQueue, arns: Arns) -> dict[str, Any]:
         "status": "VALID",
         "statusReason": "JobQueue Healthy",
         "priority": queue.priority,
+        "schedulingPolicyArn": None if queue.policy is None else arns.policy(queue.policy),
         "computeEnvironmentOrder": [
             {"order": orders.get(name, place), "computeEnvironment": arns.environment(name)}
             for place, name in enumerate(queue.environments, 1)
         ],
+        "serviceEnvironmentOrder": service_order_detail(queue, orders, arns),
         "tags": dict(queue.tags),
     }

@@ -15,13 +15,13 @@ from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
-from windfall.control.events import CancelJob, TerminateJob
+from windfall.control.events import CancelJob, Command, TerminateJob
 from windfall.jobs.ids import JobId
 
 REASON_MAX = 1024
 BULK_MAX = 50
 
-Stop = Callable[[JobId, str], CancelJob | TerminateJob]
+Stop = Callable[[JobId, str], Command]
 
 
 async def cancel_job(desk: Desk, call: Call) -> dict[str, Any]:
@@ -36,16 +36,16 @@ async def terminate_job(desk: Desk, call: Call) -> dict[str, Any]:
 
 async def cancel_jobs(desk: Desk, call: Call) -> dict[str, Any]:
     """CancelJobs: each job by itself, and one answer for all."""
-    return await _stop_many(desk, call, CancelJob)
+    return await stop_many(desk, call, CancelJob)
 
 
 async def terminate_jobs(desk: Desk, call: Call) -> dict[str, Any]:
     """TerminateJobs: each job by itself, and one answer for all."""
-    return await _stop_many(desk, call, TerminateJob)
+    return await stop_many(desk, call, TerminateJob)
 
 
 async def _stop(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
-    reason = _reason(call)
+    reason = stop_reason(call)
     reference = call.params["jobId"]
     if not reference:
         raise client_exception("'jobId' is a required field (cannot be an empty string)")
@@ -57,14 +57,17 @@ async def _stop(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
     return {}
 
 
-async def _stop_many(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
-    reason = _reason(call)
+async def stop_many(
+    desk: Desk, call: Call, stop: Stop, id_of: Callable[[str], JobId | None] = job_reference
+) -> dict[str, Any]:
+    """Stop up to fifty jobs, each by itself; `id_of` reads what a job is called."""
+    reason = stop_reason(call)
     references = call.params["jobs"]
     if not 1 <= len(references) <= BULK_MAX:
         raise client_exception(f"jobs must name 1 to {BULK_MAX} jobs, got {len(references)}")
 
     async def one(reference: str) -> ApiError | None:
-        job_id = job_reference(reference)
+        job_id = id_of(reference)
         if job_id is None:
             return ApiError("ValidationException", f"{shown(reference)!r} is not the id of a job")
         try:
@@ -86,7 +89,8 @@ async def _stop_many(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
     }
 
 
-def _reason(call: Call) -> str:
+def stop_reason(call: Call) -> str:
+    """Why, in the caller's words."""
     reason: str = call.params["reason"]
     if len(reason) > REASON_MAX:
         raise client_exception(f"reason must have at most {REASON_MAX} characters, got {len(reason)}")

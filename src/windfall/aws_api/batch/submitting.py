@@ -12,10 +12,19 @@ from typing import Any
 
 from windfall.aws_api.batch.arns import check_job_name, definition_reference, job_reference, queue_name
 from windfall.aws_api.batch.children import child_at_rest
+from windfall.aws_api.batch.consumable_resources import required_tokens
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import EMPTY, write_document
-from windfall.aws_api.batch.job_fields import amounts, environment_variables, retry_strategy, timeout_s
-from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown
+from windfall.aws_api.batch.ecs_properties import container_overrides, registration
+from windfall.aws_api.batch.job_fields import (
+    amounts,
+    environment_variables,
+    retry_strategy,
+    scheduling_priority,
+    timeout_s,
+)
+from windfall.aws_api.batch.nodes import node_overrides
+from windfall.aws_api.batch.rejections import client_exception, does_not_exist, refuse_unsupported, shown
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.control.events import FinishedJob, SubmitJob
@@ -23,15 +32,10 @@ from windfall.control.ports import Store
 from windfall.jobs.arrays import ARRAY_SIZE_MAX, ARRAY_SIZE_MIN
 from windfall.jobs.definitions import ContainerOverrides
 from windfall.jobs.dependencies import DEPENDENCIES_MAX, Dependency, DependencyType
-from windfall.jobs.ids import JobId, split_child
+from windfall.jobs.ids import JobId, split_child, split_node
 
 JOB_SIZE_MAX = 30 * 1024
 
-_ON_FIFO_QUEUE = (
-    "Job with shareIdentifier or schedulingPriority can only be submitted to job queue with fair share"
-    " scheduling policy. Windfall does not support shareIdentifier, schedulingPriorityOverride and fair share"
-    " scheduling policies yet."
-)
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -40,20 +44,20 @@ async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
     params = call.params
     if call.size >= JOB_SIZE_MAX:
         raise client_exception(f"Job size must be less than 30 KiB, got {-(-call.size // 1024)} KiB")
-    if "shareIdentifier" in params or "schedulingPriorityOverride" in params:
-        raise client_exception(_ON_FIFO_QUEUE)
     refuse_unsupported("SubmitJob", params)
     name = check_job_name(params["jobName"])
     array_size = _array_size(params.get("arrayProperties"))
     depends_on = _dependencies(params.get("dependsOn"), array_size)
-    overrides, document = _overrides(params.get("containerOverrides"))
-    tags = params.get("tags")
+    definition = definition_reference(params["jobDefinition"])
+    registered = await _registered(desk, definition, params)
+    overrides, document = _overrides(_container_overrides(params, registered))
+    tags, tokens = params.get("tags"), params.get("consumableResourcePropertiesOverride")
     job_id = JobId(desk.new_id())
     command = SubmitJob(
         job_id=job_id,
         name=name,
         queue=queue_name(params["jobQueue"]),
-        definition=definition_reference(params["jobDefinition"]),
+        definition=definition,
         array_size=array_size,
         depends_on=depends_on,
         overrides=overrides,
@@ -65,6 +69,11 @@ async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
         tenant=call.caller.tenant,
         document=document,
         finished=await _finished(desk, depends_on) if depends_on else (),
+        share=params.get("shareIdentifier") or None,
+        priority=scheduling_priority(params.get("schedulingPriorityOverride"), "schedulingPriorityOverride"),
+        # As on AWS the list takes the place of the definition's as a whole.
+        consumables=required_tokens(tokens) if tokens else None,
+        node_overrides=node_overrides(params.get("nodeOverrides"), registered, _overrides),
     )
     await desk.execute(command)
     return {"jobArn": desk.arns(call).job(job_id), "jobName": name, "jobId": job_id}
@@ -97,7 +106,7 @@ def _dependency(sent: Mapping[str, str], array_size: int | None) -> Dependency:
             return Dependency(None, kind)
         raise client_exception("A dependency must have a jobId, unless its type is SEQUENTIAL")
     job_id = job_reference(reference)
-    if job_id is None:
+    if job_id is None or split_node(job_id)[1] is not None:
         raise client_exception(f"Dependency {shown(reference)} is not the id of a job")
     if kind is DependencyType.N_TO_N and split_child(job_id)[1] is not None:
         raise client_exception("A dependency of type N_TO_N must name an array job, not one of its children")
@@ -120,6 +129,29 @@ def _overrides(sent: Mapping[str, Any] | None) -> tuple[ContainerOverrides | Non
     )
     kept = sent.get("instanceType")
     return overrides, EMPTY if kept is None else write_document({"instanceType": kept})
+
+
+async def _registered(desk: Desk, definition: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The registration whose containers the request names, if it does; a definition that is not there has none."""
+    nodes = (params.get("nodeOverrides") or _NOTHING).get("nodePropertyOverrides", ())
+    if not params.get("ecsPropertiesOverride") and not any("ecsPropertiesOverride" in one for one in nodes):
+        return _NOTHING
+    found = await desk.read(lambda store: registration(store, definition))
+    if found is None:
+        raise does_not_exist(f"Job definition {definition}")
+    return found
+
+
+def _container_overrides(
+    params: Mapping[str, Any], registered: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    sent: Mapping[str, Any] | None = params.get("containerOverrides")
+    task = params.get("ecsPropertiesOverride")
+    if not task:
+        return sent
+    if sent:
+        raise client_exception("Give either containerOverrides or ecsPropertiesOverride, not both")
+    return container_overrides(task, registered.get("ecsProperties"))
 
 
 async def _finished(desk: Desk, depends_on: tuple[Dependency, ...]) -> tuple[FinishedJob, ...]:

@@ -6,22 +6,63 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from windfall.aws_api.batch.arns import DEFINITION, ENVIRONMENT, JOB, QUEUE, job_reference, parse_arn
+from windfall.aws_api.batch.arns import (
+    CONSUMABLE_RESOURCE,
+    DEFINITION,
+    ENVIRONMENT,
+    JOB,
+    POLICY,
+    QUEUE,
+    QUOTA_SHARE,
+    SERVICE_ENVIRONMENT,
+    SERVICE_JOB,
+    job_reference,
+    parse_arn,
+)
+from windfall.aws_api.batch.consumable_resources import consumable_named
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.environments import environment_named
 from windfall.aws_api.batch.job_details import find_jobs, job_tags
 from windfall.aws_api.batch.queues import queue_named
+from windfall.aws_api.batch.quota_shares import quota_share_in
 from windfall.aws_api.batch.rejections import client_exception, does_not_exist, unsupported
+from windfall.aws_api.batch.scheduling_policies import policy_in
+from windfall.aws_api.batch.service_environments import service_environment_tags
+from windfall.aws_api.batch.service_jobs import service_job_tags
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.control.events import TagResource
 from windfall.control.ports import Store
 from windfall.jobs.ids import DefinitionKey
 
-_KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB})
+
+def _consumable_tags(store: Store, name: str) -> Mapping[str, str] | None:
+    found = consumable_named(store, name)
+    return None if found is None else found.tags
+
+
+def _policy_tags(store: Store, name: str) -> Mapping[str, str] | None:
+    found = policy_in(store, name)
+    return None if found is None else found.tags
+
+
+def _quota_share_tags(store: Store, name: str) -> Mapping[str, str] | None:
+    found = quota_share_in(store, name)
+    return None if found is None else found.tags
+
+
+#: Where the tags of what else can be declared are found: the kind in the ARN, and what follows it.
+_DECLARED: Mapping[str, Callable[[Store, str], Mapping[str, str] | None]] = {
+    SERVICE_ENVIRONMENT: service_environment_tags,
+    SERVICE_JOB: service_job_tags,
+    CONSUMABLE_RESOURCE: _consumable_tags,
+    POLICY: _policy_tags,
+    QUOTA_SHARE: _quota_share_tags,
+}
+_KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB, *_DECLARED})
 
 
 async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
@@ -68,6 +109,8 @@ def _tags_of(store: Store, kind: str, name: str) -> Mapping[str, str] | None:
         job_id = job_reference(name)
         jobs = [] if job_id is None else find_jobs(store, [job_id])
         return job_tags(jobs[0]) if jobs else None
+    if kind in _DECLARED:
+        return _DECLARED[kind](store, name)
     if kind == ENVIRONMENT:
         environment = environment_named(store, name)
         return None if environment is None else environment.tags

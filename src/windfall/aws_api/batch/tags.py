@@ -2,8 +2,8 @@
 
 `windfall:engine` on a compute environment names the engine that serves it. Three are shown among a job's tags and are
 Windfall's to write, as `aws:` tags are AWS's: `windfall:isolation` says what kept its latest attempt apart from the
-host, `windfall:not-applied` which of its containerProperties meant nothing because it ran as a process, and
-`windfall:diagnosis` why its latest attempt failed. Must not know how tags are stored.
+host, `windfall:not-applied` which containers of its task do not run and which of its containerProperties meant nothing
+because it ran as a process, and `windfall:diagnosis` why its latest attempt failed. Must not know how tags are stored.
 """
 
 from __future__ import annotations

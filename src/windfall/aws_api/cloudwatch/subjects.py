@@ -1,23 +1,25 @@
 """Whose metrics are meant: from dimensions to a job and back.
 
-A training job is known by `Host=<name>/algo-1`, every job by its `JobId`, a GPU of a job by its `index` beside that.
+A host of a training job is known by `Host=<name>/algo-<n>`, every job by its `JobId`, a GPU of a job by its `index` beside that.
 Decides dimensions; must not know values.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windfall.aws_api.cloudwatch.kinds import GPU_KINDS, JOB_KINDS, TRAINING, GpuKind, JobKind
+from windfall.aws_api.sagemaker.cluster import host_name
 from windfall.aws_api.sagemaker.names import job_id as training_id
 from windfall.control.ports import JobFilter, Store
-from windfall.jobs.ids import JobId
+from windfall.jobs.ids import JobId, node_id
 from windfall.jobs.job import Job
 from windfall.jobs.job import JobKind as Whose
 
 HOST, JOB, INDEX = "Host", "JobId", "index"
-_FIRST_HOST = "/algo-1"
+_HOST = re.compile(r"(.+)/algo-([1-9][0-9]{0,3})")
 Dimensions = Mapping[str, str]
 
 
@@ -34,7 +36,7 @@ class Named:
     def dimensions(self) -> dict[str, str]:
         """What tells it from others of its name."""
         if self.kind.namespace == TRAINING:
-            return {HOST: f"{self.job.submission.name}{_FIRST_HOST}"}
+            return {HOST: f"{self.job.submission.name}/{host_name(self.job.node or 0)}"}
         own = {JOB: str(self.job.id)}
         return own if self.index is None else {**own, INDEX: str(self.index)}
 
@@ -62,11 +64,22 @@ def find(store: Store, namespace: str, name: str, dimensions: Dimensions) -> Nam
 def _job_id(dimensions: Dimensions) -> JobId | None:
     if JOB in dimensions:
         return JobId(dimensions[JOB])
-    host = dimensions.get(HOST, "")
-    return training_id(host.removesuffix(_FIRST_HOST)) if host.endswith(_FIRST_HOST) else None
+    host = _HOST.fullmatch(dimensions.get(HOST, ""))
+    if host is None:
+        return None
+    job_id, number = training_id(host[1]), int(host[2]) - 1
+    # The first host has no job of its own.
+    return job_id if number == 0 else node_id(job_id, number)
 
 
 def walk(store: Store, most_jobs: int) -> list[Named]:
     """The metrics of the newest jobs that ever ran."""
     page = store.list_jobs(JobFilter(), most_jobs, None)
-    return [metric for job in page.jobs if job.attempts for metric in metrics_of(job)]
+    jobs = [one for job in page.jobs for one in (job, *_other_hosts(store, job)) if one.attempts]
+    return [metric for job in jobs for metric in metrics_of(job)]
+
+
+def _other_hosts(store: Store, job: Job) -> list[Job]:
+    """The nodes of a multi-node job that have records of their own."""
+    nodes = job.submission.nodes
+    return [] if nodes is None else store.jobs([node_id(job.id, number) for number in nodes.others])

@@ -14,6 +14,7 @@ from typing import Any
 
 from windfall.aws_api.protocol.cbor import cbor_refusal, speaks_cbor
 from windfall.aws_api.protocol.errors import (
+    AnsweredElsewhereError,
     ApiError,
     RequestSizeError,
     RequestTimeoutError,
@@ -39,6 +40,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 #: Answers a GET of one path.
 Page = Callable[[Request], Awaitable[Response]]
+#: Has a request answered by another daemon, as it was signed; None when there is none that can.
+Elsewhere = Callable[[Request], Awaitable[Response | None]]
 
 _HEALTHY = Response(200, JSON, b'{"status":"ok"}')
 
@@ -59,9 +62,11 @@ class Application:
         *,
         body_timeout_s: float = BODY_TIMEOUT_S,
         pages: Mapping[str, Page] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """`clock` gives seconds since the epoch. `pages` are read by GET, and see to readers' rights themselves."""
         self._pages = pages or {}
+        self._elsewhere = elsewhere
         self._services = {service.signing_name: service for service in services}
         if len(self._services) != len(services):
             raise ServiceDefinitionError("Two services have the same signing name.")
@@ -89,6 +94,7 @@ class Application:
         if scope["path"] == "/healthz" and scope["method"] == "GET":
             return _HEALTHY
         refuse: Callable[[ApiError, str], Response] = _refuse_in_json
+        request: Request | None = None
         try:
             request = await self._read(scope, receive)
             if request.method == "GET" and request.path in self._pages:
@@ -108,6 +114,10 @@ class Application:
                 refuse = service.refuse_to(request)
             caller = Caller(signer.key.access_key_id, signer.key.role, signer.key.tenant)
             return await service.answer(request, caller, signer.region, request_id)
+        except AnsweredElsewhereError as error:
+            if request is None or self._elsewhere is None:
+                return refuse(error, request_id)
+            return await self._elsewhere(request) or refuse(error, request_id)
         except ApiError as error:
             return refuse(error, request_id)
         except _ClientLeft:

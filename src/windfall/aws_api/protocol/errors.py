@@ -10,6 +10,7 @@
         |-- UnsupportedOperationError  a real AWS operation that Windfall has no behaviour for yet
         |-- SerializationError       the body or a parameter cannot be parsed
         |-- ValidationError          parsed, but against the constraints of the model
+        |-- AnsweredElsewhereError   only another daemon, the one that leads, can answer this
         `-- RequestSizeError, RequestTimeoutError
 
 Decides codes and statuses that AWS's front door decides. Must not know the texts of any one service.
@@ -55,6 +56,17 @@ class AuthenticationError(ApiError):
 
     def __init__(self, code: str, message: str, status: int = 403) -> None:
         super().__init__(code, message, status)
+
+
+class AnsweredElsewhereError(ApiError):
+    """Only the daemon that leads can answer this; nothing has been changed here."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "ServiceUnavailable",
+            "The Windfall daemons are changing their leader; ask again in a moment.",
+            503,
+        )
 
 
 class AccessDeniedError(ApiError):

@@ -30,7 +30,7 @@ from windfall.aws_api.protocol.operations import (
 )
 from windfall.aws_api.protocol.refusals import json_refusal
 from windfall.aws_api.protocol.request import Request, Response
-from windfall.aws_api.protocol.routing import router_for
+from windfall.aws_api.protocol.routing import Labels, router_for
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.validation import ShapeCompiler
 
@@ -123,6 +123,7 @@ class ModelledService(Service):
         roles: Mapping[str, Role],
         *,
         lenient_enums: frozenset[str] = frozenset(),
+        lenient_patterns: frozenset[str] = frozenset(),
         wrap_error: WrapError | None = None,
         validation_code: str = "ValidationException",
         unsupported_code: str = "UnsupportedOperation",
@@ -130,7 +131,8 @@ class ModelledService(Service):
         """Load the model of `name`.
 
         `lenient_enums` names enumerations that are not enforced: by their shape (`RetryAction`) or at one
-        place (`EvaluateOnExit.action`). `validation_code` and `unsupported_code` are the error codes that
+        place (`EvaluateOnExit.action`). `lenient_patterns` names texts of which more is understood here than their
+        pattern allows. `validation_code` and `unsupported_code` are the error codes that
         clients of this service expect. `wrap_error` has the last word on what handlers, validation and
         missing operations answer; what the front door refuses (keys, roles, routes) does not pass it.
         """
@@ -146,7 +148,7 @@ class ModelledService(Service):
             b"application/json" if self._model.protocol == "rest-json" else b"application/x-amz-json-1.1"
         )
         self._router = router_for(self._model)
-        self._compiler = ShapeCompiler(lenient_enums)
+        self._compiler = ShapeCompiler(lenient_enums, lenient_patterns)
         self._operations: dict[str, Operation] = {}
         self._wrap_error = wrap_error
         self._validation_code = validation_code
@@ -155,6 +157,21 @@ class ModelledService(Service):
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
         """Route, authorise, validate, call the handler and write its answer."""
         name, labels = self._router.route(request)
+        output = await self._perform(name, labels, request, caller, region, request_id)
+        return self._operations[name].write(output)
+
+    async def perform(
+        self, name: str, body: bytes, caller: Caller, region: str, request_id: str
+    ) -> dict[str, Any]:
+        """Do an operation for somebody inside the daemon, validated and refused as if it came over the wire.
+
+        For operations whose members all stand in the body, a JSON object.
+        """
+        return await self._perform(name, {}, Request("POST", "/", "", {}, body), caller, region, request_id)
+
+    async def _perform(
+        self, name: str, labels: Labels, request: Request, caller: Caller, region: str, request_id: str
+    ) -> dict[str, Any]:
         handler = self._handlers.get(name)
         if handler is not None:
             self._authorise(name, caller)
@@ -163,16 +180,13 @@ class ModelledService(Service):
                 raise UnsupportedOperationError(name, self._unsupported_code)
             operation = self._operations.get(name) or self._compile(name)
             params = operation.read(request, labels)
-            output = await handler(
-                Call(self.name, name, params, caller, region, request_id, len(request.body))
-            )
+            return await handler(Call(self.name, name, params, caller, region, request_id, len(request.body)))
         except ApiError as error:
             if isinstance(error, ValidationError):
                 error.code = self._validation_code
             if self._wrap_error is None:
                 raise
             raise self._wrap_error(error, request_id) from error
-        return operation.write(output)
 
     def _compile(self, name: str) -> Operation:
         operation = compile_operation(self._model.operation_model(name), self._compiler, self.content_type)

@@ -41,9 +41,13 @@ _UNICODE_CLASSES = {"L": r"\w", "N": r"\w", "Z": r"\s", "Alnum": "A-Za-z0-9"}
 class ShapeCompiler:
     """Turns shapes of one service model into checks, each shape once."""
 
-    def __init__(self, lenient_enums: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, lenient_enums: frozenset[str] = frozenset(), lenient_patterns: frozenset[str] = frozenset()
+    ) -> None:
         #: Enumerations not enforced: the enumeration's shape, or `Structure.member` for one place only.
         self._lenient_enums = lenient_enums
+        #: Texts whose pattern is not enforced, by their shape.
+        self._lenient_patterns = lenient_patterns
         self._compiled: dict[tuple[str, bool], Check] = {}
 
     def compile(self, shape: Any, *, lenient: bool = False) -> Check:
@@ -82,6 +86,8 @@ class ShapeCompiler:
         if kind == "map":
             return _map_check(self.compile(shape.key), self.compile(shape.value), limits)
         if kind in ("string", "character"):
+            if shape.name in self._lenient_patterns:
+                limits = {name: limit for name, limit in limits.items() if name != "pattern"}
             return _string_check(limits, enforce_enum=not lenient)
         if kind in _INTEGER_BITS:
             return _integer_check(_INTEGER_BITS[kind], limits)

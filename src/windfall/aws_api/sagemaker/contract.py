@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from windfall.aws_api.sagemaker.cluster import Host
 from windfall.aws_api.sagemaker.request_rules import input_mode
-from windfall.aws_api.sagemaker.script_mode import CODE, Script, config_of_resources
+from windfall.aws_api.sagemaker.script_mode import CODE, Script
 from windfall.jobs.staging import (
     CHECKPOINT_PATH,
     ML_ROOT,
@@ -38,8 +39,8 @@ DIRECTORIES = (
 Request = Mapping[str, Any]
 
 
-def staging_of(request: Request, script: Script | None, object_root: str | None) -> Staging:
-    """All that has to be brought for a training job and taken from it."""
+def staging_of(request: Request, script: Script | None, object_root: str | None, host: Host) -> Staging:
+    """All that has to be brought for a training job's host and taken from it."""
     checkpoints = request.get("CheckpointConfig")
     code = None if script is None else code_uri(request, script)
     return Staging(
@@ -47,9 +48,9 @@ def staging_of(request: Request, script: Script | None, object_root: str | None)
         archives=() if code is None else (Archive(object_uri(code, object_root), CODE),),
         files=tuple(
             TextFile(f"{CONFIG}/{name}.json", json.dumps(content, sort_keys=True))
-            for name, content in _configuration(request).items()
+            for name, content in _configuration(request, host).items()
         ),
-        channels=tuple(_channel(request, one, object_root) for one in request.get("InputDataConfig", ())),
+        channels=tuple(_channel(request, one, object_root, host) for one in channels_of(request, host)),
         directories=DIRECTORIES,
         outputs=_outputs(request, object_root),
         failure_path=FAILURE,
@@ -94,10 +95,19 @@ def model_uri(request: Request) -> str:
     return f"{output_prefix(request)}/{'model.tar.gz' if _compressed(request) else 'model/'}"
 
 
-def channels_config(request: Request) -> dict[str, dict[str, str]]:
+def channels_of(request: Request, host: Host) -> list[Request]:
+    """The channels of a host: those that name its group, and those that name none."""
+    return [
+        channel
+        for channel in request.get("InputDataConfig", ())
+        if not (named := _group_names(channel)) or host.group.name in named
+    ]
+
+
+def channels_config(request: Request, host: Host) -> dict[str, dict[str, str]]:
     """inputdataconfig.json. A FastFile channel reads like a File one, and is called so."""
     found = {}
-    for channel in request.get("InputDataConfig", ()):
+    for channel in channels_of(request, host):
         mode = input_mode(request, channel)
         config = {
             "TrainingInputMode": "File" if mode == "FastFile" else mode,
@@ -112,12 +122,16 @@ def channels_config(request: Request) -> dict[str, dict[str, str]]:
     return found
 
 
-def _configuration(request: Request) -> dict[str, Any]:
+def _group_names(channel: Request) -> list[str]:
+    return list(channel["DataSource"]["S3DataSource"].get("InstanceGroupNames", ()))
+
+
+def _configuration(request: Request, host: Host) -> dict[str, Any]:
     """The files of input/config, by name without .json."""
     files: dict[str, Any] = {
         "hyperparameters": request.get("HyperParameters", {}),
-        "inputdataconfig": channels_config(request),
-        "resourceconfig": config_of_resources(request["ResourceConfig"]["InstanceType"]),
+        "inputdataconfig": channels_config(request, host),
+        "resourceconfig": host.config,
     }
     if "CheckpointConfig" in request:
         files["checkpointconfig"] = {"LocalPath": _local_path(request["CheckpointConfig"])}
@@ -138,8 +152,9 @@ def _local_path(config: Request) -> str:
     return str(config.get("LocalPath") or CHECKPOINT_PATH).rstrip("/") or CHECKPOINT_PATH
 
 
-def _channel(request: Request, channel: Request, object_root: str | None) -> Channel:
+def _channel(request: Request, channel: Request, object_root: str | None, host: Host) -> Channel:
     source = channel["DataSource"]["S3DataSource"]
+    is_divided = source.get("S3DataDistributionType") == "ShardedByS3Key" and host.cluster.count > 1
     return Channel(
         name=channel["ChannelName"],
         uri=object_uri(source["S3Uri"], object_root),
@@ -149,6 +164,7 @@ def _channel(request: Request, channel: Request, object_root: str | None) -> Cha
         record_wrapper=_unless_none(channel.get("RecordWrapperType")),
         shuffle_seed=channel.get("ShuffleConfig", {}).get("Seed"),
         attributes=tuple(source.get("AttributeNames", ())),
+        divided_among=host.cluster.numbers(_group_names(channel)) if is_divided else (),
     )
 
 

@@ -6,11 +6,12 @@ or its script with this host's Python. Must not know which of them it will be, n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import contract, names, placement, script_mode
+from windfall.aws_api.sagemaker.cluster import HOST_PREFIX, Host, cluster_of, hosts_of
 from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use
@@ -21,6 +22,7 @@ from windfall.jobs.containers import ContainerOptions
 from windfall.jobs.definitions import ContainerSpec, HostProgram
 from windfall.jobs.images import find_mapping
 from windfall.jobs.job import TimeLimits
+from windfall.jobs.nodes import NodeGroup, Nodes
 from windfall.jobs.resources import Resources
 
 LOCAL = "local"
@@ -39,22 +41,30 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
     arn = desk.arn(call, name)
     script = _runnable_script(request)
     images = await desk.read(lambda store: store.images())
-    place = placement.place_for(request["ResourceConfig"]["InstanceType"], _host(desk.settings))
-    container, program_note = _container(call, arn, script, place.resources, desk.settings)
-    if find_mapping(container.image, images) is not None:
+    cluster = cluster_of(request["ResourceConfig"])
+    host = _host(desk.settings)
+    kinds = [(group.instance_type, group.count) for group in cluster.groups]
+    places = dict(zip(cluster.groups, placement.places_for(kinds, host), strict=True))
+    groups = [
+        _nodes_alike(call, arn, script, one, places[one[0].group], desk.settings) for one in hosts_of(cluster)
+    ]
+    main, program_note = groups[0]
+    if find_mapping(main.container.image, images) is not None:
         program_note = None
+    assert main.staging is not None
     command = SubmitTraining(
         job_id=names.job_id(name),
         name=name,
         environment=placement.environment(is_spot(request), desk.settings.engine, desk.clock_ms()),
-        container=container,
-        staging=contract.staging_of(request, script, desk.settings.object_root),
-        limits=_limits(request, place.has_accelerator),
+        container=main.container,
+        staging=main.staging,
+        limits=_limits(request, any(place.has_accelerator for place in places.values())),
         attempts=1 + request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0),
-        instance_type=place.instance_type,
+        instance_type=main.instance_type,
         tags=tags,
         tenant=call.caller.tenant,
-        document=write_document(Document(_kept(request), place.note, program_note)),
+        document=write_document(Document(_kept(request), _notes(places.values()), program_note)),
+        nodes=_nodes([group for group, _ in groups]),
     )
     async with desk.changing:
         if await desk.find(name) is not None:
@@ -64,6 +74,32 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
             )
         await desk.execute(command)
     return {"TrainingJobArn": arn}
+
+
+def _nodes_alike(
+    call: Call,
+    arn: str,
+    script: script_mode.Script | None,
+    alike: tuple[Host, int, int],
+    place: placement.Place,
+    settings: TrainingSettings,
+) -> tuple[NodeGroup, str | None]:
+    """What hosts run and get that differ by their names alone; and what is to be said about it."""
+    host, first, last = alike
+    container, note = _container(call, arn, script, place.resources, settings, host)
+    staging = contract.staging_of(call.params, script, settings.object_root, host)
+    return NodeGroup(first, last, container, place.instance_type, staging=staging), note
+
+
+def _nodes(groups: list[NodeGroup]) -> Nodes | None:
+    """The hosts as nodes; None for a single one, which is a job like any other."""
+    count = 1 + max(group.last for group in groups)
+    return None if count == 1 else Nodes(count, 0, tuple(groups), peers=True, name_prefix=HOST_PREFIX)
+
+
+def _notes(places: Iterable[placement.Place]) -> str | None:
+    """What the host lacks, said once."""
+    return "; ".join(dict.fromkeys(place.note for place in places if place.note is not None)) or None
 
 
 def _runnable_script(request: Request) -> script_mode.Script | None:
@@ -100,6 +136,7 @@ def _container(
     script: script_mode.Script | None,
     resources: Resources,
     settings: TrainingSettings,
+    host: Host,
 ) -> tuple[ContainerSpec, str | None]:
     """What runs, and what to say about it if it runs as a process without its image."""
     request, algorithm = call.params, call.params["AlgorithmSpecification"]
@@ -117,7 +154,7 @@ def _container(
         note = f"its entry point runs on this host, without the image {image}"
     elif script is not None:
         note = f"{script.program} runs with this host's Python ({settings.python}), without the image {image}"
-        on_host = _on_host(request, script, environment, resources, settings.python)
+        on_host = _on_host(request, script, environment, resources, settings.python, host)
     else:
         # Nothing can stand in for it; the core then ends the job with words that say how to map the image.
         on_host = HostProgram()
@@ -140,13 +177,14 @@ def _on_host(
     environment: Mapping[str, str],
     resources: Resources,
     python: str,
+    host: Host,
 ) -> HostProgram:
     """A script as the training toolkit of an image would run it."""
     variables = script_mode.variables(
         script,
         request["TrainingJobName"],
-        contract.channels_config(request),
-        request["ResourceConfig"]["InstanceType"],
+        contract.channels_config(request, host),
+        host,
         resources,
     )
     unbuffered = {} if "PYTHONUNBUFFERED" in environment else {"PYTHONUNBUFFERED": "1"}

@@ -13,6 +13,8 @@ from windfall.aws_api.sagemaker.desk import Desk
 from windfall.aws_api.sagemaker.documents import Document, read_document
 from windfall.aws_api.sagemaker.timeline import Waiting
 from windfall.aws_api.sagemaker.view import description
+from windfall.jobs.attempts import Attempt
+from windfall.jobs.ids import node_id
 from windfall.jobs.job import Job
 from windfall.jobs.states import RUNNABLE
 
@@ -31,8 +33,17 @@ async def describe_training_job(desk: Desk, call: Call) -> dict[str, Any]:
         now=now,
         spot_factor=desk.settings.spot_factor,
         waiting=await _waiting(desk, job),
-        metrics=await desk.metrics.of(job.attempts, _patterns(document), now),
+        metrics=await desk.metrics.of(await _attempts(desk, job), _patterns(document), now),
     )
+
+
+async def _attempts(desk: Desk, job: Job) -> list[Attempt]:
+    """The attempts of all hosts."""
+    nodes = job.submission.nodes
+    if nodes is None:
+        return job.attempts
+    others = await desk.read(lambda store: store.jobs([node_id(job.id, one) for one in nodes.others]))
+    return [attempt for one in (job, *others) for attempt in one.attempts]
 
 
 async def _waiting(desk: Desk, job: Job) -> Waiting | None:

@@ -16,9 +16,6 @@ REFUSED: Mapping[str, str] = {
     "ResourceConfig.InstancePreferences": "set InstanceType",
 }
 
-#: The same, refused with words of their own; several instances are one of them.
-REFUSED_PARTS = ("ResourceConfig.InstanceGroups",)
-
 #: Operation -> members that are kept and returned as they were sent, and change nothing here.
 KEPT: Mapping[str, tuple[str, ...]] = {
     "CreateTrainingJob": (

@@ -98,7 +98,10 @@ class FinalMetrics:
                 self._searching.release()
         found: dict[str, MetricValue] = {}
         for attempt in attempts:
-            found.update(self._seen.get(attempt.task_id, _Seen()).values)
+            for name, seen in self._seen.get(attempt.task_id, _Seen()).values.items():
+                # Hosts write at the same time: the line that was written last counts.
+                if name not in found or seen.at >= found[name].at:
+                    found[name] = seen
         return [found[name] for name, _ in patterns if name in found]
 
     def _look(self, attempt: Attempt, patterns: Patterns, now: int) -> None:

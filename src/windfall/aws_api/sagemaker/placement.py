@@ -7,6 +7,7 @@ Decides how much of a type a host of its own can give, and says so. Must not kno
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windfall.aws_api.sagemaker import names
@@ -42,10 +43,42 @@ def place_for(wanted: str, host: Resources | None) -> Place:
     accelerated = bool(asked.gpus or kind.chips)
     if host is None or asked.fits_in(host):
         return Place(kind.name, asked, accelerated)
-    given = Resources(
-        min(asked.vcpus, host.vcpus), min(asked.memory_mib, host.memory_mib), min(asked.gpus, host.gpus)
+    return Place(kind.name, _clipped(asked, host), accelerated, _shortfall(wanted, asked, host))
+
+
+def places_for(groups: Sequence[tuple[str, int]], host: Resources | None) -> list[Place]:
+    """What each of several kinds of instances asks for, of which there are so many; together no more than the host has.
+
+    Where they do not fit on one host together, each gets at most an equal part of it.
+    """
+    total = sum(count for _, count in groups)
+    wanted = [place_for(kind, None) for kind, _ in groups]
+    if host is None or total == 1:
+        return [place_for(kind, host) for kind, _ in groups]
+    together = Resources(
+        sum(place.resources.vcpus * count for place, (_, count) in zip(wanted, groups, strict=True)),
+        sum(place.resources.memory_mib * count for place, (_, count) in zip(wanted, groups, strict=True)),
+        sum(place.resources.gpus * count for place, (_, count) in zip(wanted, groups, strict=True)),
     )
-    return Place(kind.name, given, accelerated, _shortfall(wanted, asked, host))
+    if together.fits_in(host):
+        return wanted
+    # In parts of a vCPU that floats hold exactly, rounded down: all together must not be more than the whole.
+    part = Resources(int(host.vcpus * 1024 / total) / 1024, host.memory_mib // total, int(host.gpus) // total)
+    note = (
+        f"{total} instances share this host, which has {host.vcpus:g} vCPUs, {_gib(host.memory_mib)} GiB of memory and"
+        f" {host.gpus or 'no'} GPU{'' if host.gpus == 1 else 's'}: each gets at most {part.vcpus:g} vCPUs,"
+        f" {_gib(part.memory_mib)} GiB and {part.gpus or 'no'} GPU{'' if part.gpus == 1 else 's'}"
+    )
+    return [
+        Place(place.instance_type, _clipped(place.resources, part), place.has_accelerator, note)
+        for place in wanted
+    ]
+
+
+def _clipped(asked: Resources, most: Resources) -> Resources:
+    return Resources(
+        min(asked.vcpus, most.vcpus), min(asked.memory_mib, most.memory_mib), min(asked.gpus, most.gpus)
+    )
 
 
 def environment(spot: bool, engine: str, created_at: int) -> ComputeEnvironment:

@@ -10,15 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from windfall.aws_api.sagemaker.cluster import cluster_of
 from windfall.aws_api.sagemaker.members import REFUSED
 from windfall.aws_api.sagemaker.rejections import invalid, missing, shown, unsupported
 
 #: 28 days.
 MAX_RUN_S = 28 * 24 * 3600
 DEFAULT_RUN_S = 24 * 3600
-_GROUPS = (
-    "the whole cluster must be one instance until several are supported: set InstanceType and InstanceCount 1"
-)
 
 Request = Mapping[str, Any]
 
@@ -31,7 +29,7 @@ def check_request(request: Request) -> None:
             raise unsupported(member, instead)
     if lacking := [member for member in needed if member not in request]:
         raise missing(*(member[0].lower() + member[1:] for member in lacking))
-    _check_resources(request["ResourceConfig"])
+    _check_cluster(request)
     _check_times(request)
     _check_algorithm(request["AlgorithmSpecification"])
     _check_channels(request)
@@ -69,17 +67,21 @@ def _value_at(request: Request, path: str) -> Any:
     return value
 
 
-def _check_resources(resources: Request) -> None:
-    if resources.get("InstanceGroups"):
-        raise unsupported("ResourceConfig.InstanceGroups", _GROUPS)
-    if "InstanceType" not in resources:
-        raise missing("resourceConfig.instanceType")
-    if "InstanceCount" not in resources:
-        raise missing("resourceConfig.instanceCount")
-    if resources["InstanceCount"] > 1:
-        raise unsupported(f"ResourceConfig.InstanceCount {resources['InstanceCount']}", _GROUPS)
-    if resources["InstanceCount"] < 1:
-        raise invalid("ResourceConfig.InstanceCount must be 1")
+def _check_cluster(request: Request) -> None:
+    cluster = cluster_of(request["ResourceConfig"])
+    if cluster.count > 1 and request.get("EnableNetworkIsolation"):
+        raise unsupported(
+            "EnableNetworkIsolation with several instances",
+            "they talk over this host's network: leave it out, or use one instance",
+        )
+    known = {group.name for group in cluster.groups}
+    for channel in request.get("InputDataConfig", ()):
+        for name in channel["DataSource"].get("S3DataSource", {}).get("InstanceGroupNames", ()):
+            if name not in known:
+                raise invalid(
+                    f"InstanceGroupNames of channel {channel['ChannelName']} has {shown(name)}, which is none of"
+                    f" the job's instance groups: {', '.join(sorted(known))}"
+                )
 
 
 def _check_times(request: Request) -> None:

@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windfall.aws_api.sagemaker.cluster import Host
 from windfall.aws_api.sagemaker.rejections import invalid, shown
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import ML_ROOT
 
 CODE = f"{ML_ROOT}/code"
 PROGRAM, SUBMIT_DIRECTORY = "sagemaker_program", "sagemaker_submit_directory"
-HOST = "algo-1"
-GROUP = "homogeneousCluster"
 #: Hyperparameters that are the toolkit's own and never reach the script; other sagemaker_* go to SM_FRAMEWORK_PARAMS.
 _TOOLKIT = frozenset(
     {
@@ -100,28 +99,15 @@ def command_line(script: Script, python: str) -> tuple[str, ...]:
     return ("/bin/sh", "-c", shlex.join([f"./{script.program}", *words]))
 
 
-def config_of_resources(instance_type: str) -> dict[str, Any]:
-    """resourceconfig.json of a cluster of one."""
-    return {
-        "current_host": HOST,
-        "current_instance_type": instance_type,
-        "current_group_name": GROUP,
-        "hosts": [HOST],
-        "instance_groups": [{"instance_group_name": GROUP, "instance_type": instance_type, "hosts": [HOST]}],
-        # A cluster of one talks to itself; a name that this host does not have would break those who bind to it.
-        "network_interface_name": "lo",
-    }
-
-
 def variables(
     script: Script,
     job_name: str,
     channels: Mapping[str, Mapping[str, Any]],
-    instance_type: str,
+    host: Host,
     resources: Resources,
 ) -> dict[str, str]:
-    """The SM_ variables that the training toolkit derives, all of them."""
-    cluster = config_of_resources(instance_type)
+    """The SM_ variables that the training toolkit derives on one host, all of them."""
+    cluster, group = host.config, host.group
     module = posixpath.splitext(script.program)[0] if script.program.endswith(".py") else script.program
     directories = {
         "input_dir": f"{ML_ROOT}/input",
@@ -133,14 +119,14 @@ def variables(
     }
     channel_dirs = {name: f"{ML_ROOT}/input/data/{name}" for name in channels}
     shared = {
-        "current_host": HOST,
-        "current_instance_type": instance_type,
-        "current_instance_group": GROUP,
-        "current_instance_group_hosts": [HOST],
+        "current_host": host.name,
+        "current_instance_type": group.instance_type,
+        "current_instance_group": group.name,
+        "current_instance_group_hosts": group.hosts,
         "distribution_instance_groups": [],
         "framework_module": None,
-        "hosts": [HOST],
-        "is_hetero": False,
+        "hosts": host.cluster.hosts,
+        "is_hetero": len(host.cluster.groups) > 1,
         "log_level": script.log_level,
         "module_dir": script.source or CODE,
         "module_name": module,
@@ -158,8 +144,8 @@ def variables(
         "hyperparameters": script.hyperparameters,
         "additional_framework_parameters": script.framework,
         "job_name": job_name,
-        "is_master": True,
-        "master_hostname": HOST,
+        "is_master": host.is_master,
+        "master_hostname": host.cluster.hosts[0],
         "user_entry_point": script.program,
     }
     own = {
@@ -167,8 +153,8 @@ def variables(
         "channels": sorted(channels),
         "framework_params": script.framework,
         "hps": script.hyperparameters,
-        "instance_groups": [GROUP],
-        "instance_groups_dict": {GROUP: cluster["instance_groups"][0]},
+        "instance_groups": [one["instance_group_name"] for one in cluster["instance_groups"]],
+        "instance_groups_dict": {one["instance_group_name"]: one for one in cluster["instance_groups"]},
         "training_env": training_env,
         "user_args": arguments(script.hyperparameters),
         "user_entry_point": script.program,

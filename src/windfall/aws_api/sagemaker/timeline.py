@@ -11,12 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from windfall.aws_api.sagemaker.documents import Document
+from windfall.control.training_ends import final_message, final_status
 from windfall.jobs.attempts import TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.job import Job
-from windfall.jobs.states import FAILED, SUCCEEDED
-
-#: The core's words for a training job that came to one of its own limits.
-RUN_TIME, WAIT_TIME, PENDING_TIME = "MaxRuntimeExceeded", "MaxWaitTimeExceeded", "MaxPendingTimeExceeded"
 
 STARTING = "Starting the training job."
 NO_CAPACITY = "Insufficient capacity error from EC2 while launching instances, retrying!"
@@ -35,8 +32,6 @@ _ASKED_TO_STOP = frozenset(
         StopCause.BUDGET,
     }
 )
-#: How the core's words for a spent budget begin.
-_BUDGET = "Budget of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +58,6 @@ def stages(job: Job, document: Document, waiting: Waiting | None = None) -> list
     return list(_in_order(_told(job, document, waiting or Waiting())))
 
 
-def final_status(job: Job) -> tuple[str, str]:
-    """TrainingJobStatus and SecondaryStatus of a job that has ended."""
-    if job.state is SUCCEEDED:
-        return "Completed", "Completed"
-    last = job.attempts[-1] if job.attempts else None
-    cause = None if last is None else last.stop_cause
-    if job.status_reason == RUN_TIME or cause is StopCause.RUN_TIME:
-        return "Stopped", RUN_TIME
-    if job.status_reason == WAIT_TIME or cause is StopCause.WAIT_TIME:
-        return "Stopped", WAIT_TIME
-    if job.terminated or job.cancelled or cause is StopCause.TERMINATED:
-        return "Stopped", "Stopped"
-    if job.status_reason == PENDING_TIME or _is_budget_spent(job):
-        return "Stopped", "Stopped"
-    return "Failed", "Failed"
-
-
 def is_interrupted(attempt: Attempt) -> bool:
     """Whether an attempt ended, or is ending, because its capacity went away."""
     if attempt.stopped_at is not None:
@@ -89,13 +67,14 @@ def is_interrupted(attempt: Attempt) -> bool:
 
 def _told(job: Job, document: Document, waiting: Waiting) -> Iterator[Stage]:
     since = job.created_at
-    for attempt in job.attempts:
+    tries = job.tries
+    for attempt in tries:
         yield Stage("Starting", since, attempt.placed_at, _noted(PREPARING, document.capacity_note))
         yield from _attempt(attempt, document)
         since = attempt.stopped_at or since
     if job.finished:
         yield from _end(job, since)
-    elif job.attempt is None:
+    elif not tries or tries[-1].stopped_at is not None:
         yield Stage("Starting", since, None, _noted(_waiting_message(job, waiting), document.capacity_note))
 
 
@@ -122,7 +101,7 @@ def _attempt(attempt: Attempt, document: Document) -> Iterator[Stage]:
 def _end(job: Job, since: int) -> Iterator[Stage]:
     at = job.stopped_at or since
     _, secondary = final_status(job)
-    last = job.attempts[-1] if job.attempts else None
+    last = job.tries[-1] if job.tries else None
     waited = last is None or last.stop_cause not in _ASKED_TO_STOP
     if secondary not in ("Completed", "Failed") and waited:
         # It ended while it waited for a place: nothing had to be stopped.
@@ -130,7 +109,7 @@ def _end(job: Job, since: int) -> Iterator[Stage]:
         yield Stage("Stopping", at, at, STOPPING)
     elif last is None:
         yield Stage("Starting", since, at, STARTING)
-    yield Stage(secondary, at, at, _final_message(job, secondary))
+    yield Stage(secondary, at, at, final_message(job))
 
 
 def _in_order(told: Iterator[Stage]) -> Iterator[Stage]:
@@ -150,7 +129,7 @@ def _noted(message: str, note: str | None) -> str:
 def _waiting_message(job: Job, waiting: Waiting) -> str:
     if waiting.for_capacity:
         return NO_CAPACITY
-    last = job.attempts[-1] if job.attempts else None
+    last = job.tries[-1] if job.tries else None
     message = STARTING
     if last is not None and not is_interrupted(last):
         message = f"Starting the training job again: {last.reason or last.status_reason or 'it could not be started'}."
@@ -191,26 +170,3 @@ def _stopping_message(attempt: Attempt) -> str:
     if attempt.stop_cause is StopCause.WAIT_TIME:
         return f"{STOPPING}: MaxWaitTimeInSeconds is over"
     return STOPPING
-
-
-def _final_message(job: Job, secondary: str) -> str:
-    if secondary == "Completed":
-        return "Training job completed"
-    if secondary == RUN_TIME:
-        return "Training job runtime exceeded MaxRuntimeInSeconds provided"
-    if secondary == WAIT_TIME:
-        return "Training job wait time exceeded MaxWaitTimeInSeconds provided"
-    if secondary == "Failed":
-        return "Training job failed"
-    if job.status_reason == PENDING_TIME:
-        return "Training job stopped: no capacity within MaxPendingTimeInSeconds"
-    return f"Training job stopped: {job.status_reason}" if _is_budget_spent(job) else "Training job stopped"
-
-
-def _is_budget_spent(job: Job) -> bool:
-    return job.status_reason is not None and job.status_reason.startswith(_BUDGET)
-
-
-def has_failed(job: Job) -> bool:
-    """Whether a job ended by a fault, its own or ours."""
-    return job.state is FAILED and final_status(job)[0] == "Failed"

@@ -12,9 +12,9 @@ from typing import Any
 from windfall.accounting.billing import billable_seconds, training_seconds
 from windfall.aws_api.sagemaker.contract import model_uri
 from windfall.aws_api.sagemaker.documents import Document
-from windfall.aws_api.sagemaker.failures import failure_reason
 from windfall.aws_api.sagemaker.metrics import MetricValue
-from windfall.aws_api.sagemaker.timeline import Stage, Waiting, final_status, has_failed, stages
+from windfall.aws_api.sagemaker.timeline import Stage, Waiting, stages
+from windfall.control.training_ends import failure_reason, final_status, has_failed
 from windfall.jobs.job import Job
 
 #: What AWS answers where a request was silent.
@@ -95,7 +95,7 @@ def description(
 def last_modified(job: Job) -> int:
     """When anything about a job was last seen to change."""
     times = [job.created_at, job.runnable_at, job.started_at, job.stopped_at]
-    for attempt in job.attempts:
+    for attempt in job.tries:
         times += [
             attempt.placed_at,
             attempt.prepared_at,
@@ -119,8 +119,8 @@ def warm_pool(job: Job, document: Document) -> dict[str, Any] | None:
 def _seconds(job: Job, now: int, spot_factor: float) -> tuple[int | None, int | None]:
     """Training and billable seconds of a job that has ended or has run; never more billed than trained."""
     until = now if job.stopped_at is None else job.stopped_at
-    training_s = training_seconds(job.attempts, until)
-    billable_s = billable_seconds(job.attempts, until, spot_factor)
+    training_s = training_seconds(job.tries, until)
+    billable_s = billable_seconds(job.tries, until, spot_factor)
     if training_s is None or billable_s is None:
         return None, None
     return training_s, min(training_s, billable_s)

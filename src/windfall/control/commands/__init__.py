@@ -1,1 +1,1 @@
-"""Commands about what is declared beside environments, queues, definitions and jobs; `control.events` has the others."""
+"""Commands by what they are about; `control.events` has those of jobs, and the reports of engines."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from windfall.jobs.ids import JobId
 from windfall.schedules.schedule import Schedule, ScheduleGroup
 
 
@@ -49,14 +49,29 @@ class TagSchedules:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetInvoked:
-    """What became of asking a tick's target: a run, or the error (`again` when asking later may help)."""
+class StartRun:
+    """Start what a tick is for: the job and the tick become what they are in one round. The reply is the Job."""
 
     schedule: str
     due_at: int
-    run: JobId | None = None
-    error: str | None = None
+    #: SubmitJob or SubmitTraining of control.events, which imports this module.
+    command: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFailed:
+    """A tick's target could not be invoked; `again` when asking later may help."""
+
+    schedule: str
+    due_at: int
+    error: str
     again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterWritten:
+    schedule: str
+    due_at: int
 
 
 CalendarCommand = (
@@ -66,5 +81,7 @@ CalendarCommand = (
     | CreateScheduleGroup
     | DeleteScheduleGroup
     | TagSchedules
-    | TargetInvoked
+    | StartRun
+    | TargetFailed
+    | DeadLetterWritten
 )

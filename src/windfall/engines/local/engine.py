@@ -31,10 +31,13 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, sink: Sink, agent: AgentSettings, logs: Path, epoch: int) -> None:
+    def __init__(
+        self, sink: Sink, agent: AgentSettings, logs: Path, epoch: int, *, leased: bool = False
+    ) -> None:
         self._sink = sink
         self._logs = logs
         self._link = AgentLink(agent, epoch, self._introduce, self._hear)
+        self._link.leased = leased
         self._link.wanted.set()
         self._launching: list[InstanceId] = []
         self.machine: Machine | None = None

@@ -61,6 +61,8 @@ class SimulatedEngine:
         settings: SimulatedSettings,
         clock_ms: Callable[[], int],
         make_link: MakeLink = AgentLink,
+        *,
+        leased: bool = False,
     ) -> None:
         self._sink = sink
         self._agent = agent
@@ -68,6 +70,7 @@ class SimulatedEngine:
         self._settings = settings
         self._clock_ms = clock_ms
         self._link = make_link(agent, epoch, self._introduce, self._hear)
+        self._link.leased = leased
         self._book = LaunchBook(Path(agent.directory, "launches.json"))
         self._fleet = Fleet()
         self._offerings = Offerings(settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import psycopg
@@ -21,7 +21,14 @@ from windfall.store.tables import Row, Table
 T = TypeVar("T")
 Connection = psycopg.Connection[Row]
 
-CONNECT_TIMEOUT_S = 10
+#: What the URL may say otherwise: a server that is cut off, rather than down, must be noticed within seconds.
+_CONNECTING = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: Whatever the server's default is, an acknowledged round survives a power cut; stricter settings stay.
 _DURABLE = (
@@ -74,6 +81,19 @@ class PostgresSession:
             cursor.executemany(in_dialect(sql).encode(), keys)
 
 
+class Guard(Protocol):
+    """Who may write, where several could."""
+
+    def prepare(self, connection: Connection) -> None:
+        """Make a new connection into the writer's."""
+
+    def check(self, session: PostgresSession) -> None:
+        """Raise Superseded, in the transaction that is about to write, unless this daemon may."""
+
+    def settled(self) -> None:
+        """Hear that the transaction was acknowledged."""
+
+
 class PostgresDatabase:
     """One database on a server."""
 
@@ -82,15 +102,22 @@ class PostgresDatabase:
             settings = conninfo_to_dict(url)
         except psycopg.Error as error:
             raise CannotOpen(f"the PostgreSQL URL cannot be read: {error}") from error
-        self._conninfo = make_conninfo("", **{"connect_timeout": CONNECT_TIMEOUT_S, **settings})
+        self._conninfo = make_conninfo("", **{**_CONNECTING, **settings})
         #: For messages; without the password.
         self.where = (
             f"PostgreSQL database {settings.get('dbname', '')} on {settings.get('host', 'the local socket')}"
         )
         self._lock = threading.Lock()
         self._closed = False
-        self._writer: Connection | None = self._connect()
-        self._readers = Readers(self._connect)
+        self._guard: Guard | None = None
+        self._writer: Connection | None = self.connect()
+        self._readers = Readers(self.connect)
+
+    def set_guard(self, guard: Guard) -> None:
+        """Let this one be asked before every write from now on."""
+        with self._lock:
+            self._guard = guard
+            self._drop()
 
     def read(self, question: Callable[[PostgresSession], T]) -> T:
         """Ask in one snapshot; once more on a new connection when the old one turns out to be broken."""
@@ -110,8 +137,13 @@ class PostgresDatabase:
         with self._lock:
             try:
                 connection = self._begun()
-                answer = action(PostgresSession(connection))
+                session = PostgresSession(connection)
+                if self._guard is not None:
+                    self._guard.check(session)
+                answer = action(session)
                 connection.execute("COMMIT")
+                if self._guard is not None:
+                    self._guard.settled()
             except (psycopg.Error, CannotOpen) as error:
                 self._undo()
                 raise CommitFailed(f"the round was not acknowledged by {self.where}: {error}") from error
@@ -153,7 +185,9 @@ class PostgresDatabase:
                 return self._writer
             except psycopg.OperationalError:
                 self._drop()
-        self._writer = self._connect()
+        self._writer = self.connect()
+        if self._guard is not None:
+            self._guard.prepare(self._writer)
         self._writer.execute("BEGIN")
         return self._writer
 
@@ -172,7 +206,8 @@ class PostgresDatabase:
                 self._writer.close()
             self._writer = None
 
-    def _connect(self) -> Connection:
+    def connect(self) -> Connection:
+        """A new connection; CannotOpen says why there is none."""
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
             connection.execute(_DURABLE)

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from windfall.store.migrations import APPLIED, NOTE, RECORD, Migration, migrations_in, pending
 from windfall.store.postgres.database import Connection, PostgresDatabase, in_dialect
+from windfall.store.postgres.inbox import PostgresInbox
+from windfall.store.postgres.leadership import PostgresLeadership
+from windfall.store.sharing import Sharing
 from windfall.store.sql_store import SqlStore
 
 #: Daemons that start at the same time migrate one after the other; the number is arbitrary, but ours.
@@ -21,7 +24,13 @@ def open_postgres(url: str, migrations: Sequence[Migration] | None = None) -> Sq
     except BaseException:
         database.close()
         raise
-    return SqlStore(database)
+    leadership, inbox = PostgresLeadership(database), PostgresInbox(database)
+
+    def close() -> None:
+        leadership.close()
+        inbox.close()
+
+    return SqlStore(database, Sharing(leadership, inbox, close))
 
 
 def _migrate(connection: Connection, known: Sequence[Migration], where: str) -> None:

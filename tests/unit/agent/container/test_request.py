@@ -137,10 +137,10 @@ def test_nobody_listens_to_the_hosts_network():
 
 
 def test_the_training_host_has_its_name():
-    alone = body(host_name="algo-1", network="bridge")
+    alone = body(hosts=[("algo-1", "127.0.0.1")], network="bridge")
     assert alone["Hostname"] == "algo-1"
     assert alone["HostConfig"]["ExtraHosts"] == ["algo-1:127.0.0.1"]
-    shared = body(host_name="algo-1", wants_host_network=True)
+    shared = body(hosts=[("algo-1", "127.0.0.1")], wants_host_network=True)
     assert "Hostname" not in shared, "the host keeps its own"
     assert shared["HostConfig"]["ExtraHosts"] == ["algo-1:127.0.0.1"]
 

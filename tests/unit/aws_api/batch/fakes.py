@@ -23,6 +23,7 @@ from windfall.aws_api.protocol.service import Caller, ModelledService, Role
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
 from windfall.control import events
 from windfall.control.ports import JobFilter, JobPage
+from windfall.control.share_standings import QueueShares
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.definitions import ContainerSpec, JobDefinition
 from windfall.jobs.errors import Rejected
@@ -89,6 +90,7 @@ class FakeGate:
         self.commands: list[Any] = []
         self.refusal: Rejected | None = None
         self.front: list[tuple[JobId, int]] = []
+        self.queue_shares: QueueShares | None = None
 
     async def execute(self, command: Any) -> Any:
         if self.refusal is not None:
@@ -127,6 +129,9 @@ class FakeGate:
 
     async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
         return self.front
+
+    async def shares(self, queue: QueueName) -> QueueShares | None:
+        return self.queue_shares
 
 
 #: The world of the test that runs now. Loading AWS's model takes longer than most tests, so all worlds of
@@ -187,13 +192,13 @@ class World:
         caller = Caller("AKIDEXAMPLE", self.role, "team-a")
         return asyncio.run(the_service().answer(request, caller, REGION, REQUEST_ID))
 
-    def call(self, operation: str, **params: Any) -> dict[str, Any]:
+    def call(self, operation: str, /, **params: Any) -> dict[str, Any]:
         """The answer to a request that no client has looked at first."""
         body = msgspec.json.encode(params)
         response = self.answer(Request("POST", f"/v1/{operation.lower()}", "", {}, body))
         return msgspec.json.decode(response.body)
 
-    def refused(self, operation: str, **params: Any) -> str:
+    def refused(self, operation: str, /, **params: Any) -> str:
         """The text of the ClientException that a request must get, without the sentence around it."""
         before = len(getattr(self.gate, "commands", ()))
         with pytest.raises(ApiError) as caught:

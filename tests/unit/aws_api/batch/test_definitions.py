@@ -119,7 +119,7 @@ def test_retry_actions_are_taken_in_any_case(world, action):
     ("changes", "text"),
     [
         ({"jobDefinitionName": "a b"}, "must have 1 to 128 letters"),
-        ({"type": "multinode"}, "Windfall does not support job definitions of type multinode"),
+        ({"type": "multinode"}, "nodeProperties and the type multinode go together"),
         (
             {
                 "nodeProperties": {
@@ -128,19 +128,23 @@ def test_retry_actions_are_taken_in_any_case(world, action):
                     "nodeRangeProperties": [{"targetNodes": "0:"}],
                 }
             },
-            "Windfall does not support nodeProperties",
+            "nodeProperties and the type multinode go together",
         ),
         (
-            {"ecsProperties": {"taskProperties": [{"containers": []}]}},
-            "Windfall does not support ecsProperties",
+            {"ecsProperties": {"taskProperties": [{"containers": [{"image": "x"}]}]}},
+            "Give either containerProperties or ecsProperties, not both",
         ),
         (
             {"eksProperties": {"podProperties": {"hostNetwork": True}}},
             "Windfall does not support eksProperties",
         ),
         (
-            {"consumableResourceProperties": {"consumableResourceList": [{"consumableResource": "x"}]}},
-            "Windfall does not support consumableResourceProperties",
+            {
+                "consumableResourceProperties": {
+                    "consumableResourceList": [{"consumableResource": "x", "quantity": 0}]
+                }
+            },
+            "quantity of x must be at least 1, got 0",
         ),
         ({"platformCapabilities": ["MANAGED_INSTANCES"]}, "Windfall does not support platformCapabilities"),
         ({"containerProperties": {}}, "Container properties should not be empty for a job of type container"),

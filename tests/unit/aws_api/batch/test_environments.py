@@ -180,6 +180,30 @@ def test_an_update_may_change_types_strategy_and_bid(world):
     assert "z9 is neither an instance type nor a family" in text
 
 
+def test_an_update_takes_away_what_it_sends_empty(world):
+    sent = {
+        "ec2KeyPair": "key",
+        "imageId": "ami-1",
+        "placementGroup": "near",
+        "launchTemplate": {"launchTemplateName": "boot", "version": "$Latest"},
+        "bidPercentage": 40,
+    }
+    world.call("CreateComputeEnvironment", **simulated(**sent))
+
+    def update(**resources) -> dict:
+        world.call("UpdateComputeEnvironment", computeEnvironment="env", computeResources=resources)
+        (detail,) = world.call("DescribeComputeEnvironments")["computeEnvironments"]
+        return detail["computeResources"]
+
+    assert update(maxvCpus=9).items() >= sent.items()
+    template = {"launchTemplateId": "lt-1"}
+    assert update(launchTemplate=template)["launchTemplate"] == template
+    empty = {"ec2KeyPair": "", "imageId": "", "placementGroup": "", "bidPercentage": 0}
+    assert not update(**empty, launchTemplate={"launchTemplateId": ""}).keys() & sent.keys()
+    update(bidPercentage=0)
+    assert world.last.bid_percent == 100
+
+
 def test_the_core_s_refusal_reaches_the_caller(world):
     world.gate.refusal = Conflict("Object already exists")
     assert world.refused("CreateComputeEnvironment", **managed()) == "Object already exists"
@@ -222,10 +246,7 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(world):
     ("update", "text"),
     [
         ({}, "One of [state | compute-resources | service-role | unmanaged-vcpus] is required."),
-        (
-            {"computeResources": {"type": "SPOT"}},
-            "Windfall does not support a change of computeResources.type",
-        ),
+        ({"updatePolicy": {"jobExecutionTimeoutMinutes": 0}}, "value greater than or equal to 1"),
         ({"computeResources": {"minvCpus": 99}}, "minvCpus (99) must not be more"),
         ({"computeResources": {"desiredvCpus": 99}}, "desiredvCpus (99) must be between"),
         ({"unmanagedvCpus": 1}, "unmanagedvCpus is only supported"),

@@ -104,12 +104,14 @@ def test_a_filtered_page_has_at_most_a_hundred_jobs(queued):
     [
         ({"jobQueue": None}, "Exactly one of jobQueue, arrayJobId and multiNodeJobId must be specified"),
         ({"arrayJobId": JOB_ID}, "Exactly one of jobQueue, arrayJobId and multiNodeJobId must be specified"),
-        ({"multiNodeJobId": JOB_ID}, "Windfall does not support multiNodeJobId"),
+        (
+            {"multiNodeJobId": JOB_ID},
+            "Exactly one of jobQueue, arrayJobId and multiNodeJobId must be specified",
+        ),
         ({"filters": [{"name": "JOB_NAME", "values": ["a"]}] * 2}, "Only one filter can be used at a time"),
         ({"filters": [{"name": "JOB_NAME", "values": []}]}, "must have exactly one value, got 0"),
         ({"filters": [{"name": "STATUS", "values": ["a"]}]}, "Filter 'STATUS' is not valid"),
         ({"filters": [{}]}, "must have exactly one value"),
-        ({"filters": [{"name": "SHARE_IDENTIFIER", "values": ["a"]}]}, "SHARE_IDENTIFIER"),
         ({"filters": [{"name": "AFTER_CREATED_AT", "values": ["today"]}]}, "number of milliseconds"),
         ({"filters": [{"name": "JOB_DEFINITION", "values": [f"{ARN}:job-definition/a*"]}]}, "An asterisk"),
         ({"maxResults": 0}, "maxResults must be between 1 and 1000"),

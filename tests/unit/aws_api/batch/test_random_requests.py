@@ -73,6 +73,8 @@ def draw(shape: Any, choice: random.Random, depth: int = 0) -> Any:
         }
     if kind == "boolean":
         return choice.random() < 0.5
+    if kind in ("float", "double"):
+        return choice.choice(NUMBERS) / 4
     if kind in ("integer", "long"):
         return choice.choice(NUMBERS)
     return choice.choice(shape.enum or TEXTS)

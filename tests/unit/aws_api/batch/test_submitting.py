@@ -156,28 +156,17 @@ def test_a_bad_job_is_refused(world, changes, text):
     assert text in world.refused("SubmitJob", **{**PLAIN, **changes})
 
 
-@pytest.mark.parametrize("changes", [{"shareIdentifier": "a"}, {"schedulingPriorityOverride": 0}])
-def test_shares_need_a_fair_share_queue(world, changes):
-    text = world.refused("SubmitJob", **PLAIN, **changes)
-    assert text.startswith(
-        "Job with shareIdentifier or schedulingPriority can only be submitted to job queue with fair share"
-        " scheduling policy."
-    )
-    assert "Windfall does not support shareIdentifier" in text
+def test_a_share_and_a_priority_reach_the_core_and_empty_ones_ask_for_nothing(world):
+    world.call("SubmitJob", **PLAIN, shareIdentifier="a", schedulingPriorityOverride=3)
+    assert (world.last.share, world.last.priority) == ("a", 3)
+    world.call("SubmitJob", **PLAIN, shareIdentifier="")
+    assert (world.last.share, world.last.priority) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        ("nodeOverrides", {"numNodes": 2}),
-        ("ecsPropertiesOverride", {"taskProperties": [{"containers": []}]}),
-        ("eksPropertiesOverride", {"podProperties": {"metadata": {"labels": {"a": "b"}}}}),
-        ("consumableResourcePropertiesOverride", {"consumableResourceList": [{"consumableResource": "r"}]}),
-    ],
-)
-def test_what_is_not_there_yet_is_refused_by_name(world, member, value):
-    text = world.refused("SubmitJob", **PLAIN, **{member: value})
-    assert f"Windfall does not support {member}" in text
+def test_what_is_not_there_yet_is_refused_by_name(world):
+    asked = {"podProperties": {"metadata": {"labels": {"a": "b"}}}}
+    text = world.refused("SubmitJob", **PLAIN, eksPropertiesOverride=asked)
+    assert "Windfall does not support eksPropertiesOverride" in text
     assert "Nothing has been changed" in text
 
 

@@ -59,7 +59,7 @@ def test_tags_of_nothing_are_refused(world, kind, name):
 @pytest.mark.parametrize(
     ("arn", "text"),
     [
-        (f"{ARN}:scheduling-policy/p", "Windfall does not support tags of a scheduling-policy"),
+        (f"{ARN}:job-flow/p", "Windfall does not support tags of a job-flow"),
         ("arn:aws:s3:::bucket", "Invalid ARN"),
         ("queue", "Invalid ARN"),
         (f"{ARN}:job/{JOB_ID}:3", f"share its tags; tag job {JOB_ID}"),

@@ -9,7 +9,9 @@ import pytest
 from tests.unit.aws_api.batch.fakes import ARN, NOW, World
 from windfall.control.reactor import close, handle
 from windfall.control.round import Round
+from windfall.control.share_standings import QueueShares, queue_shares
 from windfall.control.state import State
+from windfall.jobs.ids import QueueName
 from windfall.store.opening import open_store
 
 CONTAINER = {
@@ -40,6 +42,9 @@ class CoreGate:
     async def queue_snapshot(self, queue: str) -> list[tuple[str, int]]:
         waiting = (job for job in self.state.jobs.values() if job.submission.queue == queue)
         return [(job.id, job.runnable_at) for job in waiting if job.runnable_at is not None]
+
+    async def shares(self, queue: str) -> QueueShares | None:
+        return queue_shares(self.state, QueueName(queue), self.now)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ SERVED = {
     "sagemaker": ("CreateTrainingJob", "DescribeTrainingJob"),
     "logs": ("GetLogEvents",),
     "cloudwatch": ("GetMetricData",),
+    "scheduler": ("CreateSchedule",),
     "sts": ("GetCallerIdentity",),
 }
 

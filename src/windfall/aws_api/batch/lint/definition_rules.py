@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from windfall.aws_api.batch.ecs_properties import first_essential
 from windfall.aws_api.batch.job_fields import retry_strategy
 from windfall.aws_api.batch.lint.context import Surroundings
 from windfall.aws_api.batch.lint.findings import Rule, Severity
@@ -293,7 +294,7 @@ RULES: tuple[tuple[Rule, Check], ...] = (
 
 def check_definition(definition: Document, around: Surroundings) -> Iterator[tuple[Rule, str, str]]:
     """What is found in one job definition: the rule, what was seen, what to do."""
-    container = definition.get("containerProperties") or {}
+    container = definition.get("containerProperties") or first_essential(definition.get("ecsProperties"))
     for rule, check in RULES:
         found = check(definition, container, around)
         if found is not None:

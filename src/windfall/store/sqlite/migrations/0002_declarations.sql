@@ -16,6 +16,7 @@ CREATE TABLE service_jobs (
     record     TEXT NOT NULL
 );
 CREATE UNIQUE INDEX service_jobs_by_id ON service_jobs (id);
+CREATE INDEX service_jobs_live ON service_jobs (seq) WHERE state NOT IN ('SUCCEEDED', 'FAILED');
 CREATE INDEX service_jobs_by_state ON service_jobs (queue, state, created_at);
 
 -- The history of schedules: one row for each due time that was decided.

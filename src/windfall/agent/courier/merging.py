@@ -1,0 +1,130 @@
+"""One output of a job of several nodes: what they leave is put together on this host, and goes to the store as one.
+
+Every node moves its files into a directory of their common try, one node at a time, and stores all that is there by
+then; so what the last one stores is complete. Of a file that several nodes leave, the one that came last stands. Files
+are moved and not copied: nobody uses an ended process's outputs any more. Must not know stores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+
+from windfall.agent.courier.archives import files_below
+from windfall.jobs.staging import Output
+
+_PREFIX = "merged-"
+#: A job runs for 28 days at most; what is older waits for nobody.
+_KEPT_S = 30 * 24 * 3600
+_LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class MergedOutput:
+    """The common directory of one output of one try.
+
+    Which nodes have stored their part is kept after the last one has: an order that is repeated must not begin anew.
+    """
+
+    def __init__(self, attempts_directory: str, output: Output) -> None:
+        assert output.merged_as is not None, f"{output.path} is of one node alone"
+        job, _, number = output.merged_as.rpartition("#")
+        number, _, born_at = number.partition(".")
+        self._above = attempts_directory
+        self._of_job = f"{_PREFIX}{_short(f'{job} {born_at}')}-"
+        self._name = f"{self._of_job}{number}-{_short(output.path)}"
+        self._of = output.merged_of
+        self._root = os.path.join(attempts_directory, self._name)
+        self._files, self._stored = f"{self._root}/files", f"{self._root}/stored"
+        self._pending = f"{self._root}/pending"
+
+    @contextlib.contextmanager
+    def joined(self, directory: int, token: str) -> Iterator[int | None]:
+        """Add what is in an open directory, and yield all that has been added so far as one that is open.
+
+        Yields None where nothing is new since that was stored. It counts as stored when the block ends well. Nobody
+        else adds anything meanwhile.
+        """
+        self._remove_old()
+        os.makedirs(self._files, 0o700, exist_ok=True)
+        os.makedirs(self._stored, 0o700, exist_ok=True)
+        lock = os.open(f"{self._root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.listdir(self._stored) or _has_files(directory):
+                # Before anything is moved: whoever comes after one that was killed must know that there is something.
+                _touch(self._pending)
+            _move_all(directory, self._files)
+            if os.path.exists(self._pending):
+                whole = os.open(self._files, _LOOK)
+                try:
+                    yield whole
+                finally:
+                    os.close(whole)
+                os.unlink(self._pending)
+            else:
+                yield None
+            _touch(f"{self._stored}/{_short(token)}")
+            if len(os.listdir(self._stored)) >= self._of:
+                shutil.rmtree(self._files, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+    def _remove_old(self) -> None:
+        """Remove what earlier tries of the job have left, and what nobody can be waiting for."""
+        for name in os.listdir(self._above):
+            if not name.startswith(_PREFIX) or name.startswith(self._name.rpartition("-")[0] + "-"):
+                continue
+            path = os.path.join(self._above, name)
+            with contextlib.suppress(OSError):
+                if name.startswith(self._of_job) or time.time() - os.stat(path).st_mtime > _KEPT_S:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _touch(path: str) -> None:
+    with open(path, "wb"):
+        pass
+
+
+def _has_files(directory: int) -> bool:
+    return any(not stat.S_ISDIR(status.st_mode) for _, status, _ in files_below(directory))
+
+
+def _move_all(directory: int, target: str) -> None:
+    for name, status, holder in files_below(directory):
+        path = f"{target}/{name}"
+        if stat.S_ISDIR(status.st_mode):
+            if os.path.islink(path) or not os.path.isdir(path):
+                _clear(path)
+                os.mkdir(path)
+            os.chmod(path, stat.S_IMODE(status.st_mode) | 0o700)
+        elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            _clear(path)
+            _move(os.path.basename(name), holder, path)
+
+
+def _clear(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _move(name: str, holder: int, path: str) -> None:
+    try:
+        os.rename(name, path, src_dir_fd=holder)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A job may have had a file system of its own mounted there.
+        shutil.copy2(f"/proc/self/fd/{holder}/{name}", path, follow_symlinks=False)

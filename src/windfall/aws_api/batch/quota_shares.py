@@ -1,0 +1,129 @@
+"""Quota shares: five operations, addressed by ARN or by the queue that they divide.
+
+Decides how a share reads on the wire. What limits a queue may have, and who may borrow, is the core's to say. Must not
+know who holds what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windfall.aws_api.batch.arns import Arns, check_name, queue_name, quota_share_key
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.paging import page
+from windfall.aws_api.batch.queues import queue_named
+from windfall.aws_api.batch.rejections import does_not_exist
+from windfall.aws_api.batch.tags import check_tags
+from windfall.aws_api.protocol.service import Call
+from windfall.capacity.environments import Switch
+from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, Sharing
+from windfall.control.commands.policies import CreateQuotaShare, DeleteQuotaShare, UpdateQuotaShare
+from windfall.control.ports import Store
+
+_ENABLED = "ENABLED"
+
+
+async def create_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+    """CreateQuotaShare."""
+    params = call.params
+    sharing, borrow_percent = _sharing(params["resourceSharingConfiguration"])
+    share = QuotaShare(
+        check_name(params["quotaShareName"], "quotaShareName"),
+        queue_name(params["jobQueue"]),
+        _limits(params["capacityLimits"]),
+        sharing,
+        borrow_percent,
+        _preempts_within(params["preemptionConfiguration"]),
+        Switch(params.get("state", Switch.ENABLED)),
+        tags=check_tags(params.get("tags", {})),
+    )
+    created: QuotaShare = await desk.execute(CreateQuotaShare(share))
+    return _named(created, desk.arns(call))
+
+
+async def update_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+    """UpdateQuotaShare: what is sent takes the place of what the share said of it."""
+    params = call.params
+    sharing: Sharing | None = None
+    borrow_percent: int | None = None
+    if "resourceSharingConfiguration" in params:
+        sharing, borrow_percent = _sharing(params["resourceSharingConfiguration"])
+    command = UpdateQuotaShare(
+        quota_share_key(params["quotaShareArn"]),
+        _limits(params["capacityLimits"]) if "capacityLimits" in params else None,
+        sharing,
+        borrow_percent,
+        _preempts_within(params["preemptionConfiguration"]) if "preemptionConfiguration" in params else None,
+        Switch(params["state"]) if "state" in params else None,
+    )
+    updated: QuotaShare = await desk.execute(command)
+    return _named(updated, desk.arns(call))
+
+
+async def delete_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+    """DeleteQuotaShare: with the jobs that it still has, as on AWS."""
+    await desk.execute(DeleteQuotaShare(quota_share_key(call.params["quotaShareArn"])))
+    return {}
+
+
+async def describe_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+    """DescribeQuotaShare."""
+    key = quota_share_key(call.params["quotaShareArn"])
+    share = await desk.read(lambda store: quota_share_in(store, key))
+    if share is None:
+        raise does_not_exist(call.params["quotaShareArn"])
+    return {**_detail(share, desk.arns(call)), "tags": dict(share.tags)}
+
+
+async def list_quota_shares(desk: Desk, call: Call) -> dict[str, Any]:
+    """ListQuotaShares: those of one queue, by name."""
+    name = queue_name(call.params["jobQueue"])
+
+    def look(store: Store) -> list[QuotaShare]:
+        if queue_named(store, name) is None:
+            raise does_not_exist(call.params["jobQueue"])
+        return [share for share in store.declared(QuotaShare) if share.queue == name]
+
+    found = await desk.read(look)
+    chosen, token = page(found, lambda share: (share.name,), call.params)
+    arns = desk.arns(call)
+    return {"quotaShares": [_detail(share, arns) for share in chosen], "nextToken": token}
+
+
+def quota_share_in(store: Store, key: str) -> QuotaShare | None:
+    """One quota share of the store's, by `<queue>/<name>`."""
+    return next((share for share in store.declared(QuotaShare) if share.key == key), None)
+
+
+def _limits(sent: Sequence[Mapping[str, Any]]) -> tuple[CapacityLimit, ...]:
+    return tuple(CapacityLimit(one["capacityUnit"], one["maxCapacity"]) for one in sent)
+
+
+def _sharing(sent: Mapping[str, Any]) -> tuple[Sharing, int]:
+    return Sharing(sent["strategy"]), sent.get("borrowLimit", UNLIMITED_BORROWING)
+
+
+def _preempts_within(sent: Mapping[str, Any]) -> bool:
+    return bool(sent["inSharePreemption"] == _ENABLED)
+
+
+def _named(share: QuotaShare, arns: Arns) -> dict[str, Any]:
+    return {"quotaShareName": share.name, "quotaShareArn": arns.quota_share(share.queue, share.name)}
+
+
+def _detail(share: QuotaShare, arns: Arns) -> dict[str, Any]:
+    sharing: dict[str, Any] = {"strategy": share.sharing.value}
+    if share.sharing is Sharing.LEND_AND_BORROW:
+        sharing["borrowLimit"] = share.borrow_percent
+    return {
+        **_named(share, arns),
+        "jobQueueArn": arns.queue(share.queue),
+        "capacityLimits": [
+            {"maxCapacity": limit.amount, "capacityUnit": limit.unit} for limit in share.limits
+        ],
+        "resourceSharingConfiguration": sharing,
+        "preemptionConfiguration": {"inSharePreemption": _ENABLED if share.preempts_within else "DISABLED"},
+        "state": share.switch.value,
+        "status": "VALID",
+    }

@@ -1,0 +1,95 @@
+"""Service environments: four operations.
+
+Decides how a request reads. What a set of limits may be is the core's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windfall.aws_api.batch.arns import Arns, check_name, service_environment_name
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.paging import page
+from windfall.aws_api.batch.rejections import client_exception
+from windfall.aws_api.batch.tags import check_tags
+from windfall.aws_api.protocol.service import Call
+from windfall.capacity.environments import ServiceEnvironment, Switch
+from windfall.control.commands.service_jobs import (
+    CreateServiceEnvironment,
+    DeleteServiceEnvironment,
+    UpdateServiceEnvironment,
+)
+from windfall.control.ports import Store
+
+TRAINING_TYPE = "SAGEMAKER_TRAINING"
+
+
+async def create_service_environment(desk: Desk, call: Call) -> dict[str, Any]:
+    """CreateServiceEnvironment."""
+    params = call.params
+    environment = ServiceEnvironment(
+        name=check_name(params["serviceEnvironmentName"], "serviceEnvironmentName"),
+        limits=_limits(params["capacityLimits"]),
+        switch=Switch(params.get("state", Switch.ENABLED)),
+        created_at=desk.clock_ms(),
+        tags=check_tags(params.get("tags", {})),
+    )
+    await desk.execute(CreateServiceEnvironment(environment))
+    return _named(environment.name, desk.arns(call))
+
+
+async def update_service_environment(desk: Desk, call: Call) -> dict[str, Any]:
+    """UpdateServiceEnvironment."""
+    params = call.params
+    name, state = service_environment_name(params["serviceEnvironment"]), params.get("state")
+    limits = _limits(params["capacityLimits"]) if "capacityLimits" in params else None
+    await desk.execute(UpdateServiceEnvironment(name, None if state is None else Switch(state), limits))
+    return _named(name, desk.arns(call))
+
+
+async def describe_service_environments(desk: Desk, call: Call) -> dict[str, Any]:
+    """DescribeServiceEnvironments: all, or those named; unknown ones are left out."""
+    found = await desk.read(lambda store: store.declared(ServiceEnvironment))
+    if asked := call.params.get("serviceEnvironments"):
+        names = {service_environment_name(reference) for reference in asked}
+        found = [environment for environment in found if environment.name in names]
+    chosen, token = page(found, lambda environment: (environment.name,), call.params)
+    arns = desk.arns(call)
+    return {"serviceEnvironments": [_detail(it, arns) for it in chosen], "nextToken": token}
+
+
+async def delete_service_environment(desk: Desk, call: Call) -> dict[str, Any]:
+    """DeleteServiceEnvironment."""
+    await desk.execute(DeleteServiceEnvironment(service_environment_name(call.params["serviceEnvironment"])))
+    return {}
+
+
+def service_environment_tags(store: Store, name: str) -> Mapping[str, str] | None:
+    """The tags of one; None when there is none of this name."""
+    return next((it.tags for it in store.declared(ServiceEnvironment) if it.name == name), None)
+
+
+def _limits(sent: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
+    for limit in sent:
+        for member in ("maxCapacity", "capacityUnit"):
+            if limit.get(member) is None:
+                raise client_exception(f"Each of capacityLimits must have a {member}")
+    return tuple((limit["capacityUnit"], limit["maxCapacity"]) for limit in sent)
+
+
+def _named(name: str, arns: Arns) -> dict[str, Any]:
+    return {"serviceEnvironmentName": name, "serviceEnvironmentArn": arns.service_environment(name)}
+
+
+def _detail(environment: ServiceEnvironment, arns: Arns) -> dict[str, Any]:
+    return {
+        **_named(environment.name, arns),
+        "serviceEnvironmentType": TRAINING_TYPE,
+        "state": environment.switch.value,
+        "status": "VALID",
+        "capacityLimits": [
+            {"maxCapacity": amount, "capacityUnit": unit} for unit, amount in environment.limits
+        ],
+        "tags": dict(environment.tags),
+    }

@@ -1,0 +1,60 @@
+"""Events as EventBridge sends them: AWS's envelope around the job as DescribeJobs shows it.
+
+Decides how an event reads. Must not know when one is told, nor who hears it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from windfall.aws_api.batch import service_job_views
+from windfall.aws_api.batch.arns import SERVICE_JOB, Arns
+from windfall.aws_api.batch.job_details import detail_of
+from windfall.control.outbox import EventKind, Told
+from windfall.control.ports import Store
+
+_SOURCE = "aws.batch"
+_encode = msgspec.json.Encoder().encode
+
+
+def event_line(told: Told, store: Store, arns: Arns) -> bytes:
+    """An event as JSON in one line, without the end of the line."""
+    return _encode(event(told, store, arns))
+
+
+def event(told: Told, store: Store, arns: Arns) -> dict[str, Any]:
+    """An event in EventBridge's envelope; the store is asked for the job's definition."""
+    resources, detail = _about(told, store, arns)
+    return {
+        "version": "0",
+        "id": told.id,
+        "detail-type": told.kind.value,
+        "source": _SOURCE,
+        "account": arns.account_id,
+        "time": datetime.fromtimestamp(told.at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": arns.region,
+        "resources": resources,
+        "detail": _without_none(detail),
+    }
+
+
+def _about(told: Told, store: Store, arns: Arns) -> tuple[list[str], dict[str, Any]]:
+    if told.service_job is not None:
+        return [arns.of(SERVICE_JOB, told.service_job.id)], service_job_views.detail(told.service_job, arns)
+    assert told.job is not None, f"event {told.id} ({told.kind}) tells of nobody"
+    resources = [arns.job(told.job.id)]
+    if told.kind is EventKind.QUEUE_BLOCKED:
+        resources.append(arns.queue(told.job.submission.queue))
+    return resources, detail_of(store, told.job, arns)
+
+
+def _without_none(value: Any) -> Any:
+    """Members that are None do not reach the wire, as in any answer."""
+    if isinstance(value, dict):
+        return {name: _without_none(member) for name, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_none(member) for member in value]
+    return value

@@ -1,0 +1,1 @@
+"""EventBridge Scheduler's API: schedules, their groups, and tags."""

@@ -1,0 +1,70 @@
+"""What every operation of the service works with: the way to the core, the account and the time zones.
+
+Turns the core's refusals into the service's errors. Must not know any operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from windfall.aws_api.batch.paging import page
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.scheduler.errors import Invalid, refusal
+from windfall.control.events import Command
+from windfall.control.ports import Gate, Store
+from windfall.jobs.errors import Rejected
+from windfall.schedules.zones import Zones
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+#: How many deletions are remembered by their token.
+_DELETIONS = 1000
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where calls are worked on."""
+
+    gate: Gate
+    account_id: str
+    zones: Zones
+    #: (token, key) of what was deleted lately: a client that got no answer deletes again with the same token.
+    deletions: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    async def execute(self, command: Command) -> Any:
+        """Have the core do it."""
+        try:
+            return await self.gate.execute(command)
+        except Rejected as rejected:
+            raise refusal(rejected) from rejected
+
+    async def read(self, question: Callable[[Store], Answer]) -> Answer:
+        """Ask the store."""
+        answer: Answer = await self.gate.read(question)
+        return answer
+
+    async def delete(self, call: Call, key: str, command: Command) -> dict[str, Any]:
+        """Delete, unless this very request has been carried out before."""
+        token = call.params.get("ClientToken")
+        if token is not None and (token, key) in self.deletions:
+            return {}
+        await self.execute(command)
+        if token is not None:
+            self.deletions[token, key] = None
+            while len(self.deletions) > _DELETIONS:
+                del self.deletions[next(iter(self.deletions))]
+        return {}
+
+
+def page_of(
+    call: Call, items: list[Item], key: Callable[[Item], tuple[str | int, ...]]
+) -> tuple[list[Item], str | None]:
+    """The page that MaxResults and NextToken ask for, and the token of the next."""
+    asked = {"maxResults": call.params.get("MaxResults"), "nextToken": call.params.get("NextToken")}
+    try:
+        return page(items, key, asked)
+    except ApiError:
+        raise Invalid("NextToken is not valid; send the one of the previous answer unchanged") from None

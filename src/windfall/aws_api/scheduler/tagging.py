@@ -1,0 +1,59 @@
+"""Tags of schedule groups, as on AWS, and of schedules, which have none there.
+
+Decides how lists of tags are read and written. What a tag means, and how many there may be, is the core's to say. A
+schedule's own tags win over its group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.scheduler.arns import tagged_key
+from windfall.aws_api.scheduler.desk import Desk
+from windfall.aws_api.scheduler.errors import Invalid, ResourceNotFound, shown
+from windfall.control.commands.calendar import TagSchedules
+from windfall.control.ports import Store
+from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup
+
+
+async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
+    """TagResource: add tags, or change those of the same key."""
+    key = tagged_key(call.params["ResourceArn"])
+    await desk.execute(TagSchedules(key, add=tags_in(call.params["Tags"])))
+    return {}
+
+
+async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
+    """UntagResource; keys that are not there are no error."""
+    key = tagged_key(call.params["ResourceArn"])
+    await desk.execute(TagSchedules(key, remove=tuple(call.params["TagKeys"])))
+    return {}
+
+
+async def list_tags_for_resource(desk: Desk, call: Call) -> dict[str, Any]:
+    """ListTagsForResource, by key; of a schedule its own ones."""
+    key = tagged_key(call.params["ResourceArn"])
+    tags = await desk.read(lambda store: _tags_of(store, key))
+    return {"Tags": [{"Key": name, "Value": tags[name]} for name in sorted(tags)]}
+
+
+def tags_in(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """A list of tags as the core keeps them; of a key that is given twice the last value counts."""
+    found = {}
+    for tag in tags:
+        if tag["Key"].lower().startswith("aws:"):
+            raise Invalid(f"Tag key {shown(tag['Key'])!r} begins with aws:, which is reserved")
+        found[tag["Key"]] = tag["Value"]
+    return found
+
+
+def _tags_of(store: Store, key: str) -> Mapping[str, str]:
+    if "/" in key:
+        found = {schedule.key: schedule.tags for schedule in store.declared(Schedule)}
+    else:
+        found = {DEFAULT_GROUP: {}, **{group.name: group.tags for group in store.declared(ScheduleGroup)}}
+    if key not in found:
+        raise ResourceNotFound(f"{'Schedule' if '/' in key else 'Schedule group'} {key} does not exist.")
+    return found[key]

@@ -1,0 +1,109 @@
+"""Which targets a schedule can have here, and what their Input must hold.
+
+Decides at creation what would otherwise fail at every tick: a target that nothing here can serve, an Input that is no
+JSON object, or one that lacks what the operation requires by botocore's own model. Must not know how a target is
+invoked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from windfall.aws_api.protocol.operations import load_service_model
+from windfall.aws_api.scheduler.errors import Invalid, shown
+from windfall.schedules.schedule import Retry, Target
+
+_UNIVERSAL = re.compile(r"arn:aws(?:-[a-z]+)*:scheduler:::aws-sdk:([A-Za-z0-9]+):([A-Za-z0-9]+)", re.ASCII)
+_QUEUE = re.compile(r"arn:aws(?:-[a-z]+)*:batch:[a-z0-9-]*:[0-9]*:job-queue/[A-Za-z0-9_-]{1,128}", re.ASCII)
+_ARN = re.compile(r"arn:aws(?:-[a-z]+)*:([a-z0-9-]+):", re.ASCII)
+#: (service, operation) of universal targets -> how the operation is called in botocore's model.
+UNIVERSAL = {("batch", "submitJob"): "SubmitJob", ("sagemaker", "createTrainingJob"): "CreateTrainingJob"}
+#: Parameters of templated targets that nothing here serves.
+FOREIGN = (
+    "EcsParameters",
+    "EventBridgeParameters",
+    "KinesisParameters",
+    "SageMakerPipelineParameters",
+    "SqsParameters",
+)
+_POSSIBLE = (
+    "Possible here are arn:aws:scheduler:::aws-sdk:batch:submitJob, the ARN of a job queue, and "
+    "arn:aws:scheduler:::aws-sdk:sagemaker:createTrainingJob"
+)
+
+
+def read_target(params: Mapping[str, Any]) -> Target:
+    """The target of a request; raises Invalid for one that could never be invoked."""
+    arn = params["Arn"]
+    for member in FOREIGN:
+        if params.get(member):
+            raise Invalid(
+                f"Windfall does not support Target.{member}, which belongs to another service. {_POSSIBLE}."
+            )
+    _check_input(arn, params.get("Input"))
+    retry = params.get("RetryPolicy") or {}
+    default = Retry()
+    return Target(
+        arn=arn,
+        role_arn=params["RoleArn"],
+        input=params.get("Input"),
+        retry=Retry(
+            retry.get("MaximumEventAgeInSeconds", default.max_age_s),
+            retry.get("MaximumRetryAttempts", default.attempts),
+        ),
+        dead_letter=(params.get("DeadLetterConfig") or {}).get("Arn"),
+    )
+
+
+def _check_input(arn: str, text: str | None) -> None:
+    if _QUEUE.fullmatch(arn):
+        service, operation, given = "batch", "SubmitJob", {"JobQueue"}
+    else:
+        service, operation = _universal(arn)
+        given = set()
+    if text is None:
+        raise Invalid(f"Target.Input is missing: a JSON object with the parameters of {operation}")
+    try:
+        sent = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(f"Target.Input is no valid JSON: {error}") from None
+    if not isinstance(sent, dict):
+        raise Invalid(f"Target.Input must be a JSON object with the parameters of {operation}")
+    missing = [name for name in required_members(service, operation) if name not in sent.keys() | given]
+    for name in missing:
+        if _camel(name) in sent:
+            raise Invalid(
+                f"Target.Input has {_camel(name)}; the parameters of a target are written with a capital: {name}"
+            )
+    if missing:
+        raise Invalid(f"Target.Input lacks {', '.join(missing)}, which {operation} requires")
+
+
+def _universal(arn: str) -> tuple[str, str]:
+    match = _UNIVERSAL.fullmatch(arn)
+    if match is None:
+        of = _ARN.match(arn)
+        what = f"a target of {of[1]}" if of else f"the target {shown(arn)!r}"
+        raise Invalid(f"Windfall does not support {what}. {_POSSIBLE}.")
+    found = UNIVERSAL.get((match[1], match[2]))
+    if found is None:
+        raise Invalid(
+            f"Windfall does not support the target {shown(match[1])}:{shown(match[2])}. {_POSSIBLE}."
+        )
+    return match[1], found
+
+
+@cache
+def required_members(service: str, operation: str) -> tuple[str, ...]:
+    """What an operation requires, as a target's Input spells it: with a capital."""
+    shape = load_service_model(service, [operation]).operation_model(operation).input_shape
+    return tuple(name[0].upper() + name[1:] for name in shape.required_members)
+
+
+def _camel(name: str) -> str:
+    return name[0].lower() + name[1:]

@@ -1,0 +1,22 @@
+"""Finds the container in the answer about a job or an attempt, however its definition was written.
+
+A definition with ecsProperties is answered as a task; of its containers the one that runs is what commands show. Must
+not ask anybody.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def container_of(described: dict[str, Any]) -> dict[str, Any]:
+    """The container of a job, or of one of its attempts; empty when nothing is known of it."""
+    if container := described.get("container"):
+        return dict(container)
+    tasks = (
+        described.get("taskProperties") or (described.get("ecsProperties") or {}).get("taskProperties") or []
+    )
+    containers = [one for task in tasks for one in task.get("containers") or []]
+    # An attempt does not say which one is essential, but only that one has a log.
+    containers.sort(key=lambda one: ("logStreamName" not in one, not one.get("essential", True)))
+    return dict(containers[0]) if containers else {}

@@ -1,0 +1,195 @@
+"""Schedules and their groups: commands that declare them, and the limits on how many there are.
+
+Each handler either changes everything it should or raises Rejected having changed nothing. The group `default` is
+always there: it is written down when something first needs a row of it. Must not know what happens when a schedule is
+due; agenda.py is told of every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from windfall.capacity.environments import Switch
+from windfall.control.agenda import policies, watch_schedule
+from windfall.control.commands import calendar as commands
+from windfall.control.declaring import retagged
+from windfall.control.round import Round
+from windfall.control.state import State
+from windfall.jobs.errors import Conflict, Invalid, NotFound
+from windfall.schedules.due_times import Due, next_due
+from windfall.schedules.errors import LimitReached, ScheduleError
+from windfall.schedules.expressions import At, parse
+from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup
+from windfall.schedules.tag_rules import check_policy_tags
+
+GROUPS_MAX = 500
+SCHEDULES_MAX = 10_000
+#: A schedule is as exact as a minute, so that at() may name the minute that is just going on.
+JUST_NOW_MS = 60_000
+
+
+def on_create_schedule(state: State, command: commands.CreateSchedule, round_: Round) -> Schedule:
+    """Declare a schedule; the same request a second time (by its token, in the document) is no error."""
+    schedule = command.schedule
+    _require_group(state, schedule.group)
+    existing = state.schedules.get(schedule.key)
+    if existing is not None:
+        if existing.document == schedule.document:
+            return existing
+        raise Conflict(f"Schedule {schedule.name} already exists.")
+    if len(state.schedules) >= SCHEDULES_MAX:
+        raise LimitReached(f"There are {SCHEDULES_MAX} schedules already; delete some first")
+    schedule = replace(schedule, created_at=round_.now, modified_at=round_.now, tags={})
+    schedule = replace(schedule, decided_at=_undecided_since(schedule, round_.now))
+    _check_comes(state, schedule)
+    if schedule.group == DEFAULT_GROUP and DEFAULT_GROUP not in state.schedule_groups:
+        _keep_group(state, _default_group(round_.now), round_)
+    return _keep(state, schedule, round_)
+
+
+def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: Round) -> Schedule:
+    """Replace a schedule; its tags, and what is remembered of its ticks, stay.
+
+    New times count from now on. Where the times did not change, none that is due already gets lost.
+    """
+    asked = command.schedule
+    old = _schedule(state, asked.key)
+    new = replace(
+        asked, created_at=old.created_at, modified_at=round_.now, tags=old.tags, last_run=old.last_run
+    )
+    if _times(new) == _times(old) and old.switch is Switch.ENABLED:
+        new = replace(new, decided_at=old.decided_at)
+    else:
+        new = replace(new, decided_at=max(old.decided_at, _undecided_since(new, round_.now)))
+    if _times(new) != _times(old):
+        _check_comes(state, new)
+    return _keep(state, new, round_)
+
+
+def on_delete_schedule(state: State, command: commands.DeleteSchedule, round_: Round) -> None:
+    """Remove a schedule; what it started goes on."""
+    _schedule(state, command.key)
+    _remove(state, command.key, round_)
+
+
+def on_create_schedule_group(
+    state: State, command: commands.CreateScheduleGroup, round_: Round
+) -> ScheduleGroup:
+    """Declare a group; the same request a second time (by its token) is no error."""
+    group = command.group
+    existing = state.schedule_groups.get(group.name)
+    if existing is not None and group.client_token is not None and _same_request(existing, group):
+        return existing
+    if existing is not None or group.name == DEFAULT_GROUP:
+        raise Conflict(f"Schedule group {group.name} already exists.")
+    if len(state.schedule_groups) >= GROUPS_MAX:
+        raise LimitReached(f"There are {GROUPS_MAX} schedule groups already; delete one first")
+    tags = _retagged({}, group.tags)
+    return _keep_group(
+        state, replace(group, tags=tags, created_at=round_.now, modified_at=round_.now), round_
+    )
+
+
+def on_delete_schedule_group(state: State, command: commands.DeleteScheduleGroup, round_: Round) -> None:
+    """Remove a group with all its schedules."""
+    if command.name == DEFAULT_GROUP:
+        raise Invalid("The default schedule group cannot be deleted; delete its schedules instead")
+    _require_group(state, command.name)
+    for key in _keys_of(state, command.name):
+        _remove(state, key, round_)
+    del state.schedule_groups[command.name]
+    round_.changes.declared[ScheduleGroup, command.name] = None
+
+
+def on_tag_schedules(state: State, command: commands.TagSchedules, round_: Round) -> None:
+    """Add and remove tags of a group, or of one schedule."""
+    group_name, slash, _ = command.key.partition("/")
+    if slash:
+        schedule = _schedule(state, command.key)
+        tags = _retagged(schedule.tags, command.add, command.remove)
+        _keep(state, replace(schedule, tags=tags), round_)
+        return
+    _require_group(state, group_name)
+    group = state.schedule_groups.get(group_name, _default_group(round_.now))
+    tags = _retagged(group.tags, command.add, command.remove)
+    _keep_group(state, replace(group, tags=tags, modified_at=round_.now), round_)
+    for key in _keys_of(state, group_name):
+        watch_schedule(state, key, round_)
+
+
+def _schedule(state: State, key: str) -> Schedule:
+    if key not in state.schedules:
+        group, _, name = key.partition("/")
+        raise NotFound(f"Schedule {name} does not exist in schedule group {group}.")
+    return state.schedules[key]
+
+
+def _require_group(state: State, name: str) -> None:
+    if name != DEFAULT_GROUP and name not in state.schedule_groups:
+        raise NotFound(f"Schedule group {name} does not exist.")
+
+
+def _default_group(now: int) -> ScheduleGroup:
+    return ScheduleGroup(DEFAULT_GROUP, now, now)
+
+
+def _same_request(one: ScheduleGroup, other: ScheduleGroup) -> bool:
+    return one.client_token == other.client_token and dict(one.tags) == dict(other.tags)
+
+
+def _keys_of(state: State, group: str) -> list[str]:
+    return [key for key, schedule in state.schedules.items() if schedule.group == group]
+
+
+def _keep(state: State, schedule: Schedule, round_: Round) -> Schedule:
+    state.schedules[schedule.key] = schedule
+    round_.changes.declared[Schedule, schedule.key] = schedule
+    watch_schedule(state, schedule.key, round_)
+    return schedule
+
+
+def _remove(state: State, key: str, round_: Round) -> None:
+    del state.schedules[key]
+    round_.changes.declared[Schedule, key] = None
+    watch_schedule(state, key, round_)
+
+
+def _keep_group(state: State, group: ScheduleGroup, round_: Round) -> ScheduleGroup:
+    state.schedule_groups[group.name] = group
+    round_.changes.declared[ScheduleGroup, group.name] = group
+    return group
+
+
+def _retagged(
+    tags: Mapping[str, str], add: Mapping[str, str], remove: tuple[str, ...] = ()
+) -> dict[str, str]:
+    check_policy_tags(add)
+    return retagged(tags, add, remove)
+
+
+def _times(schedule: Schedule) -> tuple[str, str, int | None, int | None]:
+    return schedule.expression, schedule.timezone, schedule.start_at, schedule.end_at
+
+
+def _undecided_since(schedule: Schedule, now: int) -> int:
+    """The time after which due times count: now is one, as rate() without a start date begins at once."""
+    return now - JUST_NOW_MS if isinstance(parse(schedule.expression), At) else now - 1
+
+
+def _check_comes(state: State, schedule: Schedule) -> None:
+    """Refuse a schedule that would never run: a mistake, and one that nobody would notice."""
+    due = _first(state, schedule)
+    if due is None:
+        raise ScheduleError(
+            f"{schedule.expression} in {schedule.timezone} is never due from now on"
+            + ("" if schedule.end_at is None else " until its EndDate")
+            + "; write a time that comes"
+        )
+    if due.skipped and isinstance(parse(schedule.expression), At):
+        raise ScheduleError(f"{schedule.expression} would never run: {due.note}; write another time")
+
+
+def _first(state: State, schedule: Schedule) -> Due | None:
+    zone = state.rules.zones(schedule.timezone)
+    return next_due(schedule, schedule.decided_at, zone, policies(state, schedule).summer_time)

@@ -1,0 +1,61 @@
+"""What one node of a multi-node job is given that the other nodes of its group are not: names, files, its part of inputs.
+
+Decides how a group's container and staging become a node's own. Must not know where nodes run, nor what any file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from windfall.control.gang_addresses import node_address
+from windfall.jobs.definitions import ContainerSpec
+from windfall.jobs.ids import attempt_token
+from windfall.jobs.job import Job
+from windfall.jobs.nodes import OWN_NAME, Nodes
+from windfall.jobs.staging import Channel, Staging
+
+
+def container_of_node(nodes: Nodes, number: int) -> ContainerSpec:
+    """What a node runs, with its own name where its group has the place for it."""
+    container, name = nodes.group(number).container, nodes.name(number)
+    if name is None:
+        return container
+    on_host = container.on_host
+    if on_host is not None:
+        on_host = replace(on_host, environment=_named(on_host.environment, name))
+    return replace(container, environment=_named(container.environment, name), on_host=on_host)
+
+
+def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
+    """What is brought for one of several equal nodes, and taken from it together with the others'."""
+    nodes, number = job.submission.nodes, job.node
+    assert nodes is not None and number is not None, f"{job.story()} has no node"
+    name = nodes.name(number) or ""
+    checkpoints = staging.checkpoints
+    if checkpoints is not None:
+        checkpoints = replace(checkpoints, writer=number, writers=nodes.count)
+    # All nodes of a try have the same number of attempts behind them.
+    common_try = attempt_token(gang.id, len(job.attempts), gang.created_at)
+    return replace(
+        staging,
+        checkpoints=checkpoints,
+        files=tuple(replace(file, content=file.content.replace(OWN_NAME, name)) for file in staging.files),
+        channels=tuple(_part_of(channel, number) for channel in staging.channels),
+        outputs=tuple(
+            replace(output, merged_as=common_try, merged_of=nodes.count) if output.archived else output
+            for output in staging.outputs
+        ),
+        hosts=tuple(
+            (nodes.name(one) or "", node_address(gang.gang_number or 0, one)) for one in range(nodes.count)
+        ),
+    )
+
+
+def _part_of(channel: Channel, number: int) -> Channel:
+    among = channel.divided_among
+    return replace(channel, part=(among.index(number), len(among))) if number in among else channel
+
+
+def _named(environment: Mapping[str, str], name: str) -> dict[str, str]:
+    return {variable: value.replace(OWN_NAME, name) for variable, value in environment.items()}

@@ -1,0 +1,181 @@
+"""Windfall's own operations on schedules: when each runs next, what became of its ticks, and what is to be expected.
+
+Turns domain values into plain JSON; decides nothing. All of it is read from the store, so that any daemon can answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.service import Call
+from windfall.capacity.environments import Switch
+from windfall.control.ports import Store
+from windfall.daemon.gateway import Gateway
+from windfall.daemon.time_zones import zone_named
+from windfall.schedules.due_times import Due, due_times, local_time
+from windfall.schedules.errors import ScheduleError
+from windfall.schedules.forecast import Forecast, durations_ms, forecast
+from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup, Tick
+from windfall.schedules.tag_rules import Policies, policies_of
+from windfall.schedules.wording import describe
+from windfall.schedules.zones import utc_only
+
+#: A forecast is made from the newest so many ticks.
+JUDGED_BY = 100
+SHOWN_DUE = 5
+PAGE_MAX = 1_000
+
+
+class CalendarListing:
+    """The handlers."""
+
+    def __init__(self, gate: Gateway, clock_ms: Callable[[], int]) -> None:
+        self._gate = gate
+        self._clock_ms = clock_ms
+
+    async def list(self, call: Call) -> dict[str, Any]:
+        """All schedules, the one that is due first first; at most `limit`."""
+        limit, now = _number(call, "limit", 100), self._clock_ms()
+        answer: dict[str, Any] = await self._gate.read(lambda store: _listed(store, limit, now))
+        return answer
+
+    async def history(self, call: Call) -> dict[str, Any]:
+        """One schedule with its ticks, newest first: `limit` of them, due before `before`."""
+        name, limit, before = call.params.get("name"), _number(call, "limit", 20), call.params.get("before")
+        if not isinstance(name, str) or not name or not (before is None or isinstance(before, int)):
+            raise ApiError(
+                "Invalid", "ScheduleHistory needs name, a text, and may have before, a time in milliseconds."
+            )
+        now = self._clock_ms()
+        found: dict[str, Any] | None = await self._gate.read(
+            lambda store: _history(store, name, limit, before, now)
+        )
+        if found is None:
+            raise ApiError(
+                "NotFound", f"There is no schedule {name[:200]}; `windfall schedules` lists them.", 404
+            )
+        return found
+
+
+def _listed(store: Store, limit: int, now: int) -> dict[str, Any]:
+    groups = {group.name: group for group in store.declared(ScheduleGroup)}
+    schedules = store.declared(Schedule)
+    dues = {one.key: _coming(one, policies_of(one, groups.get(one.group)), now, 2) for one in schedules}
+    schedules.sort(key=lambda one: (dues[one.key][0].at if dues[one.key] else 1 << 62, one.key))
+    shown = [
+        _schedule(
+            one, policies_of(one, groups.get(one.group)), dues[one.key], store.ticks(one.key, JUDGED_BY)
+        )
+        for one in schedules[:limit]
+    ]
+    return {"now": now, "schedules": shown, "leftOut": len(schedules) - len(shown)}
+
+
+def _history(store: Store, name: str, limit: int, before: int | None, now: int) -> dict[str, Any] | None:
+    """By its name in the default group, its name in another, or group and name; also of one that is gone."""
+    schedules = {one.key: one for one in store.declared(Schedule)}
+    keys = [name] if "/" in name else [f"{DEFAULT_GROUP}/{name}"]
+    if keys[0] not in schedules and "/" not in name:
+        keys = [key for key, one in schedules.items() if one.name == name] + keys
+    key = keys[0]
+    ticks, schedule = store.ticks(key, limit, before), schedules.get(key)
+    if schedule is None:
+        if not ticks:
+            return None
+        return {"now": now, "key": key, "schedule": None, "ticks": [_tick(it, None) for it in ticks]}
+    group = next((one for one in store.declared(ScheduleGroup) if one.name == schedule.group), None)
+    policies = policies_of(schedule, group)
+    due = _coming(schedule, policies, now, SHOWN_DUE)
+    return {
+        "now": now,
+        "key": key,
+        "schedule": _schedule(schedule, policies, due, store.ticks(key, JUDGED_BY)),
+        "ticks": [_tick(it, schedule) for it in ticks],
+    }
+
+
+def _coming(schedule: Schedule, policies: Policies, now: int, count: int) -> list[Due]:
+    """The next due times; none for a schedule that is off, or whose zone is not known here."""
+    if schedule.switch is Switch.DISABLED:
+        return []
+    try:
+        zone = zone_named(schedule.timezone)
+        after = max(schedule.decided_at, now)
+        return list(islice(due_times(schedule, after, zone, policies.summer_time), count))
+    except ScheduleError:
+        return []
+
+
+def _schedule(schedule: Schedule, policies: Policies, due: list[Due], ticks: list[Tick]) -> dict[str, Any]:
+    running = next((tick for tick in ticks if tick.run is not None and tick.run_ended_at is None), None)
+    doable = [one.at for one in due if not one.skipped]
+    return {
+        "key": schedule.key,
+        "group": schedule.group,
+        "name": schedule.name,
+        "state": schedule.switch,
+        "when": describe(schedule),
+        "expression": schedule.expression,
+        "timezone": schedule.timezone,
+        "target": schedule.target.arn,
+        "overlap": policies.overlap,
+        "catchUp": policies.catch_up,
+        "summerTime": policies.summer_time,
+        "flexibleWindowMinutes": schedule.window_minutes,
+        "next": [
+            {"at": one.at, "local": _local(schedule, one.at), "note": one.note, "skipped": one.skipped}
+            for one in due
+        ],
+        "last": _tick(ticks[0], schedule) if ticks else None,
+        "running": None if running is None else _tick(running, schedule),
+        "forecast": _forecast(forecast(durations_ms(ticks), doable)),
+    }
+
+
+def _tick(tick: Tick, schedule: Schedule | None) -> dict[str, Any]:
+    return {
+        "dueAt": tick.due_at,
+        "local": _local(schedule, tick.due_at),
+        "outcome": tick.outcome,
+        "reason": tick.reason,
+        "error": tick.error,
+        "jobId": tick.run,
+        "attempts": tick.attempts,
+        "doneAt": tick.done_at,
+        "againAt": tick.at if tick.unstarted and tick.attempts else None,
+        "runStartedAt": tick.run_started_at,
+        "runEndedAt": tick.run_ended_at,
+        "runSucceeded": tick.run_succeeded,
+    }
+
+
+def _forecast(made: Forecast) -> dict[str, Any]:
+    return {
+        "verdict": made.verdict,
+        "certainty": made.certainty,
+        "runs": made.runs,
+        "inTime": made.in_time,
+        "chance": made.chance,
+        "medianMs": made.median_ms,
+        "p90Ms": made.p90_ms,
+        "roomMs": made.room_ms,
+    }
+
+
+def _local(schedule: Schedule | None, at: int) -> str:
+    """A time as the schedule's own clocks show it."""
+    try:
+        zone = zone_named("UTC" if schedule is None else schedule.timezone)
+    except ScheduleError:
+        zone = utc_only("UTC")
+    return f"{local_time(at, zone):%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def _number(call: Call, name: str, default: int) -> int:
+    value = call.params.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= PAGE_MAX:
+        raise ApiError("Invalid", f"{name} must be a number from 1 to {PAGE_MAX}.")
+    return value

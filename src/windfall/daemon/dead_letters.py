@@ -1,0 +1,116 @@
+"""Dead letters: tells of ticks whose target could not be invoked, as a line of a file or to a webhook.
+
+On AWS `DeadLetterConfig.Arn` names an SQS queue; here its last part names a file, and one line of it is what a message
+would have been. A webhook that does not take one loses nothing: the line goes to the file. A line may come twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from windfall.control.commands.calendar import DeadLetterWritten
+from windfall.control.instructions import WriteDeadLetter
+from windfall.control.ports import Gate
+from windfall.daemon.event_sinks import Event, EventFile
+from windfall.daemon.webhook import Webhook
+from windfall.store.errors import Superseded
+
+log = logging.getLogger(__name__)
+
+#: A disk that was full may have room again later.
+AGAIN_S = 30.0
+_OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class DeadLetters:
+    """Carries out WriteDeadLetter."""
+
+    def __init__(
+        self, gate: Gate, directory: Path, webhook: str | None, schedule_arn: Callable[[str], str]
+    ) -> None:
+        self._gate = gate
+        self._directory = directory
+        self._webhook = None if webhook is None else Webhook(webhook)
+        self._schedule_arn = schedule_arn
+        #: One: a webhook and a file are for one writer at a time.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="dead-letters")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = False
+
+    def carry_out(self, asked: WriteDeadLetter) -> None:
+        """Begin to write a letter; the core hears when it is written."""
+        if self._over:
+            return
+        task = asyncio.get_running_loop().create_task(self._write(asked), name="dead letter")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def let_go(self) -> None:
+        """Stop writing: whoever leads next writes it again."""
+        self._over = True
+        for task in self._tasks:
+            task.cancel()
+        if self._webhook is not None:
+            self._webhook.close()
+        self._writer.shutdown(wait=False)
+
+    async def _write(self, asked: WriteDeadLetter) -> None:
+        loop = asyncio.get_running_loop()
+        trouble = await loop.run_in_executor(self._writer, self._deliver, asked)
+        if trouble is None:
+            # Whoever leads next writes it once more.
+            with contextlib.suppress(Superseded):
+                await self._gate.execute(DeadLetterWritten(asked.schedule.key, asked.due_at))
+        else:
+            log.warning("a dead letter waits: %s; trying again in %g s", trouble, AGAIN_S)
+            loop.call_later(AGAIN_S, self.carry_out, asked)
+
+    def _deliver(self, asked: WriteDeadLetter) -> str | None:
+        """Write it, in a thread; the answer is why it could not be."""
+        key = asked.schedule.key
+        body = json.dumps(letter_of(asked, self._schedule_arn(key))).encode()
+        letter = Event(f"{key}@{asked.due_at}", key, body)
+        if self._webhook is not None:
+            trouble = self._webhook.deliver([letter]).trouble
+            if trouble is None:
+                return None
+            log.warning("a dead letter goes to its file: %s", trouble)
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            return f"cannot make {self._directory}: {error.strerror}"
+        name = file_name(asked.schedule.target.dead_letter or "")
+        return EventFile(self._directory / f"{name}.jsonl").deliver([letter]).trouble
+
+
+def letter_of(asked: WriteDeadLetter, schedule_arn: str) -> dict[str, Any]:
+    """What a letter says: the event as it would have been, and the attributes that AWS's messages carry."""
+    schedule = asked.schedule
+    code, colon, message = asked.error.partition(": ")
+    return {
+        "scheduleArn": schedule_arn,
+        "scheduledTime": f"{datetime.fromtimestamp(asked.due_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "targetArn": schedule.target.arn,
+        "input": schedule.target.input,
+        "attributes": {
+            "ERROR_CODE": code if colon else "InvocationFailed",
+            "ERROR_MESSAGE": message if colon else asked.error,
+            "RETRY_ATTEMPTS": max(asked.attempts - 1, 0),
+            "TARGET_ARN": schedule.target.arn,
+        },
+    }
+
+
+def file_name(queue_arn: str) -> str:
+    """The name of a queue as the name of a file that lies nowhere else."""
+    name = _OUTSIDE_NAMES.sub("_", queue_arn.rpartition(":")[2]).lstrip(".")
+    return name[:120] or "dead-letters"

@@ -1,0 +1,172 @@
+"""Brings the events that rounds have committed to the file and the webhook: at least once, in order for each job.
+
+Reads a page from the store, hands it over, and removes what has been heard; so a crash between two of these steps tells
+an event again, with the same id, and never loses one. What cannot be delivered stays in the store, not in memory. Must
+not know what an event is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from windfall.aws_api.batch.arns import Arns
+from windfall.aws_api.batch.state_change_events import event_line
+from windfall.control.outbox import Destination, Told
+from windfall.control.ports import Store
+from windfall.daemon.errors import BadSetting
+from windfall.daemon.event_sinks import Event, EventFile, Outcome, Sink
+from windfall.daemon.settings import Settings
+from windfall.daemon.webhook import Webhook, read_token
+from windfall.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+PAGE = 200
+#: How long a destination that cannot be reached is left alone, at first and at most.
+AGAIN_S, AGAIN_MOST_S = 1.0, 60.0
+#: How often the store is looked at when nobody says that there is something.
+LOOK_S = 5.0
+#: An event that could not be delivered for so long is given up, as EventBridge does.
+GIVEN_UP_MS = 24 * 3600 * 1000
+
+
+def destinations_in(settings: Settings) -> tuple[Destination, ...]:
+    """Who is to hear events."""
+    asked = {Destination.FILE: settings.events_file, Destination.WEBHOOK: settings.events_webhook}
+    return tuple(destination for destination, told in asked.items() if told is not None)
+
+
+def check_event_settings(settings: Settings) -> None:
+    """Refuse at start what could never work."""
+    if settings.events_webhook_token_file is not None:
+        if settings.events_webhook is None:
+            raise BadSetting("events_webhook_token_file needs events_webhook: who is to be shown the token?")
+        try:
+            read_token(Path(settings.events_webhook_token_file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSetting(f"events_webhook_token_file: {error}") from None
+    if settings.events_file is not None and not Path(settings.events_file).parent.is_dir():
+        raise BadSetting(
+            f"events_file: the directory of {settings.events_file} does not exist; make it first"
+        )
+
+
+class Delivery:
+    """All destinations of one daemon."""
+
+    def __init__(self, settings: Settings, store: Store, clock_ms: Callable[[], int]) -> None:
+        self._store = store
+        arns = Arns(settings.region, settings.account_id)
+        sinks: dict[Destination, Sink] = {}
+        if settings.events_file is not None:
+            sinks[Destination.FILE] = EventFile(Path(settings.events_file))
+        if settings.events_webhook is not None:
+            token_file = settings.events_webhook_token_file
+            sinks[Destination.WEBHOOK] = Webhook(
+                settings.events_webhook, None if token_file is None else Path(token_file)
+            )
+        self._couriers = [Courier(name, sink, store, arns, clock_ms) for name, sink in sinks.items()]
+
+    def wake(self) -> None:
+        """There is something to tell."""
+        for courier in self._couriers:
+            courier.wake()
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """One task for each destination, so that none waits for another."""
+        with suppress(StoreError):  # It can be done at any later start.
+            forgotten = self._store.forget_undelivered([courier.name for courier in self._couriers])
+            if forgotten:
+                log.warning("forgot %d events for destinations that the settings have no more", forgotten)
+        return [
+            asyncio.create_task(courier.run(), name=f"events to the {courier.name}")
+            for courier in self._couriers
+        ]
+
+
+class Courier:
+    """Serves one destination."""
+
+    def __init__(self, name: str, sink: Sink, store: Store, arns: Arns, clock_ms: Callable[[], int]) -> None:
+        self.name = name
+        self._sink, self._store, self._arns, self._clock_ms = sink, store, arns, clock_ms
+        self._told = asyncio.Event()
+        self._again_s = AGAIN_S
+        self._trouble: str | None = None
+
+    def wake(self) -> None:
+        """There is something to tell."""
+        self._told.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix=f"events-{self.name}")
+        try:
+            while True:
+                self._told.clear()
+                count, outcome = await asyncio.get_running_loop().run_in_executor(thread, self._page)
+                self._note(outcome)
+                if outcome.trouble is not None:
+                    await asyncio.sleep(self._again_s)
+                    self._again_s = min(self._again_s * 2, AGAIN_MOST_S)
+                elif count < PAGE:
+                    await self._wait()
+        finally:
+            self._sink.close()
+            thread.shutdown(wait=False)
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._told.wait()
+        except TimeoutError:
+            pass
+
+    def _page(self) -> tuple[int, Outcome]:
+        """Deliver one page, in a thread; the answer is how many events it had, and what became of them."""
+        try:
+            page = self._store.undelivered(self.name, PAGE)
+            if not page:
+                return 0, Outcome()
+            events = [Event(it.id, it.subject, event_line(it, self._store, self._arns)) for it in page]
+            outcome = self._sink.deliver(events)
+            gone = outcome.delivered
+            if outcome.trouble is not None:
+                gone = [*gone, *self._given_up(page, outcome)]
+            self._store.delivered(self.name, gone)
+        except StoreError as error:
+            return 0, Outcome(trouble=str(error))
+        except (
+            Exception
+        ) as error:  # the edge of the task: what is wrong with one page must not end the daemon
+            log.exception("events to the %s cannot be made", self.name)
+            return 0, Outcome(trouble=str(error) or type(error).__name__)
+        return len(page), outcome
+
+    def _given_up(self, page: Sequence[Told], outcome: Outcome) -> list[str]:
+        delivered, before = set(outcome.delivered), self._clock_ms() - GIVEN_UP_MS
+        old = [told for told in page if told.at < before and told.id not in delivered]
+        for told in old:
+            log.error(
+                "event %s of job %s is given up after a day: %s", told.id, told.subject, outcome.trouble
+            )
+        return [told.id for told in old]
+
+    def _note(self, outcome: Outcome) -> None:
+        """Say once what is wrong, and once that it is over."""
+        if outcome.trouble is None:
+            if self._trouble is not None:
+                log.info("events reach the %s again", self.name)
+            self._again_s = AGAIN_S
+        elif self._trouble is None:
+            log.warning(
+                "events to the %s: %s; they wait in the store and are tried again", self.name, outcome.trouble
+            )
+        if outcome.delivered:
+            self._again_s = AGAIN_S
+        self._trouble = outcome.trouble

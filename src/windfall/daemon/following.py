@@ -1,0 +1,93 @@
+"""What a daemon does with commands while another one leads: it writes them down in the store and waits for the reply.
+
+The leader does each once, whoever that is by then. What only the leader's memory knows is refused, and the HTTP side
+hands such a request on to the leader. Must not know who leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from windfall.aws_api.protocol.errors import AnsweredElsewhereError, ApiError
+from windfall.control.events import Command
+from windfall.jobs.errors import Rejected
+from windfall.store.errors import CommitFailed, Damaged
+from windfall.store.sharing import Inbox, Letter
+
+#: Under the time that AWS clients wait for an answer.
+PATIENCE_S = 55.0
+_AGAIN_S = 0.2
+
+T = TypeVar("T")
+
+
+class Following:
+    """This daemon's letters to the leader."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._waiting: dict[str, asyncio.Future[Any]] = {}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="letters")
+
+    async def execute(self, command: Command) -> Any:
+        """Have a command done by whoever leads; raises Rejected as the leader would."""
+        letter = Letter(str(uuid.uuid4()), command)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[letter.id] = future
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._send(letter)
+                reply = await future
+        except TimeoutError:
+            raise _unanswered() from None
+        finally:
+            del self._waiting[letter.id]
+        if isinstance(reply, Rejected):
+            raise reply
+        return reply
+
+    async def _send(self, letter: Letter) -> None:
+        """Send it, again and again if need be: a letter is known by its id, so it is there once."""
+        while True:
+            try:
+                return await self._off(lambda: self._inbox.send(letter))
+            except CommitFailed:
+                await asyncio.sleep(_AGAIN_S)
+
+    def refuse(self) -> Exception:
+        """What is raised for a question that only the leader's memory can answer."""
+        return AnsweredElsewhereError()
+
+    async def fetch(self) -> None:
+        """Give those who wait the replies that are there."""
+        if not self._waiting:
+            return
+        ids = list(self._waiting)
+        try:
+            replies = await self._off(lambda: self._inbox.replies(ids))
+        except (CommitFailed, Damaged):
+            return  # Looked for again soon.
+        for letter_id, reply in replies.items():
+            future = self._waiting.get(letter_id)
+            if future is not None and not future.done():
+                future.set_result(reply)
+
+    async def _off(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._writer.shutdown(wait=False)
+
+
+def _unanswered() -> ApiError:
+    return ApiError(
+        "ServiceUnavailable",
+        f"No Windfall daemon has answered for {PATIENCE_S:g} s. The request is kept and is done as soon as one leads;"
+        " look whether it was before you send it again.",
+        503,
+    )

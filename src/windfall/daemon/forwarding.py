@@ -1,0 +1,75 @@
+"""Hands a request on to the daemon that leads, byte for byte, so that its signature stays good there.
+
+Decides how long a change of the leader is waited for. Only questions come here: asking one twice changes nothing. Must
+not know what a request means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from windfall.aws_api.protocol.request import Request, Response
+
+#: How long a leader is waited for, one that has just been named and one that does not answer.
+PATIENCE_S = 15.0
+ANSWER_S = 10.0
+AGAIN_S = 0.1
+#: A request that has been handed on once is not handed on again: two daemons could each take the other for the leader.
+FORWARDED = b"x-windfall-forwarded"
+
+#: What the next server sets itself.
+_NOT_COPIED = (b"connection", b"content-length", b"transfer-encoding", b"expect")
+_COPIED_BACK = ("x-amz", "smithy-", "www-authenticate")
+
+
+class Forwarding:
+    """The way to the leader."""
+
+    def __init__(self, leader: Callable[[], str | None]) -> None:
+        """`leader` is the address of the one that leads now; None while nobody is known to."""
+        self._leader = leader
+
+    async def forward(self, request: Request) -> Response | None:
+        """The leader's answer, or None when there was no leader to ask for a while."""
+        if FORWARDED in request.headers:
+            return None
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if (leader := self._leader()) is not None:
+                try:
+                    return await asyncio.to_thread(_exchange, leader, request)
+                except (OSError, http.client.HTTPException):
+                    pass  # It may be the one that has just gone.
+            await asyncio.sleep(AGAIN_S)
+        return None
+
+
+def _exchange(leader: str, request: Request) -> Response:
+    parts = urlsplit(leader)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_S)
+    try:
+        target = request.path + (f"?{request.query}" if request.query else "")
+        connection.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
+        for name, value in request.headers.items():
+            if name not in _NOT_COPIED:
+                connection.putheader(name.decode("latin-1"), value)
+        connection.putheader(FORWARDED.decode(), "1")
+        connection.putheader("content-length", str(len(request.body)))
+        connection.endheaders(request.body)
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status == 503:
+            raise http.client.HTTPException("it does not lead either")
+        headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in answer.getheaders()
+            if name.lower().startswith(_COPIED_BACK) and name.lower() != "x-amzn-requestid"
+        ]
+        kind = answer.getheader("content-type", "application/json").encode("latin-1")
+        return Response(answer.status, kind, body, tuple(headers))
+    finally:
+        connection.close()

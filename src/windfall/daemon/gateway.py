@@ -1,0 +1,109 @@
+"""The one Gate that all services hold: it hands on to whoever can answer now, this daemon's loop or its leader's.
+
+Decides nothing but that. Services are made once and outlive every change of the leader; what needs the memory of the
+leader is refused here with AskTheLeader when that is another daemon, and forwarded by the HTTP side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from windfall.control.events import Command
+from windfall.control.ports import Store
+from windfall.control.share_standings import QueueShares
+from windfall.control.why import Why
+from windfall.daemon.loop import ControlLoop, Question
+from windfall.jobs.ids import JobId, QueueName
+from windfall.store.errors import Superseded
+
+T = TypeVar("T")
+
+READERS = 4
+
+
+class Substitute(Protocol):
+    """Who answers while this daemon does not lead."""
+
+    async def execute(self, command: Command) -> Any:
+        """Have it done by whoever leads."""
+
+    def refuse(self) -> Exception:
+        """What is raised for a question that only the leader's memory can answer."""
+
+
+class Gateway:
+    """Implements control.ports.Gate, and lets the state itself be asked, for as long as the daemon lives."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        self._loop: ControlLoop | None = None
+        self._substitute: Substitute | None = None
+
+    def lead(self, loop: ControlLoop) -> None:
+        """Let this loop answer from now on."""
+        self._loop = loop
+
+    def follow(self, substitute: Substitute) -> None:
+        """Let somebody else answer from now on."""
+        self._loop, self._substitute = None, substitute
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there were since this daemon leads."""
+        return self._own().rounds
+
+    @property
+    def commit_s(self) -> float:
+        """How long their commits took in all."""
+        return self._own().commit_s
+
+    async def execute(self, command: Command) -> Any:
+        """Do a command and answer when it is durable; raise Rejected with nothing changed."""
+        if self._loop is not None:
+            try:
+                return await self._loop.execute(command)
+            except Superseded:
+                if self._substitute is None:
+                    raise
+        assert self._substitute is not None, "asked before anybody could answer"
+        return await self._substitute.execute(command)
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store, off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, question, self._store)
+
+    async def why(self, job_id: JobId) -> Why | None:
+        """Why a live job is where it is."""
+        return await self._asked(lambda loop: loop.why(job_id))
+
+    async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
+        """The first waiting jobs of a queue, in dispatch order."""
+        return await self._asked(lambda loop: loop.queue_snapshot(queue))
+
+    async def shares(self, queue: QueueName) -> QueueShares | None:
+        """How much of a queue's capacity each of its shares uses."""
+        return await self._asked(lambda loop: loop.shares(queue))
+
+    async def inspect(self, question: Question) -> Any:
+        """Ask the state itself; answered after the round, when what it saw is durable."""
+        return await self._asked(lambda loop: loop.inspect(question))
+
+    async def _asked(self, ask: Callable[[ControlLoop], Awaitable[T]]) -> T:
+        try:
+            return await ask(self._own())
+        except Superseded:
+            return await ask(self._own())  # Somebody else's business by now, or ours again.
+
+    def _own(self) -> ControlLoop:
+        if self._loop is not None:
+            return self._loop
+        assert self._substitute is not None, "asked before anybody could answer"
+        raise self._substitute.refuse()
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._readers.shutdown(wait=True)

@@ -1,0 +1,183 @@
+"""The tick invoker: asks the targets of schedules, as any client would, and says what came of it.
+
+A target is asked through the very handlers that serve the wire; only that the job which they submit is handed to the
+core together with its tick, so that both begin, or neither. Decides which errors are worth asking again. Must not know
+when a schedule is due, nor how often a target is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from windfall.aws_api.batch.service import batch_service
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.serialization import encode_json
+from windfall.aws_api.protocol.service import Caller, ModelledService
+from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.rejections import RESOURCE_IN_USE
+from windfall.aws_api.sagemaker.service import training_service
+from windfall.aws_api.scheduler.arns import schedule_arn
+from windfall.control.commands.calendar import StartRun, TargetFailed
+from windfall.control.events import Command, SubmitJob, SubmitTraining
+from windfall.control.instructions import InvokeTarget
+from windfall.control.ports import Gate, Store
+from windfall.control.share_standings import QueueShares
+from windfall.control.why import Why
+from windfall.daemon.errors import BadTarget
+from windfall.daemon.target_requests import TargetRequest, request_of, run_id
+from windfall.jobs.ids import JobId, QueueName
+from windfall.store.errors import Superseded
+
+log = logging.getLogger(__name__)
+
+#: So many targets are asked at once; the others wait for their turn.
+AT_ONCE = 64
+#: A target that has not answered by then is asked again.
+ANSWER_S = 60.0
+#: Errors that may be over soon, though their status says that the request is at fault.
+PASSING = frozenset({"ResourceLimitExceeded", "ThrottlingException", "TooManyRequestsException"})
+
+_tick: ContextVar[InvokeTarget] = ContextVar("tick")
+
+
+class TickGate:
+    """The way to the core on behalf of a tick: what starts a run says which tick it is the run of."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def execute(self, command: Command) -> Any:
+        """Do a command; a submission goes with its tick."""
+        if isinstance(command, SubmitJob | SubmitTraining):
+            tick = _tick.get()
+            return await self._gate.execute(StartRun(tick.schedule.key, tick.due_at, command))
+        return await self._gate.execute(command)
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store."""
+        return await self._gate.read(question)
+
+    async def why(self, job_id: JobId) -> Why | None:
+        """Why a live job is where it is."""
+        return await self._gate.why(job_id)
+
+    async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
+        """The first waiting jobs of a queue."""
+        return await self._gate.queue_snapshot(queue)
+
+    async def shares(self, queue: QueueName) -> QueueShares | None:
+        """How the shares of a queue stand."""
+        return await self._gate.shares(queue)
+
+
+class TickInvoker:
+    """Carries out InvokeTarget."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        account_id: str,
+        region: str,
+        clock_ms: Callable[[], int],
+        logs: Path,
+        training: TrainingSettings,
+        host_known: Callable[[], Awaitable[Any]],
+    ) -> None:
+        """`host_known` is awaited before a target is asked: how large a training job may be depends on this host."""
+        self._gate = gate
+        self._host_known = host_known
+        self._own = TickGate(gate)
+        self._account_id = account_id
+        self._region = region
+        self._clock_ms = clock_ms
+        self._logs = logs
+        self._training = training
+        self._services: dict[str, ModelledService] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry_out(self, asked: InvokeTarget) -> None:
+        """Begin to ask a target; what comes of it is told to the core."""
+        task = asyncio.get_running_loop().create_task(self._invoke(asked), name="invoke")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def let_go(self) -> None:
+        """Stop asking: whoever leads next asks again."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _invoke(self, asked: InvokeTarget) -> None:
+        async with self._slots:
+            # Whoever leads next asks again.
+            with contextlib.suppress(Superseded):
+                await self._host_known()
+                failed = await self._outcome(asked)
+                if failed is not None:
+                    await self._gate.execute(failed)
+
+    async def _outcome(self, asked: InvokeTarget) -> TargetFailed | None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._ask(asked)
+        except TimeoutError:
+            return _failure(asked, f"no answer within {ANSWER_S:g} s", again=True)
+        except Superseded:
+            raise
+        except Exception as error:  # the edge of this task: the tick must learn of every fault
+            log.exception("schedule %s could not be invoked", asked.schedule.key)
+            return _failure(asked, f"a fault of Windfall's own: {error!r}", again=True)
+
+    async def _ask(self, asked: InvokeTarget) -> TargetFailed | None:
+        """What went wrong; None when a run has begun."""
+        _tick.set(asked)
+        arn = schedule_arn(self._region, self._account_id, asked.schedule.key)
+        try:
+            request = request_of(asked.schedule, asked.due_at, asked.attempt, arn)
+            try:
+                await self._perform(request, asked)
+            except ApiError as error:
+                if error.code != RESOURCE_IN_USE:
+                    raise
+                # Names of training jobs are for ever, and a schedule has one name for all its runs.
+                await self._perform(request.renamed(asked.due_at), asked)
+        except BadTarget as error:
+            return _failure(asked, str(error), again=False)
+        except ApiError as error:
+            again = error.status >= 500 or error.code in PASSING
+            return _failure(asked, f"{error.code}: {error.message}", again=again)
+        return None
+
+    async def _perform(self, request: TargetRequest, asked: InvokeTarget) -> None:
+        caller = Caller("schedule", Role.SUBMIT, asked.schedule.tenant)
+        execution = run_id(asked.schedule, asked.due_at)
+        service = self._service(request.service)
+        await service.perform(request.operation, encode_json(request.params), caller, self._region, execution)
+
+    def _service(self, name: str) -> ModelledService:
+        """Made at its first use: many a daemon has no schedule."""
+        if name not in self._services:
+            if name == "batch":
+                made = batch_service(self._own, self._account_id, _run_id, self._clock_ms)
+            else:
+                made = training_service(
+                    self._own, self._account_id, self._clock_ms, self._logs, self._training
+                )
+            self._services[name] = made
+        return self._services[name]
+
+
+def _run_id() -> str:
+    tick = _tick.get()
+    return run_id(tick.schedule, tick.due_at)
+
+
+def _failure(asked: InvokeTarget, error: str, *, again: bool) -> TargetFailed:
+    return TargetFailed(asked.schedule.key, asked.due_at, error, again)

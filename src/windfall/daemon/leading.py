@@ -1,0 +1,328 @@
+"""What only the daemon has that changes state: the state itself, the loop over it, the engines, and their tasks.
+
+With SQLite there is one daemon and it leads for as long as it lives. With PostgreSQL a daemon may come to lead, and
+may have to let go again without ending: then all of this is dropped, and whoever leads next begins from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from windfall.accounting.prices import Rates
+from windfall.agent.settings import AgentSettings
+from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.scheduler.arns import schedule_arn
+from windfall.capacity.machines import Machine
+from windfall.control.events import Report
+from windfall.control.instructions import CreateTraining, InvokeTarget, WriteDeadLetter
+from windfall.control.rebuild import instructions_after_restart, rebuild
+from windfall.control.snapshots import Offers
+from windfall.control.state import DAY_MS, Rules, State
+from windfall.daemon.dead_letters import DeadLetters
+from windfall.daemon.directory import DataDirectory
+from windfall.daemon.errors import DaemonError
+from windfall.daemon.event_delivery import Delivery, destinations_in
+from windfall.daemon.gateway import Gateway
+from windfall.daemon.invoking import TickInvoker
+from windfall.daemon.loop import ControlLoop
+from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.service_jobs import TrainingCreator
+from windfall.daemon.settings import Settings
+from windfall.daemon.time_zones import zone_named
+from windfall.engines.local.engine import LocalEngine
+from windfall.engines.simulated.engine import SimulatedEngine
+from windfall.engines.simulated.settings import SimulatedSettings
+from windfall.jobs.containers import Runtime
+from windfall.jobs.resources import Resources
+from windfall.scheduling.snapshot import SchedulingRules
+from windfall.store.sharing import Lease, Presence
+from windfall.store.sql_store import SqlStore
+
+AGENT_START_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a daemon has whether it leads or not."""
+
+    settings: Settings
+    directory: DataDirectory
+    store: SqlStore
+    objects: ObjectStorage
+    clock_ms: Callable[[], int]
+    many_tenants: Callable[[], bool]
+
+
+def rules_of(around: Surroundings) -> Rules:
+    """The rules that the settings make for the core."""
+    s = around.settings
+    return Rules(
+        SchedulingRules(int(s.reserve_after_s * 1000), int(s.idle_after_s * 1000)),
+        retention_ms=int(s.retention_days * DAY_MS),
+        grace_s=s.stop_grace_s,
+        notice_s=s.notice_s,
+        checkpoint_root=around.objects.checkpoint_root,
+        rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
+        runtime=Runtime(s.runtime),
+        zones=zone_named,
+        event_destinations=destinations_in(s),
+    )
+
+
+def training_settings(around: Surroundings, host: Callable[[], Resources | None]) -> TrainingSettings:
+    """What training jobs need to know of this daemon; `host` says what this machine has."""
+    s = around.settings
+    engine = s.training_engine or s.engine
+    return TrainingSettings(
+        engine=engine,
+        python=s.training_python,
+        object_root=around.objects.bucket_root,
+        host=host if engine == "local" else lambda: None,
+        spot_factor=s.spot_factor,
+    )
+
+
+def load_state(around: Surroundings) -> State:
+    """The state as the store has it; reads for a while when there are many jobs."""
+    with _spared_by_the_collector():
+        return rebuild(around.store.load(), rules_of(around))
+
+
+class Alone:
+    """The daemon of a store that no other can use: it leads as long as it lives."""
+
+    def __init__(self, around: Surroundings, gate: Gateway) -> None:
+        self.leading = Leading(around, load_state(around), around.clock_ms())
+        self._directory, self._url = around.directory, ""
+        gate.lead(self.leading.loop)
+
+    def begin(self, url: str) -> list[asyncio.Task[None]]:
+        """Begin to lead; the answer is what must not end by itself."""
+        self._url = url
+        return self.leading.start()
+
+    async def settle(self) -> Machine:
+        """Wait until this host is known, and say where the daemon is."""
+        machine = await self.leading.first_contact()
+        self._directory.write_address(self._url)
+        return machine
+
+    @property
+    def machine(self) -> Machine | None:
+        """This host, as its agent last described it."""
+        return self.leading.local.machine
+
+    @property
+    def leader(self) -> str | None:
+        """Where the one that leads is."""
+        return self._url
+
+    async def daemons(self) -> list[tuple[Presence, bool]]:
+        """Nobody else is there, which needs no telling."""
+        return []
+
+    async def end(self, *, kill: bool) -> None:
+        """Stop in order."""
+        await self.leading.end(kill=kill)
+
+
+class Leading:
+    """One time of leading, from a state that was just loaded until let go."""
+
+    def __init__(self, around: Surroundings, state: State, epoch: int, lease: Lease | None = None) -> None:
+        """`epoch` is what agents know this time by; one that comes with a lease never outbids another daemon's."""
+        leased = lease is not None
+        self._around = around
+        self.live_jobs = len(state.jobs)
+        logs, clock_ms = around.directory.logs, around.clock_ms
+        self.local = LocalEngine(self._report, self._agent_settings(), logs, epoch, leased=leased)
+        simulated = SimulatedEngine(
+            self._report, self._fleet_settings(), logs, epoch, self._market(), clock_ms, leased=leased
+        )
+        engines: dict[str, LocalEngine | SimulatedEngine] = {"local": self.local, "simulated": simulated}
+        default = around.settings.engine
+        #: The first one serves environments that name none.
+        self._engines = {default: engines.pop(default), **engines}
+        self.loop = ControlLoop(
+            state, around.store, self._engines, clock_ms, self._remove_logs, around.many_tenants, lease
+        )
+        settings = around.settings
+        training = training_settings(around, self._host)
+        account, region = settings.account_id, settings.region
+        host_known = self.local.connected.wait
+        self._invoker = TickInvoker(self.loop, account, region, clock_ms, logs, training, host_known)
+        self._letters = DeadLetters(
+            self.loop,
+            around.directory.dead_letters,
+            settings.dead_letter_webhook,
+            lambda key: schedule_arn(region, account, key),
+        )
+        self._creator = TrainingCreator(self.loop, account, clock_ms, logs, training, host_known)
+        self.loop.errands[CreateTraining] = self._creator.carry_out
+        self.loop.errands[InvokeTarget] = self._invoker.carry_out
+        self.loop.errands[WriteDeadLetter] = self._letters.carry_out
+        self._state = state
+        self._turning: asyncio.Task[None] | None = None
+        self._engine_tasks: list[asyncio.Task[None]] = []
+        #: What else runs only while this daemon leads; cancelled when it lets go.
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """Begin; the answer is what must not end by itself: a part that does has a fault to tell."""
+        self.loop.act_after_restart(instructions_after_restart(self._state))
+        self._turning = asyncio.create_task(self.loop.run(), name="control loop")
+        self._engine_tasks = [
+            asyncio.create_task(engine.run(), name=f"{name} engine") for name, engine in self._engines.items()
+        ]
+        delivery = Delivery(self._around.settings, self._around.store, self._around.clock_ms)
+        self.loop.on_told = delivery.wake
+        self._tasks += delivery.start()
+        return [self._turning, *self._engine_tasks, *self._tasks]
+
+    async def first_contact(self) -> Machine:
+        """Wait until the agent has said what this host has, so that nothing is promised before."""
+        assert self._turning is not None
+        connected = asyncio.create_task(self.local.connected.wait())
+        waited_for = [connected, self._turning, *self._engine_tasks]
+        await asyncio.wait(waited_for, timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
+        connected.cancel()
+        for task in (self._turning, *self._engine_tasks):
+            if task.done():
+                task.result()
+        if self.local.machine is None:
+            raise DaemonError(
+                f"the agent did not start; its log is {self._around.directory.agent / 'agent.log'}"
+            )
+        return self.local.machine
+
+    async def running_attempts(self) -> int:
+        """How many attempts there are now; answered when all that was reported before is written."""
+        assert self._turning is not None
+        asked = asyncio.ensure_future(self.loop.inspect(_running_attempts))
+        await asyncio.wait([asked, self._turning], return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            asked.cancel()
+            self._turning.result()  # It has ended, and nobody will answer.
+        running: int = await asked
+        return running
+
+    async def end(self, *, kill: bool, keep_agents: bool = False) -> None:
+        """Stop in order: nothing new is placed, the agents if they have nothing left to do, the loop."""
+        self.loop.placing = False
+        if self._turning is not None and not self._turning.done():
+            running = await self.running_attempts()
+            if kill or not (running or keep_agents):
+                for engine in self._engines.values():
+                    await engine.shut_down_agent(kill=kill)
+                if self._engine_tasks:
+                    await asyncio.wait(self._engine_tasks, timeout=self._around.settings.stop_grace_s + 15)
+                await self.running_attempts()
+                await asyncio.get_running_loop().run_in_executor(None, self._around.objects.close)
+        await self.let_go()
+
+    async def step_down(self) -> None:
+        """Stop because another daemon leads: what is being written is waited for, what is asked is given back."""
+        self.loop.placing = False
+        self.loop.supersede()
+        if self._turning is not None:
+            await asyncio.wait([self._turning])
+        self.loop.abandon()
+        await self.let_go()
+
+    async def let_go(self) -> None:
+        """Drop everything and leave the agents to themselves."""
+        for engine in self._engines.values():
+            engine.let_go()
+        self._invoker.let_go()
+        self._creator.let_go()
+        self._letters.let_go()
+        turning = [] if self._turning is None else [self._turning]
+        for task in (*self._tasks, *self._engine_tasks, *turning):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+        self.loop.close()
+
+    def _report(self, report: Report) -> None:
+        """The engine's sink: a method, because the loop is made after its engines."""
+        self.loop.report(report)
+
+    def _host(self) -> Resources | None:
+        return None if self.local.machine is None else self.local.machine.total
+
+    def _agent_settings(self) -> AgentSettings:
+        s, directory = self._around.settings, self._around.directory
+        return AgentSettings(
+            directory=str(directory.agent),
+            attempts_directory=str(directory.attempts),
+            job_user=s.job_user,
+            gpus=s.gpus,
+            vcpus=s.vcpus,
+            memory_mib=s.memory_mib,
+            hide=(str(directory.root),),
+            objects_file=str(directory.objects_file),
+            link_local_metadata=s.link_local_metadata,
+            runtime=s.runtime,
+            container_socket=s.container_socket,
+            secrets_directory=str(directory.secrets),
+            sample_every_s=s.sample_every_s,
+            machine_samples=str(directory.logs / "machine.samples"),
+        )
+
+    def _fleet_settings(self) -> AgentSettings:
+        """The agent that plays the simulated fleet: the host's size does not bound what its instances have."""
+        return msgspec.structs.replace(
+            self._agent_settings(),
+            directory=str(self._around.directory.simulated_agent),
+            attempts_directory=str(self._around.directory.simulated_attempts),
+            hard_cpu_limit=False,
+            # The address is the host's; one agent of it can serve it, and one measures the host.
+            link_local_metadata=False,
+            machine_samples=None,
+        )
+
+    def _market(self) -> SimulatedSettings:
+        s = self._around.settings
+        return SimulatedSettings(
+            boot_s=s.simulated_boot_s,
+            mtbi_s=s.simulated_mtbi_s,
+            notice_s=s.simulated_notice_s,
+            speed=s.simulated_speed,
+        )
+
+    def _remove_logs(self, task_ids: Sequence[str]) -> None:
+        logs = self._around.directory.logs
+
+        def remove() -> None:
+            for task_id in task_ids:
+                for name in (f"{task_id}.log", f"{task_id}.log.times", f"{task_id}.samples"):
+                    (logs / name).unlink(missing_ok=True)
+
+        asyncio.get_running_loop().run_in_executor(None, remove)
+
+
+def _running_attempts(state: State, _: Offers, __: int) -> int:
+    return len(state.attempts)
+
+
+@contextlib.contextmanager
+def _spared_by_the_collector() -> Iterator[None]:
+    """Keep what is loaded meanwhile out of every collection, and collect less often from then on.
+
+    State is a graph without cycles, so reference counts free it. With 100,000 live jobs a full collection walks all of
+    them and costs a tick a tenth of a second; while they are loaded, collections took a third of the time.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        gc.enable()

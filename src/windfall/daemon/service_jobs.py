@@ -1,0 +1,133 @@
+"""The training creator: makes the training jobs of service jobs, as any client would, and says what failed.
+
+A payload goes through the very handler that serves CreateTrainingJob on the wire; only that the core is told whose
+attempt it is, and takes it only if that service job still waits for it. So an errand may be run twice. Must not know
+whose turn it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.serialization import encode_json
+from windfall.aws_api.protocol.service import Caller, ModelledService
+from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.service import training_service
+from windfall.control.commands.service_jobs import TrainingRefused
+from windfall.control.events import Command, SubmitTraining
+from windfall.control.instructions import CreateTraining
+from windfall.control.ports import Gate
+from windfall.daemon.invoking import TickGate
+from windfall.jobs.ids import JobId
+
+log = logging.getLogger(__name__)
+
+#: So many are made at once; the others wait for their turn.
+AT_ONCE = 16
+#: How long a fault of our own is left alone before the same is tried again.
+AGAIN_S = 5.0
+
+_service_job: ContextVar[JobId] = ContextVar("service_job")
+
+
+class AttemptGate(TickGate):
+    """The way to the core on behalf of a service job: its training jobs say whose attempts they are."""
+
+    async def execute(self, command: Command) -> Any:
+        """Do a command; a training job goes with its service job."""
+        if isinstance(command, SubmitTraining):
+            command = replace(command, service_job=_service_job.get())
+        return await self._gate.execute(command)
+
+
+class TrainingCreator:
+    """Carries out CreateTraining."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        account_id: str,
+        clock_ms: Callable[[], int],
+        logs: Path,
+        training: TrainingSettings,
+        host_known: Callable[[], Awaitable[Any]],
+        again_s: float = AGAIN_S,
+    ) -> None:
+        """`host_known` is awaited before anything is made: how large a job may be depends on this host."""
+        self._gate = gate
+        self._account_id = account_id
+        self._clock_ms = clock_ms
+        self._logs = logs
+        self._training = training
+        self._host_known = host_known
+        self._again_s = again_s
+        self._service: ModelledService | None = None
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry_out(self, asked: CreateTraining) -> None:
+        """Begin to create a training job; what is wrong with its payload is told to the core."""
+        task = asyncio.get_running_loop().create_task(self._create(asked), name="create training job")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def let_go(self) -> None:
+        """Stop creating: whoever leads next creates what is missing."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _create(self, asked: CreateTraining) -> None:
+        _service_job.set(asked.job_id)
+        await self._host_known()
+        while True:
+            try:
+                async with self._slots:
+                    refused = await self._refusal(asked)
+                if refused is not None:
+                    await self._gate.execute(TrainingRefused(asked.job_id, asked.training_job, refused))
+                return
+            except Exception:  # the edge of this task: the service job waits for it and must not wait in vain
+                log.exception(
+                    "%s could not be created; trying again in %g s", asked.training_job, self._again_s
+                )
+                await asyncio.sleep(self._again_s)
+
+    async def _refusal(self, asked: CreateTraining) -> str | None:
+        """Why there can be no such training job; None when there is one."""
+        try:
+            request = msgspec.json.decode(asked.payload)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return f"ValidationException: serviceRequestPayload is no valid JSON: {error}"
+        if not isinstance(request, dict):
+            return "ValidationException: serviceRequestPayload is no JSON object"
+        request["TrainingJobName"] = asked.training_job
+        caller = Caller("service-job", Role.SUBMIT, asked.tenant)
+        try:
+            await self._sagemaker().perform(
+                "CreateTrainingJob", encode_json(request), caller, asked.region, asked.job_id
+            )
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+            # One that was made before is the attempt already, and the core then does not mind this.
+            return f"{error.code}: {error.message}"
+        return None
+
+    def _sagemaker(self) -> ModelledService:
+        """Made at its first use: many a daemon has no service job."""
+        if self._service is None:
+            own = AttemptGate(self._gate)
+            self._service = training_service(
+                own, self._account_id, self._clock_ms, self._logs, self._training
+            )
+        return self._service

@@ -1,0 +1,243 @@
+"""One of several daemons on one store: keeps an eye on the lease, leads while it has it, and follows while not.
+
+Decides when this daemon begins and ceases to lead. The process and its HTTP server live through every change. Must not
+know how the lease is kept, nor what leading consists of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from windfall.agent.errors import AgentRejected
+from windfall.capacity.machines import Machine
+from windfall.daemon.following import Following
+from windfall.daemon.gateway import Gateway
+from windfall.daemon.leading import Leading, Surroundings, load_state
+from windfall.engines.local.translation import THIS_HOST
+from windfall.store.errors import StoreError, Superseded
+from windfall.store.sharing import Lead, Presence, Sharing
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: A lease is looked at, and renewed, so many times within its length.
+LOOKS_PER_LEASE = 4
+#: How much longer than its jobs need a daemon waits, when it goes, for a database that does not answer.
+END_S = 30.0
+
+
+class Succession:
+    """This daemon among the others."""
+
+    def __init__(self, around: Surroundings, sharing: Sharing, gate: Gateway) -> None:
+        self._around = around
+        self._leadership, self._inbox = sharing.leadership, sharing.inbox
+        self._gate = gate
+        self._following = Following(sharing.inbox)
+        gate.follow(self._following)
+        self._me = Presence(uuid.uuid4().hex, "", os.getpid())
+        self.leading: Leading | None = None
+        self._machine: Machine | None = None
+        self._lead = Lead(0, "", "", expired=True)
+        self._reign: asyncio.Task[None] | None = None
+        #: Agents may have seen a higher epoch than the lease's.
+        self._at_least = 0
+        self._settled = asyncio.Event()
+        self._news, self._mail = asyncio.Event(), asyncio.Event()
+        self._ended = threading.Event()
+        #: Holds the lock by which others see that this daemon lives.
+        self._alive_fd = -1
+        self._keeper = ThreadPoolExecutor(1, thread_name_prefix="lease")
+        self._postman = ThreadPoolExecutor(1, thread_name_prefix="mail")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # What the daemon asks --------------------------------------------------------------------------------
+
+    def begin(self, url: str) -> list[asyncio.Task[None]]:
+        """Take part; the answer is what must not end by itself."""
+        self._me = Presence(self._me.name, url, self._me.pid)
+        self._alive_fd = self._around.directory.add_address(self._me.name, url)
+        self._leadership.join(self._me, self._around.settings.lease_s)
+        loop = asyncio.get_running_loop()
+
+        def on_news(about: str) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe((self._news if about == "leadership" else self._mail).set)
+
+        listener = threading.Thread(
+            target=self._inbox.listen, args=(on_news, self._ended.is_set), name="news", daemon=True
+        )
+        listener.start()
+        self._tasks = [
+            asyncio.create_task(self._watch(), name="lease watcher"),
+            asyncio.create_task(self._deliver(), name="letter carrier"),
+        ]
+        return self._tasks
+
+    async def settle(self) -> Machine | None:
+        """Wait until this daemon leads and knows its host (the answer), or knows who leads (None)."""
+        while True:
+            settled = asyncio.create_task(self._settled.wait())
+            await asyncio.wait([settled, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            settled.cancel()
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if self.leading is None:
+                return None
+            try:
+                return await self.leading.first_contact()
+            except (Superseded, AgentRejected):
+                self._settled.clear()  # It did not last; wait for the next leader.
+
+    @property
+    def machine(self) -> Machine | None:
+        """This host, as its agent last described it to this daemon or, through the store, to the leader."""
+        if self.leading is not None and self.leading.local.machine is not None:
+            return self.leading.local.machine
+        return self._machine
+
+    @property
+    def leader(self) -> str | None:
+        """The address of the daemon that leads; None while nobody does."""
+        if self.leading is not None:
+            return self._me.address
+        return None if self._lead.is_free else self._lead.address
+
+    async def daemons(self) -> list[tuple[Presence, bool]]:
+        """All daemons of this store that live."""
+        seen = await self._kept(self._leadership.daemons)
+        return [(one, leads) for one, leads in seen if not self._around.directory.is_gone(one.name)]
+
+    async def end(self, *, kill: bool) -> None:
+        """Go: stop leading, if this daemon does, and let another one begin at once."""
+        self._ended.set()
+        for task in self._tasks:
+            task.cancel()
+        leading, self.leading = self.leading, None
+        if self._reign is not None:
+            self._reign.cancel()
+        if leading is not None:
+            others = [one for one, _ in await self._others()]
+            try:
+                async with asyncio.timeout(self._around.settings.stop_grace_s + END_S):
+                    await leading.end(kill=kill, keep_agents=bool(others))
+            except (Superseded, TimeoutError):
+                await leading.let_go()  # Another daemon leads, or the database does not answer.
+        await self._kept(self._leadership.release)
+        await self._kept(self._leadership.leave)
+        self._around.directory.remove_address(self._me.name)
+        os.close(self._alive_fd)
+        self._following.close()
+        for pool in (self._keeper, self._postman):
+            pool.shutdown(wait=True)
+
+    async def _others(self) -> list[tuple[Presence, bool]]:
+        try:
+            return [it for it in await self.daemons() if it[0].name != self._me.name]
+        except StoreError:
+            return []
+
+    # The lease -------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        every_s, trouble = self._around.settings.lease_s / LOOKS_PER_LEASE, ""
+        while True:
+            try:
+                await self._look()
+                trouble = ""
+            except Superseded:
+                if self.leading is not None:
+                    self.leading.loop.supersede()  # It ends by itself, and writes nothing any more.
+            except StoreError as error:
+                if trouble != str(error):
+                    trouble = str(error)
+                    log.warning("the lease cannot be looked at: %s; trying again", trouble.strip())
+            if self._reign is not None and self._reign.done():
+                reign, self._reign = self._reign, None
+                reign.result()  # A fault, unless it was another daemon that ended it.
+            self._news.clear()
+            try:
+                async with asyncio.timeout(every_s):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> None:
+        """Renew the lease if it is ours; take it if it is free."""
+        if self._reign is not None:
+            await self._kept(self._leadership.confirm)
+        before, self._lead = self._lead, await self._kept(self._leadership.look)
+        if self._reign is not None:
+            return
+        # The daemons share a host, so that a dead leader need not be waited for; a frozen one is.
+        gone = self._lead.holder if self._around.directory.is_gone(self._lead.holder) else ""
+        if self._lead.is_free or gone:
+            epoch = await self._kept(lambda: self._leadership.take(self._at_least, gone))
+            if epoch is not None:
+                self._reign = asyncio.create_task(self._rule(epoch), name="leadership")
+            return
+        if self._lead.epoch != before.epoch:
+            log.warning("the daemon at %s leads, this one follows", self._lead.address)
+        machines = await asyncio.to_thread(self._around.store.machines)
+        self._machine = next((machine for machine in machines if machine.id == THIS_HOST), None)
+        self._settled.set()
+
+    async def _rule(self, epoch: int) -> None:
+        """Lead, from what the store holds, until another daemon does."""
+        try:
+            state = await asyncio.get_running_loop().run_in_executor(None, load_state, self._around)
+            leading = Leading(self._around, state, epoch, self._leadership)
+            await self._lead_with(leading)
+        except StoreError as error:
+            log.warning("this daemon cannot lead: %s", error)
+        await self._kept(self._leadership.release)
+        self._news.set()
+
+    async def _lead_with(self, leading: Leading) -> None:
+        watched = leading.start()
+        self.leading = leading
+        self._gate.lead(leading.loop)
+        self._around.directory.write_address(self._me.address)
+        log.warning("this daemon, at %s, leads now; unfinished jobs: %d", self._me.address, leading.live_jobs)
+        self._settled.set()
+        self._mail.set()
+        await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        self.leading = None
+        self._gate.follow(self._following)
+        ended = [task.exception() for task in watched if task.done() and not task.cancelled()]
+        await leading.step_down()
+        for error in ended:
+            if isinstance(error, AgentRejected):
+                self._at_least = error.epoch + 1
+            elif error is not None and not isinstance(error, Superseded):
+                raise error
+        log.warning("this daemon leads no more; its jobs go on under the next one that does")
+
+    # Letters ---------------------------------------------------------------------------------------------
+
+    async def _deliver(self) -> None:
+        while True:
+            await self._mail.wait()
+            self._mail.clear()
+            leading = self.leading
+            if leading is not None:
+                try:
+                    letters = await asyncio.get_running_loop().run_in_executor(
+                        self._postman, self._inbox.letters
+                    )
+                except StoreError:
+                    continue  # Looked for again soon.
+                leading.loop.deliver(letters)
+            await self._following.fetch()
+
+    async def _kept(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._keeper, work)

@@ -1,0 +1,120 @@
+"""What a tick asks of its target: the operation, its request in the service's own spelling, and the id of the run.
+
+Scheduler's Input is written in PascalCase down to nested lists, whatever the service's own spelling; keys of maps stay
+as written. botocore's model says which is which. Pure but for reading that model. Must not know who answers.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from windfall.aws_api.protocol.operations import load_service_model
+from windfall.aws_api.scheduler.targets import UNIVERSAL
+from windfall.daemon.errors import BadTarget
+from windfall.schedules.schedule import Schedule
+
+#: What its run is tagged with.
+SCHEDULE_TAG = "windfall:schedule"
+DUE_TAG = "windfall:due-at"
+#: Ids of runs are derived from it, the schedule and the due time, so that one due time has one id for ever.
+_NAMESPACE = uuid.UUID("6f1c5f0e-6f0e-5d1c-9a57-51d6b1f0c0de")
+_UNIVERSAL = re.compile(r"arn:aws(?:-[a-z]+)*:scheduler:::aws-sdk:([A-Za-z0-9]+):([A-Za-z0-9]+)", re.ASCII)
+_NAME_MAX = 63
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRequest:
+    """One call of a service."""
+
+    service: str
+    operation: str
+    params: dict[str, Any]
+
+    def renamed(self, due_at: int) -> TargetRequest:
+        """The same training job under a name of its own: the one that was asked for, with the due time."""
+        stamp = f"{_utc(due_at):%Y%m%d-%H%M%S}"
+        name = self.params["TrainingJobName"][: _NAME_MAX - len(stamp) - 1].rstrip("-")
+        return TargetRequest(
+            self.service, self.operation, {**self.params, "TrainingJobName": f"{name}-{stamp}"}
+        )
+
+
+def run_id(schedule: Schedule, due_at: int) -> str:
+    """The id of the run of a due time; also Scheduler's execution id. A schedule that is made anew has others."""
+    return str(uuid.uuid5(_NAMESPACE, f"{schedule.key}@{schedule.created_at}@{due_at}"))
+
+
+def request_of(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str) -> TargetRequest:
+    """The request of a tick; raises BadTarget when there is none that could succeed."""
+    text = _filled_in(schedule, due_at, attempt, schedule_arn)
+    try:
+        sent = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadTarget(f"Target.Input is no valid JSON: {error}; correct it with update-schedule") from None
+    if not isinstance(sent, dict):
+        raise BadTarget("Target.Input is no JSON object; correct it with update-schedule")
+    match = _UNIVERSAL.fullmatch(schedule.target.arn)
+    service = match[1] if match else "batch"
+    operation = UNIVERSAL.get((match[1], match[2])) if match else "SubmitJob"
+    if operation is None:
+        raise BadTarget(f"Windfall has no target {schedule.target.arn}; correct it with update-schedule")
+    params: dict[str, Any] = _respelled(_input_shape(service, operation), sent)
+    tags = {SCHEDULE_TAG: schedule.key, DUE_TAG: _iso(due_at)}
+    if service == "batch":
+        if match is None:
+            params.setdefault("jobQueue", schedule.target.arn)
+        params["tags"] = {**params.get("tags", {}), **tags}
+    else:
+        own = [tag for tag in params.get("Tags", []) if tag.get("Key") not in tags]
+        params["Tags"] = own + [{"Key": key, "Value": value} for key, value in tags.items()]
+    return TargetRequest(service, operation, params)
+
+
+def _filled_in(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str) -> str:
+    """The Input with Scheduler's context attributes in their places; none of them needs escaping in JSON."""
+    text = schedule.target.input or "{}"
+    attributes = {
+        "schedule-arn": schedule_arn,
+        "scheduled-time": _iso(due_at),
+        "execution-id": run_id(schedule, due_at),
+        "attempt-number": str(attempt),
+    }
+    for name, value in attributes.items():
+        text = text.replace(f"<aws.scheduler.{name}>", value)
+    return text
+
+
+def _respelled(shape: Any, value: Any) -> Any:
+    """A value with the names of structures as the service has them; what it does not know stays, to be refused."""
+    if shape.type_name == "structure" and isinstance(value, dict):
+        names = {name.lower(): name for name in shape.members}
+        found = {}
+        for sent, inner in value.items():
+            name = names.get(sent.lower())
+            found[name or sent] = inner if name is None else _respelled(shape.members[name], inner)
+        return found
+    if shape.type_name == "list" and isinstance(value, list):
+        return [_respelled(shape.member, inner) for inner in value]
+    if shape.type_name == "map" and isinstance(value, dict):
+        return {key: _respelled(shape.value, inner) for key, inner in value.items()}
+    return value
+
+
+@cache
+def _input_shape(service: str, operation: str) -> Any:
+    return load_service_model(service, [operation]).operation_model(operation).input_shape
+
+
+def _utc(at: int) -> datetime:
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def _iso(at: int) -> str:
+    return f"{_utc(at):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,54 @@
+"""Time zones by name, from the host's database or, where it has none, from the package tzdata.
+
+Decides which names there are and what to suggest for others. The core is handed `zone_named` and reads no files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from functools import lru_cache
+
+from windfall.schedules.errors import UnknownZone
+from windfall.schedules.zones import Zone
+
+_SUGGESTIONS = 3
+_SHOWN_CHARACTERS = 50
+
+
+@lru_cache(maxsize=1024)
+def zone_named(name: str) -> Zone:
+    """The zone of this name in the IANA database; raises UnknownZone with names that are near."""
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        # A folder of the database, a path out of it or a name with odd characters is no zone either.
+        raise UnknownZone(_advice(name)) from None
+
+
+def _advice(name: str) -> str:
+    near = near_names(name)
+    hint = f"did you mean {' or '.join(near)}?" if near else "write a name such as Europe/Berlin or UTC"
+    return f"Invalid ScheduleExpressionTimezone {name[:_SHOWN_CHARACTERS]!r}: no such time zone; {hint}"
+
+
+def near_names(name: str) -> list[str]:
+    """A few names of zones that somebody may have meant, the nearest first."""
+    wanted = name.replace(" ", "_").casefold()
+    known = _folded_names()
+    if wanted in known:
+        return [known[wanted]]
+    cities = {folded.rpartition("/")[2]: full for folded, full in known.items()}
+    by_city = [full for folded, full in known.items() if folded.rpartition("/")[2] == wanted]
+    near = by_city + [known[folded] for folded in difflib.get_close_matches(wanted, known, _SUGGESTIONS)]
+    city = wanted.rpartition("/")[2]
+    near += [cities[folded] for folded in difflib.get_close_matches(city, cities, _SUGGESTIONS)]
+    return list(dict.fromkeys(near))[:_SUGGESTIONS]
+
+
+@lru_cache(maxsize=1)
+def _folded_names() -> dict[str, str]:
+    # Those with a place come first, then the old short names such as GB. Of Etc/ nothing is suggested: Etc/GMT+1 is
+    # an hour behind Greenwich, which nobody means who writes UTC+1.
+    names = [name for name in zoneinfo.available_timezones() if not name.startswith("Etc/")]
+    return {name.casefold(): name for name in sorted(names, key=lambda name: ("/" not in name, name))}

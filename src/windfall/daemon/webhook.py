@@ -1,0 +1,160 @@
+"""A webhook that events are posted to, over a few connections at once: those of one job always over the same one.
+
+An answer of 2xx delivers an event, and nothing else does. Must not know what events say, or when one is tried again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import stat
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from windfall.daemon.event_sinks import Event, Outcome
+
+#: A receiver that takes longer than this for one event has not taken it.
+TIMEOUT_S = 10.0
+#: So many events of different jobs are under way at once: a receiver far away is slow to answer, not to take.
+LANES = 8
+#: So much of a receiver's answer is read, so that the connection can be used again.
+_ANSWER_MAX = 65_536
+#: Answers, beside those from 500, that are not about one event.
+_ABOUT_ALL = frozenset({401, 403, 404, 429})
+
+
+class Webhook:
+    """Posts each event."""
+
+    def __init__(self, url: str, token_file: Path | None = None) -> None:
+        parts = urlsplit(url)
+        self._token_file = token_file
+        self._lanes = [Lane(parts) for _ in range(LANES)]
+        self._threads = ThreadPoolExecutor(LANES, thread_name_prefix="webhook")
+
+    def deliver(self, events: Sequence[Event]) -> Outcome:
+        """Post them, those of one job in their order."""
+        headers = {"Content-Type": "application/json"}
+        if self._token_file is not None:
+            try:
+                # Read for each page, so that a new token needs no restart.
+                headers["Authorization"] = f"Bearer {read_token(self._token_file)}"
+            except (OSError, UnicodeDecodeError) as error:
+                return Outcome(trouble=f"the token cannot be read: {_words(error)}")
+        shares: dict[int, list[Event]] = {}
+        for event in events:
+            shares.setdefault(zlib.crc32(event.subject.encode()) % LANES, []).append(event)
+        work = [(self._lanes[number], share) for number, share in shares.items()]
+        try:
+            outcomes = list(self._threads.map(lambda it: it[0].deliver(it[1], headers), work))
+        except (RuntimeError, CancelledError):  # closed meanwhile
+            return Outcome(trouble="the daemon is stopping")
+        troubles = [outcome.trouble for outcome in outcomes if outcome.trouble is not None]
+        return Outcome(
+            [told for outcome in outcomes for told in outcome.delivered], troubles[0] if troubles else None
+        )
+
+    def close(self) -> None:
+        """Break off what is under way."""
+        for lane in self._lanes:
+            lane.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Lane:
+    """One connection."""
+
+    def __init__(self, url: SplitResult) -> None:
+        self._url = url
+        #: For logs: whatever follows the host may be a secret.
+        self._where = f"{url.scheme}://{url.netloc}"
+        self._connection: http.client.HTTPConnection | None = None
+        self._closed = False
+
+    def deliver(self, events: Sequence[Event], headers: Mapping[str, str]) -> Outcome:
+        """Post them in their order; one that is refused holds back only those of its own subject."""
+        delivered: list[str] = []
+        held_back: set[str] = set()
+        trouble = None
+        try:
+            for event in events:
+                if event.subject in held_back:
+                    continue
+                status = self._post(event.body, headers)
+                if 200 <= status < 300:
+                    delivered.append(event.id)
+                    continue
+                held_back.add(event.subject)
+                trouble = f"{self._where} answered {status} to event {event.id}"
+                if status >= 500 or status in _ABOUT_ALL:
+                    break
+        except (OSError, http.client.HTTPException) as error:
+            self._drop()
+            trouble = f"{self._where} does not answer: {_words(error)}"
+        return Outcome(delivered, trouble)
+
+    def close(self) -> None:
+        """Break off what is under way; called from another thread."""
+        self._closed = True
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
+        self._drop()
+
+    def _post(self, body: bytes, headers: Mapping[str, str]) -> int:
+        reused = self._connection is not None
+        try:
+            return self._post_once(body, headers)
+        except (ConnectionError, http.client.HTTPException):
+            self._drop()
+            if not reused or self._closed:
+                raise
+        # The receiver had closed a connection that was idle.
+        return self._post_once(body, headers)
+
+    def _post_once(self, body: bytes, headers: Mapping[str, str]) -> int:
+        if self._closed:
+            raise ConnectionAbortedError("the daemon is stopping")
+        connection = self._connection = self._connection or self._connect()
+        path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        if len(answer.read(_ANSWER_MAX)) == _ANSWER_MAX:
+            self._drop()
+        return answer.status
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        if self._url.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(OSError):
+                connection.close()
+
+
+def read_token(path: Path) -> str:
+    """The bearer token in a file that nobody else can read; OSError says what is wrong with it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise PermissionError(1, f"{path} can be read by others (mode {mode:o}); run chmod 600 on it")
+    token = path.read_text().strip()
+    if not token or not token.isascii() or any(letter.isspace() for letter in token):
+        raise OSError(22, f"{path} must hold one token of ASCII letters without white space")
+    return token
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,60 @@
+"""What a service job's payload says about itself before anybody looks at it in earnest.
+
+Decides how many instances a CreateTrainingJob request asks for, and what the training jobs made of it are called. A
+payload is the caller's own text and is checked only when its turn has come, so nothing here fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from windfall.jobs.ids import JobId
+
+#: SageMaker's bound on names, and what of it is taken up by the words around the caller's own.
+NAME_MAX = 63
+PREFIX = "AWSBatch"
+DIGITS = 32
+#: Stands for the type of a payload that names none.
+UNKNOWN_TYPE = ""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
+
+
+def instances_of(payload: str) -> dict[str, int]:
+    """How many instances of which type it asks for; one of an unknown type when that cannot be read."""
+    resources = _member(_read(payload), "ResourceConfig")
+    groups = resources.get("InstanceGroups")
+    entries = groups if isinstance(groups, list) and groups else [resources]
+    found: dict[str, int] = {}
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        kind, count = entry.get("InstanceType"), entry.get("InstanceCount")
+        whole = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
+        name = kind if isinstance(kind, str) else UNKNOWN_TYPE
+        found[name] = found.get(name, 0) + whole
+    return found or {UNKNOWN_TYPE: 1}
+
+
+def training_job_name(payload: str, job_id: JobId, number: int) -> str:
+    """What the training job of the `number`-th try is called: the same every time it is asked."""
+    wanted = _read(payload).get("TrainingJobName")
+    own = _NOT_IN_NAMES.sub("-", wanted) if isinstance(wanted, str) else ""
+    digits = hashlib.md5(f"{job_id}#{number}".encode(), usedforsecurity=False).hexdigest()
+    return f"{PREFIX}{own[: NAME_MAX - len(PREFIX) - DIGITS]}{digits[:DIGITS]}"
+
+
+def _read(payload: str) -> dict[str, Any]:
+    try:
+        read = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _member(request: dict[str, Any], name: str) -> dict[str, Any]:
+    value = request.get(name)
+    return value if isinstance(value, dict) else {}

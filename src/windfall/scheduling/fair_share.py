@@ -1,0 +1,159 @@
+"""Fair share: what a share's use counts, whose turn that makes it, and what is kept for shares that may come.
+
+A share's use is what it held on average over the policy's window, plus what it holds now; it counts as the larger of
+its fractions of the queue's vCPUs and GPUs, times its weight. The lowest score goes first. Must not know places, nor
+how the averages are kept (control/share_use.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import exp
+from typing import TYPE_CHECKING
+
+from windfall.capacity.policies import FairShare
+from windfall.jobs.resources import Resources
+
+if TYPE_CHECKING:  # it has the view of this module in its own
+    from windfall.scheduling.snapshot import Shape, Standing
+
+#: The shortest window, which is also what a policy without one has, as on AWS.
+LEAST_WINDOW_S = 600
+#: How many shares of a queue may be active at once, as on AWS.
+ACTIVE_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """vCPUs and GPUs: what shares are compared by."""
+
+    vcpus: float = 0.0
+    gpus: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.vcpus + other.vcpus, self.gpus + other.gpus)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(max(0.0, self.vcpus - other.vcpus), max(0.0, self.gpus - other.gpus))
+
+    def times(self, factor: float) -> Amount:
+        """So many times this."""
+        return Amount(self.vcpus * factor, self.gpus * factor)
+
+    def fraction_of(self, total: Amount) -> float:
+        """The larger of its parts of the total; what there is none of does not count."""
+        vcpus = self.vcpus / total.vcpus if total.vcpus > 0 else 0.0
+        return max(vcpus, self.gpus / total.gpus) if total.gpus > 0 else vcpus
+
+
+NONE = Amount()
+
+
+@dataclass(frozen=True, slots=True)
+class ShareView:
+    """An active share at one moment."""
+
+    weight: float = 1.0
+    #: Over the window.
+    average: Amount = NONE
+    #: By its jobs that have a place.
+    held: Amount = NONE
+
+    @property
+    def used(self) -> Amount:
+        """What its score counts."""
+        return self.average + self.held
+
+    def score(self, total: Amount, more: Amount = NONE) -> float:
+        """What decides whose turn it is, the lowest first; `more` is what it has got beside."""
+        return self.weight * (self.used + more).fraction_of(total)
+
+
+_NEW_SHARE = ShareView()
+
+
+@dataclass(frozen=True, slots=True)
+class FairShareView:
+    """The fair-share policy of a queue and its active shares."""
+
+    window_s: int
+    #: What all environments of the queue can have at most.
+    total: Amount
+    shares: Mapping[str, ShareView] = field(default_factory=dict)
+    reservation_percent: int = 0
+    #: What the active shares cannot use, because it is kept for others.
+    kept: Amount = NONE
+
+    def share(self, name: str | None) -> ShareView:
+        """One of the shares; one that nobody has seen yet has used nothing."""
+        return self.shares.get(name or "", _NEW_SHARE)
+
+    def score(self, name: str | None) -> float:
+        """A share's score."""
+        return self.share(name).score(self.total)
+
+    @property
+    def usable(self) -> Amount:
+        """What the active shares may use together."""
+        return self.total - self.kept
+
+    @property
+    def held(self) -> Amount:
+        """What all of them hold."""
+        held = [view.held for view in self.shares.values()]
+        return Amount(sum(one.vcpus for one in held), sum(one.gpus for one in held))
+
+
+def window_s(policy: FairShare) -> int:
+    """Over how long use counts."""
+    return max(LEAST_WINDOW_S, policy.decay_s)
+
+
+def averaged(average: Amount, held: Amount, elapsed_ms: int, window: int) -> Amount:
+    """An average some time later, if `held` was held all that time; half a window is its time constant."""
+    left = exp(-max(0, elapsed_ms) / (window * 500))
+    return average.times(left) + held.times(1 - left)
+
+
+def weights_of(policy: FairShare, active: Iterable[str]) -> dict[str, float]:
+    """The weight of each active share; those of one prefix share that prefix's weight among them."""
+    exact = {it.identifier: it.weight for it in policy.weights if not it.identifier.endswith("*")}
+    prefixes = {it.identifier[:-1]: it.weight for it in policy.weights if it.identifier.endswith("*")}
+    lengths = sorted({len(prefix) for prefix in prefixes}, reverse=True)
+    found: dict[str, float] = {}
+    members: dict[str, list[str]] = {}
+    for name in active:
+        if name in exact:
+            found[name] = exact[name]
+            continue
+        prefix = next((name[:length] for length in lengths if name[:length] in prefixes), None)
+        if prefix is None:
+            found[name] = 1.0
+        else:
+            members.setdefault(prefix, []).append(name)
+    for prefix, names in members.items():
+        found.update(dict.fromkeys(names, prefixes[prefix] * len(names)))
+    return found
+
+
+def kept_fraction(policy: FairShare, active: int) -> float:
+    """What part of the capacity is kept for shares that are not active yet."""
+    return (
+        float((policy.reservation_percent / 100) ** active) if policy.reservation_percent and active else 0.0
+    )
+
+
+def amount_of(resources: Resources) -> Amount:
+    """What of a job's needs shares are compared by."""
+    return Amount(resources.vcpus, resources.gpus)
+
+
+def needs_of(shape: Shape, standing: Standing) -> Amount:
+    """What one waiting job would hold, all nodes of a multi-node job together."""
+    if standing.gang is None:
+        return amount_of(shape.resources)
+    needs = NONE
+    for part, count in standing.gang.parts:
+        needs += amount_of(part.resources).times(count)
+    return needs

@@ -1,0 +1,82 @@
+"""What stands between a multi-node job and one environment: for good, or just now.
+
+Asks the same fit that places its nodes, so that explain cannot say something else than plan does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windfall.capacity.machines import InstanceState
+from windfall.jobs.ids import EnvironmentName
+from windfall.scheduling.assign import Assignment
+from windfall.scheduling.fit import least
+from windfall.scheduling.gang_reasons import GangAboveMaxVcpus, GangIncomplete, GangTooLarge
+from windfall.scheduling.gangs import Standees, copy_of, launch_into, needs_of, put_back, seat, seat_all
+from windfall.scheduling.launchable import Bin, Pool, own_type, pack
+from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
+from windfall.scheduling.reasons import LaunchesNext, Reason
+from windfall.scheduling.snapshot import Gang, Snapshot
+
+
+def fits_together(assignment: Assignment, names: tuple[EnvironmentName, ...], gang: Gang) -> bool:
+    """Whether all nodes have a place now."""
+    seats = seat_all(assignment.floor, names, gang)
+    put_back(seats, assignment.floor.now)
+    return bool(seats)
+
+
+def lasting_gang_obstacle(snapshot: Snapshot, name: EnvironmentName, gang: Gang) -> Reason | None:
+    """Why an environment will never take such a job as things are; None if it would."""
+    for shape, _ in gang.parts:
+        reason = lasting_obstacle(snapshot, name, shape)
+        if reason is not None:
+            return reason
+    view = snapshot.environments[name]
+    needed, most = needs_of(gang).vcpus, view.environment.max_vcpus
+    if needed > most:
+        return GangAboveMaxVcpus(name, needed, most)
+    if view.trouble is not None:
+        return None  # What its engine will offer later is not known.
+    bins = list(_bins(snapshot, name))
+    without = sum(pack(bins, shape, count) for shape, count in gang.parts)
+    return GangTooLarge(name, gang.size - without, gang.size) if without else None
+
+
+def _bins(snapshot: Snapshot, name: EnvironmentName) -> Iterator[Bin]:
+    """All instances that an environment has and could have, as if nothing ran there."""
+    view = snapshot.environments[name]
+    pool = Pool(view, snapshot.machines)
+    for instance in snapshot.instances:
+        if instance.environment != name or instance.state is InstanceState.TERMINATING:
+            continue
+        machine = snapshot.machines.get(instance.machine) if instance.machine is not None else None
+        if machine is not None:
+            yield Bin(least(instance.total, machine.total), 1, instance.own_type, machine.devices.devices)
+        else:
+            offer = next((one for one in view.offers if one.type == instance.type), None)
+            gpus = () if offer is None else pool.gpus_of(offer)
+            yield Bin(instance.total, 1, instance.own_type, gpus)
+    for offer in view.offers:
+        most = int(view.environment.max_vcpus // offer.resources.vcpus) if offer.resources.vcpus > 0 else 1
+        count = most if offer.available is None else min(most, offer.available)
+        yield Bin(offer.resources, count, own_type(offer), pool.gpus_of(offer))
+
+
+def passing_gang_obstacles(assignment: Assignment, name: EnvironmentName, gang: Gang) -> Iterator[Reason]:
+    """Why an environment that takes such jobs has no places for all nodes at this job's turn."""
+    floor = assignment.floor
+    seats, standees = seat(floor.rooms.get(name, ()), gang, floor.now)
+    yield GangIncomplete(name, len(seats), gang.size)
+    comes = _can_come(assignment, name, standees)
+    for shape, _ in standees[:1]:
+        # With its own nodes in their places: the next one lacks what they leave.
+        found = list(passing_obstacles(assignment, name, shape))
+        yield from (reason for reason in found if comes or reason.code != LaunchesNext.code)
+    put_back(seats, floor.now)
+
+
+def _can_come(assignment: Assignment, name: EnvironmentName, standees: Standees) -> bool:
+    """Whether instances for all nodes without a place could be had: for some alone, none is launched."""
+    pool = copy_of(assignment.pools[name])
+    return all(launch_into(pool, shape, pack(pool.coming, shape, count))[1] == 0 for shape, count in standees)

@@ -1,0 +1,250 @@
+"""Places for the nodes of a multi-node job: all of them in one environment, or none.
+
+Tries with the working copies of the plan and puts back what it took when a node finds no place. The same fit serves
+plan, reservations, launches and explain. Must not know whose turn it is, nor what nodes run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from windfall.jobs.ids import EnvironmentName, JobId
+from windfall.jobs.resources import NOTHING, Resources
+from windfall.scheduling.fit import Floor, Places, Room
+from windfall.scheduling.launchable import Pool, Pools, pack, times
+from windfall.scheduling.reserve import Prospect, guard_for, prospect
+from windfall.scheduling.snapshot import Gang, Launch, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A node that has a place while a plan is made."""
+
+    #: The node's number.
+    number: int
+    shape: Shape
+    room: Room
+    gpu_ids: tuple[str, ...]
+
+
+#: Nodes that found no place: how many of which shape.
+Standees = list[tuple[Shape, int]]
+
+
+def seat(rooms: Iterable[Room], gang: Gang, now: int) -> tuple[list[Seat], Standees]:
+    """Give places to as many nodes as these rooms hold, the largest first; and those that found none."""
+    rooms = list(rooms)
+    seats: list[Seat] = []
+    standees: Standees = []
+    for shape, numbers in _largest_first(gang):
+        places = Places(shape, rooms, now)
+        left = list(reversed(numbers))
+        while left and (room := places.tightest()) is not None:
+            seats.append(Seat(left.pop(), shape, room, room.take(shape, now)))
+        if left:
+            standees.append((shape, len(left)))
+    return seats, standees
+
+
+def put_back(seats: Sequence[Seat], now: int) -> None:
+    """Free the places of a gang that does not start after all."""
+    for one in reversed(seats):
+        one.room.put_back(one.shape, one.gpu_ids, now)
+
+
+def seat_all(floor: Floor, names: Iterable[EnvironmentName], gang: Gang) -> list[Seat]:
+    """Places for all nodes in the first environment that has them, the main node's first; none if none has."""
+    for name in names:
+        rooms = floor.rooms.get(name, ())
+        if not _enough(rooms, gang):
+            continue
+        seats, standees = seat(rooms, gang, floor.now)
+        if not standees:
+            order = {number: place for place, number in enumerate(_numbers(gang))}
+            return sorted(seats, key=lambda one: order[one.number])
+        put_back(seats, floor.now)
+    return []
+
+
+def _enough(rooms: Iterable[Room], gang: Gang) -> bool:
+    """Whether the rooms have as much as all nodes need together, which is quickly seen."""
+    vcpus = gpus = 0.0
+    memory_mib = 0
+    wanted = needs_of(gang)
+    for room in rooms:
+        vcpus, memory_mib, gpus = vcpus + room.vcpus, memory_mib + room.memory_mib, gpus + room.gpus
+        if vcpus >= wanted.vcpus and memory_mib >= wanted.memory_mib and gpus >= wanted.gpus:
+            return True
+    return False
+
+
+def needs_of(gang: Gang) -> Resources:
+    """What all nodes need together."""
+    total = NOTHING
+    for shape, count in gang.parts:
+        total = total + _times(shape.resources, count)
+    return total
+
+
+def _numbers(gang: Gang) -> Sequence[int]:
+    return gang.numbers or range(gang.size)
+
+
+def _largest_first(gang: Gang) -> list[tuple[Shape, Sequence[int]]]:
+    """Each part with its nodes' numbers; large ones would not find what small ones leave."""
+    numbers, parts, first = _numbers(gang), [], 0
+    for shape, count in gang.parts:
+        parts.append((shape, numbers[first : first + count]))
+        first += count
+    return sorted(parts, key=lambda part: _size(part[0]), reverse=True)
+
+
+def _size(shape: Shape) -> tuple[float, float, int]:
+    wanted = shape.resources
+    return (wanted.gpus, wanted.vcpus, wanted.memory_mib)
+
+
+def _times(amount: Resources, count: int) -> Resources:
+    return Resources(amount.vcpus * count, amount.memory_mib * count, amount.gpus * count)
+
+
+# Reservations -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Part:
+    """Nodes of one shape for which no room is kept yet."""
+
+    shape: Shape
+    left: int
+
+
+def keep_rooms(
+    floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gang: Gang, job_id: JobId
+) -> list[Prospect]:
+    """Keep as many machines as a gang needs, those that are free soonest; none if one environment has not enough.
+
+    Instances that are being launched count as far as they last: they are kept as soon as they are there.
+    """
+    for name in names:
+        rooms = [room for room in floor.rooms.get(name, ()) if room.machine.guard is None]
+        # Nobody has to stand back on a busy machine where what is free and what is coming will do.
+        for only_free in (True, False):
+            kept, left = _kept(rooms, gang, job_id, floor.now, only_free=only_free)
+            coming = [replace(one) for one in pools[name].coming]
+            if all(pack(coming, shape, count) == 0 for shape, count in left):
+                return kept
+            for one in kept:
+                one.room.machine.guard = None
+    return []
+
+
+def _kept(
+    rooms: Iterable[Room], gang: Gang, job_id: JobId, now: int, *, only_free: bool
+) -> tuple[list[Prospect], Standees]:
+    waiting = [_Part(shape, len(numbers)) for shape, numbers in _largest_first(gang)]
+    prospects = []
+    for room in rooms:
+        together = _together(room, waiting)
+        found = None if together is None else prospect(room, together[0], now)
+        if found is not None:
+            prospects.append(found)
+    kept: list[Prospect] = []
+    for one in sorted(prospects, key=lambda found: found.rank):
+        together = _together(one.room, waiting)
+        if together is None or one.room.machine.guard is not None:
+            continue
+        shape, taken = together
+        found = prospect(one.room, shape, now)
+        if found is None or (only_free and found.expected_at != now):
+            continue
+        one.room.machine.guard = guard_for(job_id, found, shape, now)
+        kept.append(found)
+        for part, count in zip(waiting, taken, strict=True):
+            part.left -= count
+    return kept, [(part.shape, part.left) for part in waiting if part.left]
+
+
+def _together(room: Room, waiting: Iterable[_Part]) -> tuple[Shape, list[int]] | None:
+    """As many of the nodes as a room could ever hold, as one shape, and how many of each part."""
+    whole: Shape | None = None
+    taken = []
+    for part in waiting:
+        fitting = 0
+        while fitting < part.left:
+            more = part.shape if whole is None else _both(whole, part.shape)
+            if more is None or not room.could_ever_hold(more):
+                break
+            whole, fitting = more, fitting + 1
+        taken.append(fitting)
+    return None if whole is None else (whole, taken)
+
+
+def _both(one: Shape, other: Shape) -> Shape | None:
+    """Two nodes on one machine as one shape, unless they insist on different types or devices."""
+    if one.instance_type != other.instance_type:
+        return None
+    wish = one.gpu_wish if one.resources.gpus else other.gpu_wish
+    if one.resources.gpus and other.resources.gpus and one.gpu_wish != other.gpu_wish:
+        return None
+    return replace(one, resources=one.resources + other.resources, gpu_wish=wish)
+
+
+# Launches ---------------------------------------------------------------------------------------------------------
+
+
+def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]:
+    """Instances of one environment for so many jobs beyond what is coming; and how many jobs get none."""
+    launched: list[Launch] = []
+    for index in pool.choices(shape) if jobs else ():
+        if not jobs:
+            break
+        offer = pool.view.offers[index]
+        each = times(shape, offer.resources)
+        count = pool.launchable(index, -(-jobs // each) if each else 1)
+        if count:
+            pool.launch(index, count)
+            jobs = pack(pool.coming, shape, jobs)
+            launched += [Launch(pool.view.environment.name, offer)] * count
+    return launched, jobs
+
+
+def copy_of(pool: Pool) -> Pool:
+    """The same, to see what would be."""
+    return replace(pool, coming=[replace(one) for one in pool.coming], taken=pool.taken.copy())
+
+
+def launch_all(
+    floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gang: Gang, job_id: JobId
+) -> list[Launch] | None:
+    """Instances for all nodes that find no place now, in the first environment that can have them; None if none can.
+
+    What the others find now, or is kept for them, is taken from those that come after.
+    """
+    for name in names:
+        pool = pools[name]
+        before = copy_of(pool)
+        rooms = floor.rooms.get(name, ())
+        _open_own(rooms, job_id)
+        seats, standees = seat(rooms, gang, floor.now)
+        launched: list[Launch] = []
+        for shape, count in standees:
+            more, count = launch_into(pool, shape, pack(pool.coming, shape, count))
+            launched += more
+            if count:
+                break
+        else:
+            return launched
+        put_back(seats, floor.now)
+        pool.coming, pool.taken = before.coming, before.taken
+        pool.vcpus, pool.lasting_vcpus = before.vcpus, before.lasting_vcpus
+    return None
+
+
+def _open_own(rooms: Iterable[Room], job_id: JobId) -> None:
+    """Stop keeping rooms from the job that they are kept for; the pass is over, so nobody else gets them."""
+    for room in rooms:
+        guard = room.machine.guard
+        if guard is not None and guard.job_id == job_id and not guard.claims:
+            room.machine.guard = None

@@ -1,0 +1,208 @@
+"""How much of a queue's capacity each quota share may hold: its own limits, and what others lend.
+
+Plain arithmetic over amounts by unit, so that vCPUs of jobs and instances of training jobs are counted alike. A unit
+that a share has no limit for is not bounded there, and is not lent. Must not know places, nor who waits.
+
+Three rules hold for every unit that is asked for. A share holds no more than its ceiling: its limit, and if it may
+borrow, its borrow limit on top. What all shares hold beyond their limits is no more than what those who lend leave
+unused. And a share that reserves its limits is never kept from them by what others have borrowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import inf
+
+from windfall.capacity.policies import UNLIMITED_BORROWING, QuotaShare, Sharing
+
+#: So much of each unit.
+Amounts = Mapping[str, float]
+
+#: Parts of GPUs are added and taken away again: what differs by less is equal.
+_EQUAL = 1e-6
+
+
+class Verdict(StrEnum):
+    """What a share's quota says to a job."""
+
+    ADMITTED = "admitted"
+    #: Its share is used up, and may not borrow.
+    LIMIT = "own limits"
+    #: Its share has borrowed as much as it may.
+    BORROW_LIMIT = "borrow limit"
+    #: Its share would have to borrow, and nobody has anything left to lend.
+    NOTHING_LENT = "nothing to borrow"
+    #: It asks for no more than its own, but others have borrowed that.
+    LENT_OUT = "lent out"
+    #: There is no such share any more.
+    UNKNOWN = "unknown share"
+
+
+class AwsQuotaReason(StrEnum):
+    """What AWS Batch writes into the statusReason of a job that its quota share can never hold."""
+
+    LIMITS = "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - Job requirements exceed quota share capacity limits."
+    BORROW_LIMITS = (
+        "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - Job requirements exceed quota share capacity limits"
+        " and borrow limits."
+    )
+    NOT_BORROWABLE = (
+        "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - Job requires borrowing that exceeds all configured"
+        " borrowable capacity."
+    )
+
+
+class Quotas:
+    """The quota shares of one queue and what each holds, changed while a plan is made."""
+
+    __slots__ = ("_limits", "_used", "shares")
+
+    def __init__(self, shares: Iterable[QuotaShare], used: Mapping[str, Amounts] | None = None) -> None:
+        """`used` is what each share holds now, by its name."""
+        self.shares = {share.name: share for share in shares}
+        self._limits: dict[str, dict[str, float]] = {
+            share.name: {limit.unit: limit.amount for limit in share.limits} for share in self.shares.values()
+        }
+        self._used: dict[str, dict[str, float]] = {name: {} for name in self.shares}
+        for name, amounts in (used or {}).items():
+            self.note(name, amounts)
+
+    def note(self, share: str, amounts: Amounts, count: int = 1) -> None:
+        """Count so many jobs that have started in a share; below 0, that have ended."""
+        held = self._used.setdefault(share, {})
+        for unit, amount in amounts.items():
+            held[unit] = held.get(unit, 0.0) + amount * count
+
+    def used(self, share: str) -> Amounts:
+        """What a share holds."""
+        return self._used.get(share, {})
+
+    def limits(self, share: str) -> Amounts:
+        """What a share has of its own."""
+        return self._limits.get(share, {})
+
+    def ceiling(self, share: str, unit: str) -> float:
+        """The most of a unit that a share may hold, as far as it depends on itself."""
+        limit = self.limits(share).get(unit)
+        if limit is None:
+            return inf
+        known = self.shares[share]
+        if known.sharing is not Sharing.LEND_AND_BORROW:
+            return limit
+        if known.borrow_percent == UNLIMITED_BORROWING:
+            return inf
+        return limit * (1 + known.borrow_percent / 100)
+
+    def above(self, share: str) -> dict[str, float]:
+        """By how much a share exceeds its own limits, for the units where it does."""
+        held = self.used(share)
+        over = {unit: held.get(unit, 0.0) - limit for unit, limit in self.limits(share).items()}
+        return {unit: amount for unit, amount in over.items() if amount > _EQUAL}
+
+    def borrowed(self, unit: str) -> float:
+        """What all shares hold beyond their own limits."""
+        return sum(
+            max(0.0, self._used[name].get(unit, 0.0) - limits[unit])
+            for name, limits in self._limits.items()
+            if unit in limits
+        )
+
+    def lendable(self, unit: str) -> float:
+        """What those who lend leave unused of their own, whether it is borrowed or not."""
+        return sum(
+            max(0.0, self._limits[share.name][unit] - self._used[share.name].get(unit, 0.0))
+            for share in self.shares.values()
+            if share.sharing is not Sharing.RESERVE and unit in self._limits[share.name]
+        )
+
+    def entitles(self, share: str, amounts: Amounts, count: int = 1) -> bool:
+        """Whether so many jobs ask for no more than their share's own limits leave."""
+        held, limits = self.used(share), self.limits(share)
+        return share in self.shares and all(
+            held.get(unit, 0.0) + amount * count <= limits.get(unit, inf) + _EQUAL
+            for unit, amount in amounts.items()
+            if amount
+        )
+
+    def verdict(self, share: str, amounts: Amounts, count: int = 1) -> Verdict:
+        """Whether so many jobs may start in a share now, and what bars them if they may not."""
+        if share not in self.shares:
+            return Verdict.UNKNOWN
+        bars = {self._at(share, unit, amount * count) for unit, amount in amounts.items() if amount}
+        for verdict in (Verdict.LIMIT, Verdict.BORROW_LIMIT, Verdict.NOTHING_LENT, Verdict.LENT_OUT):
+            if verdict in bars:
+                return verdict
+        return Verdict.ADMITTED
+
+    def admits(self, share: str, amounts: Amounts, wanted: int = 1, *, own: bool = False) -> int:
+        """How many of so many equal jobs may start in a share now; with `own`, without borrowing."""
+        few, most = 0, wanted
+        # What bars some bars more of them as well, so the number can be found by halving.
+        while few < most:
+            middle = (few + most + 1) // 2
+            free = not own or self.entitles(share, amounts, middle)
+            if free and self.verdict(share, amounts, middle) is Verdict.ADMITTED:
+                few = middle
+            else:
+                most = middle - 1
+        return few
+
+    def missing(self, share: str, amounts: Amounts) -> dict[str, float]:
+        """How much of each unit has to be given back, by borrowers or by its own share, before a job may start."""
+        if share not in self.shares:
+            return {}
+        lacks = {unit: self._lack(share, unit, amount) for unit, amount in amounts.items() if amount}
+        return {unit: amount for unit, amount in lacks.items() if amount > _EQUAL}
+
+    def never(self, share: str, amounts: Amounts) -> AwsQuotaReason | None:
+        """Why a job would not be let in even if nothing else ran; None when it would."""
+        limits = self.limits(share)
+        beyond = {
+            unit: amount - limits[unit]
+            for unit, amount in amounts.items()
+            if amount and amount > limits.get(unit, inf) + _EQUAL
+        }
+        if not beyond:
+            return None
+        if self.shares[share].sharing is not Sharing.LEND_AND_BORROW:
+            return AwsQuotaReason.LIMITS
+        if any(amounts[unit] > self.ceiling(share, unit) + _EQUAL for unit in beyond):
+            return AwsQuotaReason.BORROW_LIMITS
+        if any(lacks > self._lent_at_most(share, unit) + _EQUAL for unit, lacks in beyond.items()):
+            return AwsQuotaReason.NOT_BORROWABLE
+        return None
+
+    def _lent_at_most(self, share: str, unit: str) -> float:
+        """What others would lend to a share if they used nothing."""
+        return sum(
+            self._limits[other.name].get(unit, 0.0)
+            for other in self.shares.values()
+            if other.name != share and other.sharing is not Sharing.RESERVE
+        )
+
+    def _at(self, share: str, unit: str, amount: float) -> Verdict:
+        """What one unit says to so much more of it."""
+        if self._lack(share, unit, amount) <= _EQUAL:
+            return Verdict.ADMITTED
+        after = self.used(share).get(unit, 0.0) + amount
+        if after > self.ceiling(share, unit) + _EQUAL:
+            borrows = self.shares[share].sharing is Sharing.LEND_AND_BORROW
+            return Verdict.BORROW_LIMIT if borrows else Verdict.LIMIT
+        return Verdict.NOTHING_LENT if after > self._limits[share][unit] + _EQUAL else Verdict.LENT_OUT
+
+    def _lack(self, share: str, unit: str, amount: float) -> float:
+        """How much of a unit has to be given back before so much more of it may be held; 0 or less when nothing."""
+        limit = self.limits(share).get(unit)
+        if limit is None:
+            return 0.0
+        held, lends = self.used(share).get(unit, 0.0), self.shares[share].sharing is not Sharing.RESERVE
+        after = held + amount
+        too_much = after - self.ceiling(share, unit)
+        if not lends and after <= limit + _EQUAL:
+            return too_much
+        # What it takes of its own it does not lend; what it takes beyond that it borrows.
+        own = min(amount, max(0.0, limit - held))
+        borrowed = self.borrowed(unit) + amount - own
+        lendable = self.lendable(unit) - (own if lends else 0.0)
+        return max(too_much, borrowed - lendable)

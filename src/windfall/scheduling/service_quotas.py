@@ -1,0 +1,193 @@
+"""Service jobs of a queue that is divided into quota shares: who starts, who borrows, and who has to give back.
+
+Those for whom others have left go first, then those who ask for no more than their share's own limits, in the order of
+their coming; what is left is lent in the same order. Somebody is asked to leave only if the job that it is for then
+starts, and those who lose the least are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from windfall.capacity.policies import INSTANCES
+from windfall.scheduling.quotas import AwsQuotaReason, Quotas, Verdict
+from windfall.scheduling.service_room import ServiceRoom
+from windfall.scheduling.service_views import (
+    MAX_RESOURCE,
+    HoldingService,
+    Preempt,
+    Preemption,
+    ServicePlan,
+    ServiceQueueView,
+    WaitingService,
+)
+
+#: Whether a set of holders, gone, is enough.
+Enough = Callable[[Sequence[HoldingService]], bool]
+#: Who has to leave, and why.
+Chosen = tuple[list[HoldingService], Preemption]
+
+
+def serve_quota_shares(queue: ServiceQueueView, room: ServiceRoom, plan: ServicePlan) -> None:
+    """Dispatch what may start of one queue, and ask those to leave who hold what belongs to others."""
+    _Serving(queue, room, plan).serve()
+
+
+def share_never(quotas: Quotas, job: WaitingService) -> AwsQuotaReason | None:
+    """Why a job's share could never hold it; a type that a share with limits by type does not name is not for it."""
+    limits = quotas.limits(job.share)
+    if INSTANCES not in limits and any(unit not in limits for unit in job.needs if unit != INSTANCES):
+        return AwsQuotaReason.LIMITS
+    return quotas.never(job.share, job.needs)
+
+
+class _Serving:
+    def __init__(self, queue: ServiceQueueView, room: ServiceRoom, plan: ServicePlan) -> None:
+        self._queue, self._room, self._plan = queue, room, plan
+        self._quotas = Quotas(queue.quota_shares or ())
+        for job in queue.holding:
+            self._quotas.note(job.share, job.needs)
+        #: Those who are asked to leave, before this plan and by it. What they free is spoken for as it is used up.
+        self._leaving = [job for job in queue.holding if job.leaving]
+        self._staying = [job for job in queue.holding if not job.leaving]
+
+    def serve(self) -> None:
+        borrowing: list[WaitingService] = []
+        have_to_borrow: set[str] = set()
+        able = []
+        for job in by_shares(self._queue.waiting):
+            if (reason := self._never(job)) is not None:
+                self._plan.never[job.id] = reason
+            elif job.promised:
+                self._serve_one(job, self._reclaimed)
+            else:
+                able.append(job)
+        for job in able:
+            # Nobody overtakes one of its own share that has to borrow.
+            if job.share not in have_to_borrow and self._quotas.entitles(job.share, job.needs):
+                self._serve_one(job, self._reclaimed)
+            else:
+                have_to_borrow.add(job.share)
+                borrowing.append(job)
+        for job in borrowing:
+            if not self._room.exhausted or self._quotas.shares[job.share].preempts_within:
+                self._serve_one(job, self._outranked)
+
+    def _never(self, job: WaitingService) -> str | None:
+        if job.share not in self._quotas.shares:
+            return f"Quota share {job.share} does not exist any more; create it again, or terminate this job"
+        if not self._room.could_hold(job.needs):
+            return MAX_RESOURCE
+        return share_never(self._quotas, job)
+
+    def _serve_one(self, job: WaitingService, victims: Callable[[WaitingService], Chosen | None]) -> None:
+        """Start a job, or have room made for it; what it lacks is kept for it in any case."""
+        if self._starts(job, ()):
+            self._plan.dispatch.append(job.id)
+        elif not self._starts(job, self._leaving) and (chosen := victims(job)) is not None:
+            for victim in chosen[0]:
+                self._plan.preempt.append(Preempt(victim.id, job.id, chosen[1]))
+                self._staying.remove(victim)
+                self._leaving.append(victim)
+        self._room.take(job.needs)
+        self._quotas.note(job.share, job.needs)
+
+    def _reclaimed(self, job: WaitingService) -> Chosen | None:
+        """Who gives a job back what its share has lent, or what less urgent jobs of its share have."""
+        own, lent = self._outranked(job), None
+        if self._quotas.entitles(job.share, job.needs):
+            others = self._borrowed_by(it for it in self._staying if it.share != job.share)
+            lent = self._least_loss(job, others)
+        if lent is None or (own is not None and _loss(own[0]) < _loss(lent)):
+            return own
+        return lent, Preemption.CROSS_SHARE
+
+    def _outranked(self, job: WaitingService) -> Chosen | None:
+        """Which less urgent jobs of its own share leave for a job, if the share wants that."""
+        if not self._quotas.shares[job.share].preempts_within:
+            return None
+        lesser = [it for it in self._staying if it.share == job.share and it.priority < job.priority]
+        found = self._least_loss(job, lesser)
+        return None if found is None else (found, Preemption.IN_SHARE)
+
+    def _least_loss(
+        self, job: WaitingService, candidates: Sequence[HoldingService]
+    ) -> list[HoldingService] | None:
+        return least_loss(candidates, lambda gone: self._starts(job, [*self._leaving, *gone]))
+
+    def _borrowed_by(self, holders: Iterable[HoldingService]) -> list[HoldingService]:
+        """Of shares that hold more than their own: those who may go before the share is back within its limits."""
+        found = []
+        above = {name: self._above_once_left(name) for name in self._quotas.shares}
+        for job in sorted(holders, key=lambda it: it.loss):
+            over = above.get(job.share, {})
+            if any(over.get(unit, 0.0) > 0 for unit, amount in job.needs.items() if amount):
+                found.append(job)
+                for unit, amount in job.needs.items():
+                    over[unit] = over.get(unit, 0.0) - amount
+        return found
+
+    def _above_once_left(self, share: str) -> dict[str, float]:
+        """By how much a share exceeds its limits when those who are asked to leave have left."""
+        gone = [one for one in self._leaving if one.share == share]
+        with _gone(self._quotas, gone):
+            return self._quotas.above(share)
+
+    def _starts(self, job: WaitingService, gone: Sequence[HoldingService]) -> bool:
+        """Whether quota and room let it start once these are gone."""
+        if not self._room.fits(job.needs, [one.needs for one in gone]):
+            return False
+        with _gone(self._quotas, gone):
+            return self._quotas.verdict(job.share, job.needs) is Verdict.ADMITTED
+
+
+class _gone:  # noqa: N801 (reads as a word in a with statement)
+    """Quotas without some holders, for a moment."""
+
+    def __init__(self, quotas: Quotas, holders: Sequence[HoldingService]) -> None:
+        self._quotas, self._holders = quotas, holders
+
+    def __enter__(self) -> None:
+        for one in self._holders:
+            self._quotas.note(one.share, one.needs, -1)
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._holders:
+            self._quotas.note(one.share, one.needs)
+
+
+def least_loss(candidates: Sequence[HoldingService], enough: Enough) -> list[HoldingService] | None:
+    """Those whose leaving is enough, at little loss and none of them needlessly; None when all together are not."""
+    chosen: list[HoldingService] = []
+    for one in sorted(candidates, key=lambda it: it.loss):
+        if enough(chosen):
+            break
+        chosen.append(one)
+    if not chosen or not enough(chosen):
+        return None
+    for dear in sorted(chosen, key=lambda it: -it.loss):
+        others = [one for one in chosen if one is not dear]
+        if others and enough(others):
+            chosen = others
+    alone = min((it for it in candidates if enough([it])), key=lambda it: it.loss, default=None)
+    if alone is not None and alone.loss <= _loss(chosen):
+        return [alone]
+    return chosen
+
+
+def _loss(leaving: Iterable[HoldingService]) -> float:
+    return sum(one.loss for one in leaving)
+
+
+def by_shares(waiting: Iterable[WaitingService]) -> list[WaitingService]:
+    """Each share's jobs by priority and coming, and the shares' turns by the coming of whoever is first in each."""
+    lines: dict[str, list[WaitingService]] = {}
+    for job in sorted(waiting, key=lambda job: (job.priority, -job.order)):
+        lines.setdefault(job.share, []).append(job)
+    merged = []
+    while lines:
+        first = min(lines.values(), key=lambda line: line[-1].order)
+        merged.append(first.pop())
+        if not first:
+            del lines[merged[-1].share]
+    return merged

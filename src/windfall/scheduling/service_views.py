@@ -1,0 +1,112 @@
+"""What the scheduler of service jobs sees, and what it answers: one service environment at one moment, as values.
+
+Amounts are counted in units: an instance type, or NUM_INSTANCES for all types together. Nobody changes these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from windfall.capacity.policies import INSTANCES, QuotaShare
+from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.service_payloads import UNKNOWN_TYPE
+from windfall.scheduling.fair_share import FairShareView
+
+Amounts = Mapping[str, float]
+
+#: What AWS writes into the statusReason of a job that its service environment can never hold.
+MAX_RESOURCE = (
+    "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE - Service environment(s) associated with the job queue cannot"
+    " meet the capacity requirement of the job."
+)
+
+
+class Preemption(StrEnum):
+    """Why a job is asked to leave, in AWS's words where they are known."""
+
+    CROSS_SHARE = "Cross-share preemption triggered to reclaim borrowed capacity"
+    IN_SHARE = "In-share preemption triggered by a job of higher priority"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingService:
+    """A RUNNABLE service job."""
+
+    id: JobId
+    #: First come, first served within a priority.
+    order: int
+    needs: Amounts
+    priority: int = 0
+    #: Of a fair-share queue, or of a quota queue.
+    share: str = ""
+    #: Whether others were asked to leave for it: what they leave is its own, and nobody else's.
+    promised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingService:
+    """A service job whose training job has, or is about to have, its instances."""
+
+    id: JobId
+    needs: Amounts
+    priority: int = 0
+    share: str = ""
+    #: What taking its instances away would cost: GPU (or instance) seconds of work in no checkpoint, and of a restart.
+    loss: float = 0.0
+    #: Whether it has been asked to leave, for whichever reason.
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceQueueView:
+    """One queue in front of the environment."""
+
+    name: QueueName
+    waiting: Sequence[WaitingService]
+    holding: Sequence[HoldingService] = ()
+    priority: int = 0
+    #: Of these a queue has at most one: it is first come, first served without.
+    #: In instances, which stand in the place of vCPUs.
+    fair_share: FairShareView | None = None
+    quota_shares: Sequence[QuotaShare] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceView:
+    """A service environment that takes new jobs, and the queues in front of it."""
+
+    limits: Amounts
+    queues: Sequence[ServiceQueueView]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Ask a job to leave, because another one will then start."""
+
+    victim: JobId
+    for_job: JobId
+    cause: Preemption
+
+
+@dataclass(slots=True)
+class ServicePlan:
+    """What to do now, and why jobs that can never start as things are cannot."""
+
+    dispatch: list[JobId] = field(default_factory=list)
+    preempt: list[Preempt] = field(default_factory=list)
+    never: dict[JobId, str] = field(default_factory=dict)
+
+
+def needs_of(instances: Mapping[str, int]) -> dict[str, float]:
+    """What so many instances are in every unit that could be asked about."""
+    by_type = {kind: float(count) for kind, count in instances.items() if kind != UNKNOWN_TYPE}
+    return {**by_type, INSTANCES: float(sum(instances.values()))}
+
+
+def counted(needs: Amounts, limits: Amounts) -> dict[str, float]:
+    """What of a job's needs an environment (or share) with these limits counts."""
+    if INSTANCES in limits:
+        return {INSTANCES: needs.get(INSTANCES, 0.0)}
+    return {unit: amount for unit, amount in needs.items() if unit != INSTANCES}

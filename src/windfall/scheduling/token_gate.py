@@ -1,0 +1,111 @@
+"""Consumable resources as a gate: a job starts when all tokens that it names are free, all at once or not at all.
+
+Who waits without some token is passed by those behind. Once it has waited too long, tokens are kept for it: else a job
+that wants three licences would wait for ever behind those that want one. Nothing is kept for a job that lacks room and
+no token, because that may never come. Must not know places, nor who holds what beyond telling it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from windfall.jobs.ids import JobId
+from windfall.scheduling.reasons import Reason
+from windfall.scheduling.snapshot import Snapshot, Tokens
+from windfall.scheduling.wording import counted, number
+
+if TYPE_CHECKING:  # admission.py makes the gates, this one among them
+    from windfall.scheduling.admission import AtGate
+
+_NONE = Tokens(0, 0)
+#: So many holders are named; the others are counted.
+NAMED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TokensTaken:
+    """A consumable resource has fewer tokens free than the job wants."""
+
+    code: ClassVar[str] = "CONSUMABLE_RESOURCE_TAKEN"
+    resource: str
+    wanted: int
+    free: int
+    total: int
+    #: Who holds how many.
+    holders: tuple[tuple[JobId, int], ...] = ()
+    #: How many of those that are free are kept for jobs which have waited longer.
+    kept: int = 0
+    replenishable: bool = True
+
+    def text(self) -> str:
+        asks = f"wants {number(self.wanted)} of {self.resource}, {number(self.free)} of {number(self.total)} free"
+        if self.kept:
+            asks += f" ({number(self.kept)} of them kept for jobs that have waited longer)"
+        if self.holders:
+            named = [f"{job_id} ({number(count)})" for job_id, count in self.holders[:NAMED_MAX]]
+            more = len(self.holders) - NAMED_MAX
+            others = f" and {counted(more, 'other job', 'other jobs')}" if more > 0 else ""
+            asks += f"; held by {', '.join(named)}{others}"
+        if self.wanted > self.total:
+            return f"{asks}; it never starts: raise the total with update-consumable-resource"
+        if not self.replenishable:
+            return f"{asks}; what is used up does not come back: add some with update-consumable-resource"
+        return asks
+
+
+class TokenGate:
+    """Counts the tokens that are left while a plan is made."""
+
+    __slots__ = ("_free", "_kept", "_long_ago", "_tokens", "name")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.name = "consumable resources"
+        self._tokens = snapshot.tokens
+        self._free = {name: tokens.free for name, tokens in snapshot.tokens.items()}
+        self._kept: dict[str, int] = {}
+        #: Who became RUNNABLE before this has waited too long.
+        self._long_ago = snapshot.now - snapshot.rules.reserve_after_ms
+
+    def admits(self, asking: AtGate, wanted: int) -> int:
+        """How many of so many jobs the tokens are enough for."""
+        tokens = asking.standing.tokens
+        if not tokens:
+            return wanted
+        enough_for = min([wanted, *(max(0, self._left(name)) // count for name, count in tokens)])
+        if not enough_for and asking.head.runnable_at < self._long_ago:
+            self._keep_for(asking)
+        return enough_for
+
+    def started(self, asking: AtGate, count: int) -> None:
+        """Take the tokens of so many jobs."""
+        for name, wanted in asking.standing.tokens:
+            self._free[name] = self._free.get(name, 0) - wanted * count
+
+    def reasons(self, asking: AtGate) -> list[Reason]:
+        """One reason for each resource that has too few tokens left."""
+        return [
+            self._taken(name, wanted) for name, wanted in asking.standing.tokens if self._left(name) < wanted
+        ]
+
+    def _left(self, name: str) -> int:
+        return self._free.get(name, 0) - self._kept.get(name, 0)
+
+    def _keep_for(self, asking: AtGate) -> None:
+        wanted = asking.standing.tokens
+        if any(count > self._tokens.get(name, _NONE).total for name, count in wanted):
+            return  # It never starts, and nobody shall wait for that.
+        for name, count in wanted:
+            self._kept[name] = self._kept.get(name, 0) + count
+
+    def _taken(self, name: str, wanted: int) -> TokensTaken:
+        tokens, free = self._tokens.get(name, _NONE), self._free.get(name, 0)
+        return TokensTaken(
+            name,
+            wanted,
+            free,
+            tokens.total,
+            tuple(sorted(tokens.holders.items(), key=lambda held: (-held[1], held[0]))),
+            max(0, min(free, self._kept.get(name, 0))),
+            tokens.replenishable,
+        )

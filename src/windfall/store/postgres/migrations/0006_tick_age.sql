@@ -1,0 +1,2 @@
+-- The history of schedules that are gone is found by its age.
+CREATE INDEX ticks_by_age ON ticks (due_at) WHERE undone = 0;
