@@ -156,13 +156,9 @@ class Bad:
         return "POST", path, self.sender.signed(path, b"{}"), b"{}"
 
     def unsupported_operation(self):
-        operation = self.dice.choice(
-            ["CreateSchedulingPolicy", "SubmitServiceJob", "CreateConsumableResource"]
-        )
-        required = {"name": "n", "jobName": "n", "jobQueue": "q", "serviceJobType": "SAGEMAKER_TRAINING"}
-        return self._batch(
-            operation, required | {"serviceRequestPayload": "{}", "consumableResourceName": "c"}
-        )
+        target = self.dice.choice(["CreateExportTask", "PutLogEvents", "StartQuery"])
+        headers = {"content-type": LOGS["content-type"], "x-amz-target": f"Logs_20140328.{target}"}
+        return "POST", "/", self.sender.signed("/", b"{}", service="logs", headers=headers), b"{}"
 
     def wrong_types(self):
         name = self.dice.choice(

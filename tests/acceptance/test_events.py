@@ -59,7 +59,8 @@ def test_all_events_arrive_in_order_although_the_receiver_was_down_and_the_daemo
                 assert (told(many)[:2], told(many)[-1]) == (["SUBMITTED", "PENDING"], "SUCCEEDED")
                 for index in range(3):
                     assert told(f"{many}:{index}") == ["RUNNABLE", *ALL[2:]]
-            _looks_like_eventbridge(receiver.events[0], good)
+            # Events of different jobs may overtake one another.
+            _looks_like_eventbridge(next(it for it in receiver.events if good in it["resources"][0]), good)
             assert {it["Authorization"] for it in receiver.headers} == {"Bearer a-secret-token"}
             assert "a-secret-token" not in windfall.log.read_text()
             assert "s3cret" not in windfall.log.read_text()

@@ -131,3 +131,28 @@ def test_fit_survives_an_interruption(training, place):
     model = json.loads(training.archive(uri)["model.json"])
     assert model["done"] == list(range(80))
     assert len(model["starts"]) == 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_fit_runs_on_two_instances(training, place):
+    python = sdk_python()
+    shutil.copy(SCRIPT.with_name("sagemaker_gang_script.py"), place / "code/sagemaker_script.py")
+    program = PROGRAM.replace("instance_count=1", "instance_count=2").replace('"steps": 80, "pause": 0.1', "")
+    (place / "program.py").write_text(program.replace('"ml.p3.2xlarge"', '"ml.m5.large"'))
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        **training.environment,
+        "HOME": str(place / "home"),
+    }
+    command = [python, str(place / "program.py"), str(place / "code"), str(place / "data")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=place / "home", timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DESCRIBED Completed" in done.stdout
+    # It follows the log of every host.
+    for host in ("algo-1", "algo-2"):
+        assert f"{host} has ['numbers.txt'] and restored []; loss=12;" in done.stdout
+    model = training.archive("s3://windfall/sdk-out/by-sdk/output/model.tar.gz")
+    assert model["algo-2.txt"] == b"12 of algo-2"

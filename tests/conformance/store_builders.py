@@ -128,7 +128,14 @@ def any_of(kind: type, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any
 
 
 def any_submission(**given: st.SearchStrategy[Any]) -> st.SearchStrategy[Submission]:
-    return any_of(Submission, **{"name": NAMES, "queue": NAMES, "definition": NAMES, **given})
+    named = {
+        "name": NAMES,
+        "queue": NAMES,
+        "definition": NAMES,
+        "share": st.none() | NAMES,
+        "consumables": st.lists(st.tuples(NAMES, st.integers(0, 9)), max_size=3).map(tuple),
+    }
+    return any_of(Submission, **{**named, **given})
 
 
 def any_job() -> st.SearchStrategy[Job]:

@@ -20,6 +20,7 @@ from windfall.control.commands.calendar import (
     UpdateSchedule,
 )
 from windfall.control.state import State
+from windfall.jobs.ids import JobId
 from windfall.schedules.schedule import (
     CatchUp,
     Overlap,
@@ -124,6 +125,8 @@ class TickWatch:
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
         self._ticks: dict[tuple[str, int], Tick] = {}
+        #: The ticks that schedules of the same name had before.
+        self._older: dict[str, set[int]] = {}
         self.decided = 0
 
     def look(self, store: FakeStore, changes: Changes) -> None:
@@ -139,6 +142,8 @@ class TickWatch:
             old = self._schedules.pop(name, None)
             if not isinstance(row, Schedule):
                 continue
+            if old is None or old.created_at != row.created_at:
+                self._older[name] = {due_at for key, due_at in self._ticks if key == name}
             self._schedules[name] = row
             if old is not None and _goes_on(old, row):
                 self._check_decided(store, old, row.decided_at)
@@ -147,6 +152,8 @@ class TickWatch:
         since = schedule.decided_at
         wanted = due_between(schedule, since, until)
         found = {due_at for name, due_at in store.ticks if name == schedule.key and since < due_at <= until}
+        # A one-time schedule may be due a little before it was made, when another one had its name.
+        found -= self._older.get(schedule.key, set()) - wanted
         self.decided += len(wanted)
         if found != wanted:
             raise BrokenPromise(f"{schedule} was due at {sorted(wanted)} and has ticks for {sorted(found)}")
@@ -206,6 +213,15 @@ def check_on_time(world: World) -> None:
             raise BrokenPromise(f"{schedule} was due at {sorted(late)}, and nobody noticed at {world.now}")
 
 
+def _check_catch_up(tick: Tick) -> None:
+    """What was missed was done late or skipped as the schedule's group says."""
+    group, missed = tick.schedule.partition("/")[0], "no daemon ran" in (tick.reason or "")
+    if tick.caught_up and group.endswith(f"-{CatchUp.SKIP}"):
+        raise BrokenPromise(f"was missed and done late, and was to be skipped: {tick}")
+    if missed and not tick.caught_up and group.endswith(f"-{CatchUp.ALL}"):
+        raise BrokenPromise(f"was missed and skipped, and was to be done late: {tick}")
+
+
 def check_ticks_at_rest(world: World) -> None:
     """In the end every tick is closed, and runs and ticks belong together one to one."""
     runs: dict[str, Tick] = {}
@@ -218,9 +234,10 @@ def check_ticks_at_rest(world: World) -> None:
             raise BrokenPromise(f"nobody said why: {tick}")
         if tick.run is not None:
             runs[tick.run] = tick
+        _check_catch_up(tick)
     made = {job_id for job_id in world.store.jobs if job_id in world.errands.asked}
     if made != runs.keys():
         raise BrokenPromise(f"runs without a tick or ticks without a run: {sorted(made ^ runs.keys())}")
     for job_id, tick in runs.items():
-        if world.errands.asked[tick.run or job_id] != (tick.schedule, tick.due_at):
+        if world.errands.asked[JobId(job_id)] != (tick.schedule, tick.due_at):
             raise BrokenPromise(f"{job_id} was started for another tick than {tick}")

@@ -113,7 +113,7 @@ class Clients:
             (5, self.interrupt_job),
             (2, self.interrupt_instance),
             (4, lambda: change_tokens(self)),
-            (2, lambda: change_policy(self)),
+            (2 if self.theme != "fair" else 8, lambda: change_policy(self)),
             (10 if self.theme != "services" else 120, lambda: submit_service_job(self)),
             (4 if self.theme != "services" else 12, lambda: act_on_services(self)),
             (5 if self.theme != "calendar" else 60, lambda: act_on_schedules(self)),

@@ -9,7 +9,7 @@ from tests.simulation.invariants import check_dependency_failures, check_settled
 from tests.simulation.machines import HOST
 from tests.simulation.service_queues import check_services_at_rest, services_settled
 from tests.simulation.store import BrokenPromise
-from tests.simulation.taking_away import check_ledger
+from tests.simulation.taking_away import check_ledger, check_preemptions_max
 from tests.simulation.telling import check_told
 from windfall.jobs.ids import split_child
 from windfall.jobs.states import RUNNING
@@ -90,6 +90,7 @@ def _check_rest(world: World) -> None:
     for job in world.store.jobs.values():
         parent, _ = split_child(job.id)
         check_ledger(job, world.rules.rates)
+        check_preemptions_max(job)
         if job.finished and any(attempt.stopped_at is None for attempt in job.attempts):
             raise BrokenPromise(f"finished with an open attempt: {job.story()}")
         if not job.finished and parent not in world.daemon.state.jobs:

@@ -48,11 +48,12 @@ class Errands:
 
     def carry_out(self, asked: Any) -> None:
         """Begin one."""
-        runner: Callable[[Any], None] = {
+        runners: dict[type, Callable[[Any], None]] = {
             CreateTraining: self._create,
             InvokeTarget: self._invoke,
             WriteDeadLetter: self._write,
-        }[type(asked)]
+        }
+        runner = runners[type(asked)]
         alive = self.world.daemon.for_this_process(lambda: runner(asked))
         self.world.after(self.world.delay(0, 2000), alive)
         if self.world.fault(0.1):

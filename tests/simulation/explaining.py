@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.simulation.invariants import FOR_EVER
 from tests.simulation.quota_shares import QUOTA_QUEUE, quotas_of
 from tests.simulation.store import BrokenPromise
 from windfall.control.changes import Changes
@@ -32,9 +31,10 @@ def check_gates_named(state: State, changes: Changes, offers: Offers, now: int) 
                 barred.add(QUOTA)
         answer = why(state, job_id, offers, now) if barred else None
         codes = {code for code, _ in answer.reasons} if answer is not None else barred
-        # Of what no instance could ever hold nothing else matters.
-        if not barred <= codes and not codes & FOR_EVER:
+        if not barred <= codes:
             raise BrokenPromise(f"barred by {sorted(barred)} and says {answer}: {job.story()}")
+        if answer is not None and barred and any("would start now" in one for one in answer.changes):
+            raise BrokenPromise(f"barred by {sorted(barred)} and promised a start: {answer}")
 
 
 def _lacks_tokens(state: State, job: Job) -> bool:

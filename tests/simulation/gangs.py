@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tests.simulation.quota_shares import QUOTA_QUEUE, quota_share_in
+from tests.simulation.shares import share_in
 from tests.simulation.store import BrokenPromise
+from tests.simulation.tokens import wanted_tokens
 from windfall.control import events
 from windfall.control.gangs import may_wait_alone, nodes_of
 from windfall.control.state import State
 from windfall.jobs.definitions import ContainerSpec, JobDefinition, NodePlan, NodeRange
-from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import AttemptToken, JobId, QueueName, split_node
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
@@ -42,22 +44,21 @@ def submit_gang(clients: Clients) -> None:
     """A multi-node job, perhaps with retries, a timeout, or nodes that are replaced."""
     clients.submitted += 1
     job_id, rng = JobId(f"gang-{clients.submitted}"), clients.rng
+    queue = rng.choice(("high", "low", "fair", "quota"))
+    share, priority = share_in(queue, rng) if queue != QUOTA_QUEUE.name else quota_share_in(queue, rng)
     command = events.SubmitJob(
         job_id,
         f"name-{clients.submitted}",
-        QueueName(rng.choice(("high", "low"))),
+        QueueName(queue),
         rng.choice(("pair", "pair", "trio", "trio", "crowd") if rng.random() < 0.2 else ("pair", "trio")),
         retry=rng.choice((None, RetryStrategy(3))),
         timeout_s=rng.choice((None, None, 5)),
         tags=rng.choice(_TAGS),
+        consumables=wanted_tokens(rng),
+        share=share,
+        priority=priority,
     )
-
-    def answered(reply: Any) -> None:
-        if not isinstance(reply, Rejected):
-            clients.world.acknowledged[job_id] = None
-            clients.ids.append(job_id)
-
-    clients.call(command, answered)
+    clients.submit(command, None)
 
 
 def check_gangs(state: State) -> None:

@@ -29,8 +29,6 @@ POLICY = SchedulingPolicy("quotas")
 QUOTA_QUEUE = JobQueue(
     QueueName("quota"), 1, (EnvironmentName("shared-a"), EnvironmentName("cloud-reserve")), policy=POLICY.name
 )
-
-
 TAGS: tuple[dict[str, str], ...] = (
     {},
     {},

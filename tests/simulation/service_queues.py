@@ -96,7 +96,7 @@ def submit_service_job(clients: Clients) -> None:
     """A service job for any of the queues."""
     rng, world = clients.rng, clients.world
     clients.submitted += 1
-    queue = rng.choice((*QUEUES, QUEUES[2]))
+    queue = QUEUES[2] if clients.theme == "services" and rng.random() < 0.5 else rng.choice(QUEUES)
     payload = _payload(rng)
     job = ServiceJob(
         JobId(f"service-{clients.submitted}"),

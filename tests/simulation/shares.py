@@ -12,8 +12,9 @@ from windfall.capacity.environments import JobQueue
 from windfall.capacity.policies import FairShare, SchedulingPolicy, ShareWeight
 from windfall.control.commands.policies import CreateSchedulingPolicy, UpdateSchedulingPolicy
 from windfall.control.share_meters import ShareMeter
+from windfall.control.share_use import fair_share_view
 from windfall.control.state import State
-from windfall.jobs.ids import EnvironmentName, QueueName
+from windfall.jobs.ids import AttemptToken, EnvironmentName, QueueName
 from windfall.scheduling.fair_share import NONE, Amount, amount_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def declare_policy(clients: Clients) -> None:
 
 def change_policy(clients: Clients) -> None:
     """Somebody changes what the policy keeps and how long use counts."""
-    fair_share = FairShare(clients.rng.choice((0, 3600)), clients.rng.choice((0, 10, 25)), WEIGHTS)
+    fair_share = FairShare(clients.rng.choice((0, 3600)), clients.rng.choice((0, 30, 80)), WEIGHTS)
     clients.call(UpdateSchedulingPolicy(POLICY.name, fair_share, "{}"))
 
 
@@ -88,6 +89,7 @@ class ShareWatch:
         self._held: dict[str, Amount] = {}
         self._windows: dict[str, int] = {}
         self._meters: dict[str, ShareMeter] = {}
+        self._attempts: set[AttemptToken] = set()
         self._at = 0
 
     def begin(self, state: State, now: int) -> None:
@@ -114,7 +116,21 @@ class ShareWatch:
             )
             if not same:
                 raise BrokenPromise(f"share {share} used {known} on average, its meter says {says}")
+        self._check_reservation(state, now)
         self._keep(state, now)
+
+    def _check_reservation(self, state: State, now: int) -> None:
+        """What starts leaves to shares that are not active what the policy keeps for them."""
+        queue = state.queues.get(FAIR_QUEUE.name)
+        started = [
+            token
+            for token in state.attempts.keys() - self._attempts
+            if state.attempts[token].submission.queue == FAIR_QUEUE.name
+        ]
+        view = fair_share_view(state, queue, now) if queue is not None and started else None
+        # GPUs are left out: what environments could have of them depends on what was just launched.
+        if view is not None and view.kept.vcpus and view.held.vcpus > view.usable.vcpus + 1e-6:
+            raise BrokenPromise(f"{sorted(started)} started; {view.held} is held of {view.usable}: {view}")
 
     def _go_on(self, now: int) -> None:
         """Let what was held since the last look be used."""
@@ -128,6 +144,7 @@ class ShareWatch:
         meters = state.shares.of(FAIR_QUEUE.name)
         self._averages = {share: meter.average_at(now) for share, meter in meters.items()}
         self._meters = dict(meters)
+        self._attempts = set(state.attempts)
         self._windows = {share: meter.window_s for share, meter in meters.items()}
         self._held = {}
         for job in state.attempts.values():

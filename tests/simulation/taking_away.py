@@ -73,8 +73,9 @@ def check_claims(world: World) -> None:
         assert attempt is not None
         assert attempt.stop_for is not None
         environment = state.environments.get(attempt.environment)
-        preempted = attempt.stop_cause in PREEMPTIONS
-        if environment is not None and not preempted and environment.provisioning not in RECLAIMABLE:
+        # Quota shares take back what was borrowed anywhere; and who was asked may be stopped for another reason since.
+        by_the_market = attempt.stop_cause is StopCause.INTERRUPTED
+        if environment is not None and by_the_market and environment.provisioning not in RECLAIMABLE:
             raise BrokenPromise(f"{token} on demand is asked to leave for {attempt.stop_for}")
         claimed = world.claimants.get(attempt.stop_for)
         if claimed is None:
@@ -116,6 +117,14 @@ def check_free_interruptions(job: Job) -> None:
         and job.status_reason == last.status_reason
     ):
         raise BrokenPromise(f"failed because it was interrupted: {job.story()}")
+
+
+def check_preemptions_max(job: Job) -> None:
+    """Nobody is preempted more often than it allows; once more, and it has failed."""
+    most = job.submission.preemptions_max
+    preempted = sum(attempt.stop_cause in PREEMPTIONS for attempt in job.attempts)
+    if most is not None and preempted > most + 1:
+        raise BrokenPromise(f"was preempted {preempted} times and allows {most}: {job.story()}")
 
 
 def check_ledger(job: Job, rates: Rates) -> None:

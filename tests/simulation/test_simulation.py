@@ -21,7 +21,7 @@ from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK, CHUNK = 300, 25
+QUICK, CHUNK = 150, 25
 
 
 @pytest.mark.parametrize("first", range(0, QUICK, CHUNK))
@@ -154,7 +154,10 @@ class WastefulAgent(Agent):
             Parts(daemon=HastyDaemon),
             "starts on .* while|second time|does not know how it ended|said to run and never|KeyError",
         ),
-        (Parts(store=ForgetfulStore), "was due at .* and has ticks for|after a restart ticks would be|a tick that was closed"),
+        (
+            Parts(store=ForgetfulStore),
+            "was due at .* and has ticks for|after a restart ticks would be|a tick that was closed",
+        ),
         (Parts(store=NarrowStore), "after a restart service_jobs would be"),
         (Parts(daemon=HastyClerk), "was acknowledged and is lost"),
         (Parts(agent=ForgetfulAgent), "starts on .* while .* runs"),

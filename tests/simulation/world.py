@@ -278,7 +278,7 @@ class World:
         """Something may go wrong somewhere."""
         if self.fault(0.03):
             self.daemon.crash()
-        if self.fault(0.005):
+        if self.fault(0.04 if self.clients.theme == "calendar" else 0.005):
             self.daemon.crash(longest_ms=600_000)
         agents = [agent for agent in self.engine.agents.values() if agent.machine_alive]
         if agents and self.fault(0.15):

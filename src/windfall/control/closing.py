@@ -102,9 +102,12 @@ def _peer_ended(state: State, job: Job, attempt: Attempt, round_: Round) -> None
     elif not attempt.succeeded:
         unasked = [one for one in others if one.attempt is not None and one.attempt.stop_cause is None]
         ask_to_stop(state, unasked, StopCause.PEER_FAILED, round_)
-    if not others:
-        gang.attempts[-1].gang_end = end_of_peers(state, gang)
-        _decide(state, gang, gang.attempts[-1].as_whole(), round_)
+    if others:
+        watch(state, gang)
+    else:
+        gang.gang_ends.append(end_of_peers(state, gang))
+        round_.changes.jobs[gang.id] = gang
+        _decide(state, gang, gang.tries[-1], round_)
 
 
 def _decide_if_over(state: State, gang: Job, round_: Round) -> None:

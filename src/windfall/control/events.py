@@ -119,8 +119,6 @@ class DeleteTraining:
     """Remove the record of a finished training job, so that its name can be used again."""
 
     job_id: JobId
-    #: The numbers of its nodes that have records of their own.
-    other_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

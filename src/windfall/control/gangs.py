@@ -15,10 +15,8 @@ from windfall.jobs.ids import node_id
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, SUCCEEDED, JobState
 
-#: Why a whole job is stopped, never to be tried again.
-FOR_GOOD = frozenset(
-    {StopCause.TERMINATED, StopCause.TIMED_OUT, StopCause.RUN_TIME, StopCause.WAIT_TIME, StopCause.BUDGET}
-)
+#: Why a whole job is stopped, whatever its nodes make of that.
+STOPPED = frozenset({StopCause.TERMINATED, StopCause.TIMED_OUT, StopCause.RUN_TIME, StopCause.WAIT_TIME})
 
 
 def nodes_of(state: State, gang: Job) -> list[Job]:
@@ -78,12 +76,15 @@ def made_node(state: State, gang: Job, number: int, round_: Round) -> Job:
 
 
 def current_try(state: State, job: Job) -> Attempt | None:
-    """The try of a job that is under way: of a gang of peers that of any node that still runs."""
+    """The try of a job that is under way; of a gang of peers the whole one, while any node runs and none is stopped."""
     nodes = job.submission.nodes
     if nodes is None or not nodes.peers:
         return job.attempt
     live = [one.attempt for one in members(state, job) if one.attempt is not None]
-    return next((one for one in live if one.exited_at is None), live[0] if live else None)
+    stopping = [one for one in live if one.stop_cause is not None]
+    if not live or stopping or all(one.exited_at is not None for one in live):
+        return next(iter(stopping or live), None)
+    return job.tries[-1]
 
 
 def end_of_peers(state: State, gang: Job) -> GangEnd:
@@ -96,7 +97,7 @@ def end_of_peers(state: State, gang: Job) -> GangEnd:
 
     def rank(pair: tuple[int, Attempt]) -> tuple[int, int, int]:
         node, attempt = pair
-        if attempt.stop_cause in FOR_GOOD:
+        if attempt.stop_cause in STOPPED:
             weight = 0
         elif attempt.succeeded:
             weight = 3

@@ -78,7 +78,7 @@ def end_overdue(state: State, round_: Round) -> None:
         elif attempt is None:
             finish(state, job, FAILED, due.reason, round_)
         else:
-            _stop(state, job, attempt, due, round_)
+            _stop(state, job, due, round_)
 
 
 def reached_while_waiting(state: State, job: Job, now: int) -> str | None:
@@ -98,15 +98,17 @@ def budget_reason(job: Job) -> str:
     return f"{text}; its last checkpoint is kept" if kept else text
 
 
-def _stop(state: State, job: Job, attempt: Attempt, due: Due, round_: Round) -> None:
+def _stop(state: State, job: Job, due: Due, round_: Round) -> None:
     if due.cause is StopCause.BUDGET:
         deadline_at = round_.now + int(state.rules.notice_s * 1000)
         give_notice(state, job, deadline_at, due.reason, round_, cause=StopCause.BUDGET)
         return
     hold_back(state, job)
     ask_to_stop(state, members(state, job), due.cause, round_)
-    attempt.stop_words = due.reason
-    attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
+    for one in members(state, job):
+        if one.attempt is not None:
+            one.attempt.stop_words = due.reason
+            one.attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
 
 
 def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:

@@ -1,4 +1,4 @@
-"""What one node of a multi-node job is given that the other nodes of its group are not: names, files, its part of inputs.
+"""What one node of a multi-node job is given that others of its group are not: its name, its files, its part of inputs.
 
 Decides how a group's container and staging become a node's own. Must not know where nodes run, nor what any file says.
 """
@@ -30,7 +30,8 @@ def container_of_node(nodes: Nodes, number: int) -> ContainerSpec:
 def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
     """What is brought for one of several equal nodes, and taken from it together with the others'."""
     nodes, number = job.submission.nodes, job.node
-    assert nodes is not None and number is not None, f"{job.story()} has no node"
+    assert nodes is not None, f"{job.story()} has no nodes"
+    assert number is not None, f"{job.story()} is no node"
     name = nodes.name(number) or ""
     checkpoints = staging.checkpoints
     if checkpoints is not None:

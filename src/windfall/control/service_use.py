@@ -5,8 +5,6 @@ The meters are those of ordinary queues (share_meters.py). Must not know whose t
 
 from __future__ import annotations
 
-from math import floor
-
 from windfall.capacity.environments import JobQueue
 from windfall.control.round import Round
 from windfall.control.share_meters import ShareMeter
@@ -18,7 +16,7 @@ from windfall.scheduling.fair_share import (
     Amount,
     FairShareView,
     ShareView,
-    kept_fraction,
+    kept_for_others,
     weights_of,
     window_s,
 )
@@ -92,7 +90,7 @@ def service_shares(state: State, queue: JobQueue, total: float, now: int) -> Fai
             for share, meter in active.items()
         },
         policy.reservation_percent,
-        Amount(float(floor(total * kept_fraction(policy, len(active)) + 1e-9))),
+        kept_for_others(policy, len(active), Amount(total)),
     )
 
 

@@ -24,7 +24,7 @@ from windfall.scheduling.fair_share import (
     FairShareView,
     ShareView,
     amount_of,
-    kept_fraction,
+    kept_for_others,
     weights_of,
     window_s,
 )
@@ -184,7 +184,7 @@ def fair_share_view(state: State, queue: JobQueue, now: int) -> FairShareView | 
             for share, meter in active.items()
         },
         policy.reservation_percent,
-        bounded.times(kept_fraction(policy, len(active))),
+        kept_for_others(policy, len(active), bounded),
     )
 
 

@@ -38,7 +38,7 @@ from windfall.control.wishes import (
 )
 from windfall.jobs.attempts import EXITED
 from windfall.jobs.errors import Conflict, Invalid, NotFound
-from windfall.jobs.ids import DefinitionKey, QueueName, node_id
+from windfall.jobs.ids import DefinitionKey, QueueName
 from windfall.jobs.job import Job, JobKind, Submission
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.states import SUBMITTED
@@ -117,12 +117,11 @@ def on_delete_training(state: State, command: DeleteTraining, round_: Round) -> 
     if command.job_id in state.jobs:
         raise Conflict(f"{command.job_id} has not ended; stop it first")
     state.finished.pop(command.job_id, None)
-    # Its end may be of this very round: the removal is the last word about it.
-    for job_id in (command.job_id, *(node_id(command.job_id, number) for number in command.other_nodes)):
-        ended = round_.changes.jobs.pop(job_id, None)
-        if ended is not None:
-            tell_moves(state, ended, round_)
-        round_.changes.removed_jobs.add(job_id)
+    # Its end may be of this very round, and that of its nodes: the removal is the last word about them.
+    for ended in [job for job in round_.changes.jobs.values() if command.job_id in (job.id, job.parent)]:
+        del round_.changes.jobs[ended.id]
+        tell_moves(state, ended, round_)
+    round_.changes.removed_jobs.add(command.job_id)
 
 
 def _queue(state: State, wanted: ComputeEnvironment, round_: Round) -> QueueName:

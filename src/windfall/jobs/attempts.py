@@ -138,14 +138,9 @@ class Attempt:
     #: What its share of the instance costs, and would cost on demand; None when nobody said.
     usd_hour: float | None = None
     on_demand_usd_hour: float | None = None
-    #: For the main node of a multi-node job of peers, when all of them have ended.
-    gang_end: GangEnd | None = None
 
-    def as_whole(self) -> Attempt:
-        """The try of the whole multi-node job that it is a part of; of any other job itself."""
-        end = self.gang_end
-        if end is None:
-            return self
+    def as_whole(self, end: GangEnd) -> Attempt:
+        """The try of the whole multi-node job whose main node's attempt this is."""
         return replace(
             self,
             instance=end.instance,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from windfall.jobs.attempts import Attempt
+from windfall.jobs.attempts import Attempt, GangEnd
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency
@@ -152,6 +152,8 @@ class Job:
     holds_consumables: bool = False
     #: For a multi-node job that has its places: its number among those of this moment, which gives its nodes addresses.
     gang_number: int | None = None
+    #: For a multi-node job of peers: how each of its tries that are over ended.
+    gang_ends: list[GangEnd] = field(default_factory=list)
     #: The states that it came to in this round, where somebody wants to hear of them. Never stored.
     moves: list[Move] | None = field(default=None, compare=False, repr=False)
 
@@ -192,13 +194,14 @@ class Job:
     def tries(self) -> list[Attempt]:
         """Its attempts as those of the whole job: where its nodes are peers, none is over before the last node is."""
         nodes = self.submission.nodes
-        if nodes is None or not nodes.peers or not self.attempts:
+        if nodes is None or not nodes.peers:
             return self.attempts
-        last = self.attempts[-1]
-        if last.gang_end is not None or self.finished:
-            return [one.as_whole() for one in self.attempts]
-        goes_on = replace(last, stopped_at=None, exited_at=None, exit_code=None, reason=None)
-        return [*(one.as_whole() for one in self.attempts[:-1]), goes_on]
+        over = [one.as_whole(end) for one, end in zip(self.attempts, self.gang_ends, strict=False)]
+        # At most one has no end yet.
+        now = self.attempts[len(over) :]
+        return over + [
+            replace(one, stopped_at=None, exited_at=None, exit_code=None, reason=None) for one in now
+        ]
 
     @property
     def charged_attempts(self) -> int:

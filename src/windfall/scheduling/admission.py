@@ -10,27 +10,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from windfall.jobs.ids import QueueName
-from windfall.scheduling.quota_gate import QuotaGate
+from windfall.scheduling.quota_gate import InQueue, QuotaGate
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.reservation_gate import ReservationGate
 from windfall.scheduling.snapshot import Shape, Snapshot, Standing, Waiting
 from windfall.scheduling.token_gate import TokenGate
 
 
-class AtGate(Protocol):
-    """Those who ask to be let through: jobs of one queue, shape and standing."""
-
-    @property
-    def queue(self) -> QueueName:
-        """The queue that they wait in."""
-
-    @property
-    def shape(self) -> Shape:
-        """What each of them needs."""
-
-    @property
-    def standing(self) -> Standing:
-        """What else decides about them."""
+class AtGate(InQueue, Protocol):
+    """Those who ask to be let through."""
 
     @property
     def head(self) -> Waiting:

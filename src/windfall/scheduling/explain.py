@@ -5,6 +5,7 @@ Runs the pass up to the job's own turn and looks at what is left. Changes nothin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -132,10 +133,11 @@ def explain(
     if _fits(assignment, names, shape) if gang is None else fits_together(assignment, names, gang):
         reasons = [*barred, *(_left_to_it(_claimed(assignment, left), queue) if barred and asks else ())]
         return Explanation(tuple(reasons) or (StartsNext(),), aws_reason=quota_words(reasons))
-    helpful = () if gang is not None else remedies(assignment, view.queue, shape, waiting)
+    # No change of capacity lets one start that a gate bars.
+    helpful = () if gang is not None or barred else remedies(assignment, view.queue, shape, waiting)
     open_names = tuple(name for name in names if lasting[name] is None)
     if not open_names:
-        return _never(snapshot, view, lasting, helpful)
+        return _never(snapshot, view, [*lasting.values(), *barred], helpful)
 
     # What stands in the way is read before a place is kept for this job itself.
     passing = _passing(assignment, open_names, asking)
@@ -171,11 +173,11 @@ def _fits(assignment: Assignment, names: tuple[EnvironmentName, ...], shape: Sha
 def _never(
     snapshot: Snapshot,
     view: QueueView,
-    lasting: dict[EnvironmentName, Reason | None],
+    lasting: Iterable[Reason | None],
     helpful: tuple[Counterfactual, ...],
 ) -> Explanation:
     """The job cannot start before somebody changes it or its environments."""
-    found = [reason for reason in lasting.values() if reason is not None]
+    found = [reason for reason in lasting if reason is not None]
     reasons: list[Reason] = [*found, *_disabled(view)]
     if not takers(snapshot, view.queue.environments, NOTHING):
         aws = AwsReason.INVALID

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, floor
 from typing import TYPE_CHECKING
 
 from windfall.capacity.policies import FairShare
@@ -137,11 +137,15 @@ def weights_of(policy: FairShare, active: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def kept_fraction(policy: FairShare, active: int) -> float:
-    """What part of the capacity is kept for shares that are not active yet."""
-    return (
-        float((policy.reservation_percent / 100) ** active) if policy.reservation_percent and active else 0.0
-    )
+def kept_for_others(policy: FairShare, active: int, total: Amount) -> Amount:
+    """What of the capacity is kept for shares that are not active yet.
+
+    In whole vCPUs and GPUs: nobody could start in a hundredth of one, and without it the last one would stay idle.
+    """
+    if not policy.reservation_percent or not active:
+        return NONE
+    fraction = (policy.reservation_percent / 100) ** active
+    return Amount(*(float(floor(amount * fraction + 1e-9)) for amount in (total.vcpus, total.gpus)))
 
 
 def amount_of(resources: Resources) -> Amount:

@@ -189,6 +189,14 @@ def test_who_waits_is_told_the_numbers_and_who_holds_them():
     assert "it never starts: raise the total with update-consumable-resource" in answer.reasons[0][1]
 
 
+def test_who_lacks_tokens_is_not_told_that_other_capacity_would_do():
+    world = a_world_with(0).submits(a_job("large").vcpus(500).wanting(licence=1))
+    answer = why(world.state, JobId("large"), {}, world.now)
+    assert answer is not None
+    assert {"ASKS_TOO_MUCH", "CONSUMABLE_RESOURCE_TAKEN"} <= {code for code, _ in answer.reasons}
+    assert answer.changes == []
+
+
 def test_a_job_that_wants_many_is_not_starved_by_those_that_want_few():
     world = a_world_with(3)
     world.submits(*(a_job(f"small-{n}").wanting(licence=1) for n in range(3)))

@@ -1,4 +1,4 @@
-"""An environment is changed while jobs run: what it would not launch any more goes, and nobody is cut off before time."""
+"""An environment is changed while jobs run: what it would not launch any more goes, and nobody is cut off early."""
 
 from __future__ import annotations
 

@@ -232,6 +232,23 @@ def test_what_happens_to_service_jobs_is_told():
     assert told_of("a2") == [RUNNABLE, "Queue Blocked"]
 
 
+def test_a_new_queue_of_an_old_name_is_charged_for_the_trainings_that_still_stop():
+    world = a_service_world(fair=FairShare())
+    world.submits(a_service_job("old", share="a")).runs("old")
+    state, name = world.world.state, QueueName("services")
+    queue = state.queues[name]
+    world.world.happens(
+        events.UpdateJobQueue(name, Switch.DISABLED),
+        events.DeleteJobQueue(name),
+        events.CreateJobQueue(queue),
+    )
+    world.submits(a_service_job("new", share="a"))
+    meter = state.shares.of(name)["a"]
+    assert (meter.jobs, meter.held.vcpus) == (2, 1.0)
+    world.ends("old", 143)
+    assert (meter.jobs, meter.held.vcpus) == (1, 1.0)  # the new one has its turn
+
+
 def test_fair_shares_take_turns_by_what_they_used():
     world = a_service_world(fair=FairShare(weights=(ShareWeight("a", 0.5),)))
     world.submits(

@@ -158,7 +158,7 @@ def test_the_reservation_is_a_part_of_the_machine_and_grows_smaller_with_active_
         answer.reasons
     )
     world.submits(a_job("other").under("b"))
-    assert (held(world, "a"), held(world, "b"), view(world).kept) == (Amount(5), Amount(1), Amount(2, 0.5))
+    assert (held(world, "a"), held(world, "b"), view(world).kept) == (Amount(5), Amount(1), Amount(2, 0))
 
 
 def test_a_machine_counts_once_for_all_environments_on_it():

@@ -14,7 +14,7 @@ from windfall.scheduling.fair_share import (
     FairShareView,
     ShareView,
     averaged,
-    kept_fraction,
+    kept_for_others,
     needs_of,
     weights_of,
     window_s,
@@ -51,7 +51,16 @@ def test_the_longest_prefix_counts():
     [(50, 1, 0.5), (50, 2, 0.25), (50, 3, 0.125), (25, 1, 0.25), (25, 2, 0.0625), (0, 1, 0.0), (50, 0, 0.0)],
 )
 def test_the_reservation_shrinks_with_every_active_share_as_aws_says(percent, active, kept):
-    assert kept_fraction(FairShare(reservation_percent=percent), active) == pytest.approx(kept)
+    found = kept_for_others(FairShare(reservation_percent=percent), active, Amount(1_000_000, 1000))
+    assert found.vcpus == pytest.approx(kept * 1_000_000, abs=1)
+    assert found.gpus == int(kept * 1000 + 1e-9)
+
+
+def test_a_part_of_a_gpu_is_kept_for_nobody():
+    policy = FairShare(reservation_percent=10)
+    assert kept_for_others(policy, 1, Amount(16, 4)) == Amount(1, 0)
+    assert kept_for_others(policy, 2, Amount(16, 4)) == Amount(0, 0)
+    assert kept_for_others(FairShare(reservation_percent=50), 1, Amount(16, 4)) == Amount(8, 2)
 
 
 def test_an_average_nears_what_is_held_and_fades_when_nothing_is():

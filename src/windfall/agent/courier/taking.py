@@ -9,10 +9,10 @@ from __future__ import annotations
 import stat
 
 from windfall.agent.courier.archives import content_of, files_below, packed
+from windfall.agent.courier.merging import MergedOutput
 from windfall.agent.courier.messages import Errand, Finish
 from windfall.agent.courier.stores import Stores, split_object
 from windfall.agent.courier.tree import Tree
-from windfall.agent.courier.merging import MergedOutput
 from windfall.jobs.staging import Output
 
 _FAILURE_CHARACTERS = 1024

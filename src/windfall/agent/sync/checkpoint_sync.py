@@ -46,8 +46,9 @@ class Clocks:
 class CheckpointSync:
     """One checkpoint directory and its prefix in the store, for the attempt with this fence.
 
-    Deadlines are seconds of the monotonic clock. A call may raise SupersededError, after which there is nothing left
-    to do. `node` says which of how many nodes of the job this is, all of which write to the prefix. `flush` may be called while another thread is in `pass_once`, which then ends early.
+    `node` says which of how many nodes of the job this is, all of which write below the prefix. Deadlines are seconds
+    of the monotonic clock. A call may raise SupersededError, after which there is nothing left to do. `flush` may be
+    called while another thread is in `pass_once`, which then ends early.
     """
 
     def __init__(
@@ -294,6 +295,7 @@ class CheckpointSync:
             if plain and self._prefix.is_first:
                 self._publisher.adopt(plain)
             self._publisher.disown(content.lost)
+            self._publisher.claim(self._prefix.taken_over(content))
         self._prefix.note(content, plain)
         mark = content.mark
         if mark is None and plain:

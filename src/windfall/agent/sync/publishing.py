@@ -39,6 +39,11 @@ class Publisher:
         """Take over objects that were there before the first manifest."""
         self._write({entry.path: _as_plain(entry) for entry in entries})
 
+    def claim(self, paths: Collection[str]) -> None:
+        """Take over names that another writer may have put something under."""
+        if paths:
+            self._write({**self._loaded(), **dict.fromkeys(paths, "")})
+
     def disown(self, paths: Collection[str]) -> None:
         """Leave names to somebody else who has put something newer there."""
         if paths:

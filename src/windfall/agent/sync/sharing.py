@@ -78,7 +78,7 @@ class SharedPrefix:
         if first is None and with_plain:
             # Nobody has a picture of what lay here before the first of them: the first writer would.
             taken = {file.path for part in parts for file in part.files}
-            taken.update(*(one.published() for one in self._neighbours))
+            taken.update(*(one.published() for one in self._neighbours if one.writer > 0))
             plain = tuple(entry for entry in plain_objects(self._objects) if entry.key not in taken)
         lost: frozenset[str] = frozenset()
         if own is not None:
@@ -99,6 +99,10 @@ class SharedPrefix:
             self._of_others.write(self.own)
         taken_over = [part.source for part in content.parts if part.source and self._takes_over(part)]
         self._left_behind = [key for one in taken_over for key in one.keys]
+
+    def taken_over(self, content: Content) -> set[str]:
+        """Names that the first writer has to look after from now on, because their writer is no more."""
+        return {file.path for part in content.parts if self._takes_over(part) for file in part.files}
 
     def _takes_over(self, part: Part) -> bool:
         return self.is_first and part.source is not None and part.source.writer >= self._writers

@@ -1,6 +1,7 @@
 """Whose metrics are meant: from dimensions to a job and back.
 
-A host of a training job is known by `Host=<name>/algo-<n>`, every job by its `JobId`, a GPU of a job by its `index` beside that.
+A host of a training job is known by `Host=<name>/algo-<n>`, every job by its `JobId`, a GPU of a job by its `index`
+beside that.
 Decides dimensions; must not know values.
 """
 

@@ -41,9 +41,7 @@ async def delete_training_job(desk: Desk, call: Call) -> dict[str, Any]:
                 f"The training job {job.submission.name} is in status {_status(job)}; "
                 "stop it and wait until it has stopped, then delete it"
             )
-        nodes = job.submission.nodes
-        others = () if nodes is None else tuple(nodes.others)
-        await desk.execute(DeleteTraining(names.job_id(job.submission.name), others))
+        await desk.execute(DeleteTraining(names.job_id(job.submission.name)))
     return {}
 
 

@@ -145,6 +145,13 @@ def test_the_training_host_has_its_name():
     assert shared["HostConfig"]["ExtraHosts"] == ["algo-1:127.0.0.1"]
 
 
+def test_every_host_of_several_knows_all_names():
+    hosts = [("algo-1", "127.64.0.1"), ("algo-2", "127.64.0.2")]
+    several = body(hosts=hosts, wants_host_network=True)
+    assert several["HostConfig"]["NetworkMode"] == "host"
+    assert several["HostConfig"]["ExtraHosts"] == ["algo-1:127.64.0.1", "algo-2:127.64.0.2"]
+
+
 def test_secrets_are_seen_as_files_that_cannot_be_written():
     assert host(secrets_directory="/private/s")["Binds"] == ["/private/s:/run/secrets:ro"]
 

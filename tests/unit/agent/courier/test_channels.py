@@ -54,6 +54,16 @@ def test_a_manifest_names_its_objects(mood: Mood):
         names(mood, "mood:///bad", kind="ManifestFile")
 
 
+def test_a_divided_channel_gives_every_object_to_one_node(mood: Mood):
+    fill(mood, **{f"data__{letter}": "" for letter in "abcdefg"})
+    parts = [names(mood, "mood://data", part=(number, 3)) for number in range(3)]
+    assert parts == [["a", "d", "g"], ["b", "e"], ["c", "f"]]
+    fill(mood, m=json.dumps([{"prefix": "mood://data/"}, "a", "b", "c"]))
+    assert names(mood, "mood:///m", kind="ManifestFile", part=(1, 2)) == ["b"]
+    # More nodes than objects: the last ones have none, which is no error.
+    assert names(mood, "mood://data", part=(8, 9)) == []
+
+
 def test_a_channel_becomes_files(mood: Mood, tmp_path: Path):
     fill(mood, train__a="1", train__deep__b="2")
     tree = Tree(str(tmp_path / "tree"), None)

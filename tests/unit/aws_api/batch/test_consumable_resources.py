@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.aws_api.batch.fakes import ARN, World
-from tests.unit.aws_api.batch.test_with_the_core import CONTAINER, CoreGate
+from tests.unit.aws_api.batch.fakes import ARN, NOW, World
+from tests.unit.aws_api.batch.test_with_the_core import CONTAINER
+from tests.unit.aws_api.core_gate import CoreGate
 from windfall.store.opening import open_store
 
 
 @pytest.fixture
 def world(tmp_path):
     store = open_store(str(tmp_path / "windfall.db"))
-    world = World(CoreGate(store))
+    world = World(CoreGate(store, NOW))
     client = world.client()
     client.create_compute_environment(
         computeEnvironmentName="env", type="MANAGED", computeResources={"type": "EC2", "maxvCpus": 4}

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.unit.aws_api.batch.fakes import World, a_job, an_attempt
-from tests.unit.aws_api.batch.test_with_the_core import CoreGate
+from tests.unit.aws_api.batch.fakes import a_job, an_attempt
 from windfall.aws_api.batch.ecs_properties import NOT_RUN, first_essential
 from windfall.aws_api.batch.lint.checking import lint
 from windfall.jobs.ids import DefinitionKey
 from windfall.jobs.states import SUCCEEDED
-from windfall.store.opening import open_store
 
 NEEDS = [{"type": "VCPU", "value": "2"}, {"type": "MEMORY", "value": "64"}]
 MAIN = {
@@ -37,19 +35,8 @@ def override(**members: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def client(tmp_path):
-    store = open_store(str(tmp_path / "windfall.db"))
-    client = World(CoreGate(store)).client()
-    client.create_compute_environment(
-        computeEnvironmentName="env",
-        type="MANAGED",
-        computeResources={"type": "EC2", "maxvCpus": 8, "subnets": []},
-    )
-    client.create_job_queue(
-        jobQueueName="queue", priority=1, computeEnvironmentOrder=[{"order": 1, "computeEnvironment": "env"}]
-    )
-    yield client
-    store.close()
+def client(core_client):
+    return core_client
 
 
 def register(client: Any, properties: dict[str, Any], **more: Any) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.unit.aws_api.batch.fakes import ARN, World, a_job, an_attempt
-from tests.unit.aws_api.batch.test_with_the_core import CoreGate
+from tests.unit.aws_api.batch.fakes import ARN, a_job, an_attempt
 from windfall.aws_api.batch.nodes import as_shown, main_container, node_range
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.jobs.attempts import EXITED
@@ -16,7 +15,6 @@ from windfall.jobs.definitions import ContainerSpec, NodePlan, NodeRange
 from windfall.jobs.nodes import NodeGroup, Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, RUNNING, SUCCEEDED
-from windfall.store.opening import open_store
 
 NEEDS = [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "64"}]
 NO_JOB = "aaaaaaaa-0000-4000-8000-000000000009"
@@ -32,19 +30,8 @@ def nodes(*ranges: str, count: int = 3, main: int = 0, **container: Any) -> dict
 
 
 @pytest.fixture
-def client(tmp_path):
-    store = open_store(str(tmp_path / "windfall.db"))
-    client = World(CoreGate(store)).client()
-    client.create_compute_environment(
-        computeEnvironmentName="env",
-        type="MANAGED",
-        computeResources={"type": "EC2", "maxvCpus": 4, "subnets": []},
-    )
-    client.create_job_queue(
-        jobQueueName="queue", priority=1, computeEnvironmentOrder=[{"order": 1, "computeEnvironment": "env"}]
-    )
-    yield client
-    store.close()
+def client(core_client):
+    return core_client
 
 
 def register(client: Any, **changes: Any) -> dict[str, Any]:

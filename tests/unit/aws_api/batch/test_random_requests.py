@@ -12,8 +12,8 @@ from typing import Any
 import botocore.session
 import pytest
 
-from tests.unit.aws_api.batch.fakes import ARN, JOB_ID, World
-from tests.unit.aws_api.batch.test_with_the_core import CoreGate
+from tests.unit.aws_api.batch.fakes import ARN, JOB_ID, NOW, World
+from tests.unit.aws_api.core_gate import CoreGate
 from windfall.aws_api.batch.service import OPERATIONS
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.store.opening import open_store
@@ -83,7 +83,7 @@ def draw(shape: Any, choice: random.Random, depth: int = 0) -> Any:
 @pytest.fixture
 def world(tmp_path):
     store = open_store(str(tmp_path / "windfall.db"))
-    world = World(CoreGate(store))
+    world = World(CoreGate(store, NOW))
     client = world.client()
     client.create_compute_environment(
         computeEnvironmentName="env", type="MANAGED", computeResources={"type": "EC2", "maxvCpus": 4}

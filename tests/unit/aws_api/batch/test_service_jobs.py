@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.aws_api.batch.fakes import ARN, NOW, World
-from tests.unit.aws_api.batch.test_with_the_core import CoreGate
+from tests.unit.aws_api.core_gate import CoreGate
 from windfall.aws_api.batch.arns import Arns
 from windfall.aws_api.batch.service_job_views import detail, summary
 from windfall.jobs.ids import JobId, QueueName
@@ -23,7 +23,7 @@ TOO_LARGE = "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE"
 @pytest.fixture
 def client(tmp_path):
     store = open_store(str(tmp_path / "windfall.db"))
-    client = World(CoreGate(store)).client()
+    client = World(CoreGate(store, NOW)).client()
     client.create_service_environment(
         serviceEnvironmentName="training",
         serviceEnvironmentType="SAGEMAKER_TRAINING",

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.aws_api.batch.fakes import ARN, NOW, World
-from windfall.control.reactor import close, handle
-from windfall.control.round import Round
-from windfall.control.share_standings import QueueShares, queue_shares
-from windfall.control.state import State
-from windfall.jobs.ids import QueueName
-from windfall.store.opening import open_store
+from tests.unit.aws_api.batch.fakes import ARN
 
 CONTAINER = {
     "image": "busybox",
@@ -22,51 +16,16 @@ CONTAINER = {
 }
 
 
-class CoreGate:
-    """Commands go to the reactor and are committed; nothing is ever placed, because there is no machine."""
-
-    def __init__(self, store: Any) -> None:
-        self.store, self.state, self.now = store, State(), NOW
-
-    async def execute(self, command: Any) -> Any:
-        self.now += 1
-        round_ = Round(self.now)
-        reply = handle(self.state, command, round_)
-        close(self.state, round_)
-        self.store.commit(round_.changes)
-        return reply
-
-    async def read(self, question: Any) -> Any:
-        return question(self.store)
-
-    async def queue_snapshot(self, queue: str) -> list[tuple[str, int]]:
-        waiting = (job for job in self.state.jobs.values() if job.submission.queue == queue)
-        return [(job.id, job.runnable_at) for job in waiting if job.runnable_at is not None]
-
-    async def shares(self, queue: str) -> QueueShares | None:
-        return queue_shares(self.state, QueueName(queue), self.now)
-
-
 @pytest.fixture
-def client(tmp_path):
-    store = open_store(str(tmp_path / "windfall.db"))
-    client = World(CoreGate(store)).client()
-    client.create_compute_environment(
-        computeEnvironmentName="env",
-        type="MANAGED",
-        computeResources={"type": "EC2", "maxvCpus": 4, "subnets": []},
-    )
-    client.create_job_queue(
-        jobQueueName="queue", priority=1, computeEnvironmentOrder=[{"order": 1, "computeEnvironment": "env"}]
-    )
+def client(core_client):
+    client = core_client
     client.register_job_definition(
         jobDefinitionName="echo",
         type="container",
         containerProperties=CONTAINER,
         parameters={"word": "hello"},
     )
-    yield client
-    store.close()
+    return client
 
 
 def submit(client: Any, name: str, **params: Any) -> str:

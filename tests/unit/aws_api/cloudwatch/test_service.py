@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree as ET
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from tests.unit.aws_api.batch.fakes import FakeStore
 from windfall.advisor.samples import GpuSample, Recording, Sample, SampledGpu
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
+from windfall.aws_api.cloudwatch.subjects import find, walk
 from windfall.aws_api.protocol.cbor import cbor_refusal, read_cbor
 from windfall.aws_api.protocol.errors import ApiError, SerializationError
 from windfall.aws_api.protocol.request import Request
@@ -36,6 +38,7 @@ from windfall.jobs.ids import (
     TaskId,
 )
 from windfall.jobs.job import Job, JobKind, Submission
+from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import ONCE
 from windfall.jobs.states import JobState
@@ -177,6 +180,25 @@ def data(client, *queries, **more):
         MetricDataQueries=list(queries), StartTime=moment(0), EndTime=moment(120), **more
     )
     return {one["Id"]: one for one in answer["MetricDataResults"]}
+
+
+def test_every_host_of_a_training_job_has_its_own_dimension():
+    job, node = (
+        a_job(job_id, "wide", JobKind.TRAINING, gpus=0) for job_id in ("training-wide", "training-wide#1")
+    )
+    nodes = Nodes(2, 0, peers=True, name_prefix="algo-")
+    job.submission = node.submission = replace(job.submission, nodes=nodes)
+    node.parent, node.index = job.id, 1
+    store = Store()
+    store.all_jobs = {job.id: job, node.id: node}
+    found = find(store, "/aws/sagemaker/TrainingJobs", "CPUUtilization", {"Host": "wide/algo-2"})
+    assert found is not None
+    assert found.job is node
+    assert found.dimensions == {"Host": "wide/algo-2"}
+    assert find(store, "/aws/sagemaker/TrainingJobs", "CPUUtilization", {"Host": "wide/algo-3"}) is None
+    store.list_jobs = lambda *_: JobPage([job], None)
+    hosts = {metric.dimensions["Host"] for metric in walk(store, 10) if "Host" in metric.dimensions}
+    assert hosts == {"wide/algo-1", "wide/algo-2"}
 
 
 def test_a_training_job_has_sagemakers_names_counted_per_core_and_gpu(client):

@@ -14,6 +14,7 @@ from tests.unit.aws_api.sagemaker.world import (
     SCRIPT,
     SPOT,
     a_channel,
+    a_group,
     a_request,
     a_training_job,
 )
@@ -21,6 +22,7 @@ from windfall.capacity.environments import Provisioning
 from windfall.jobs.errors import Conflict, Invalid
 from windfall.jobs.images import ImageMapping, container_run, host_command
 from windfall.jobs.job import TimeLimits
+from windfall.jobs.nodes import OWN_NAME
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Channel, Checkpoints, Output
 from windfall.jobs.states import SUCCEEDED
@@ -291,17 +293,24 @@ REFUSALS = [
     ({"ResourceConfig": None, "AlgorithmSpecification": None}, "2 validation errors detected"),
     ({"ResourceConfig": {"InstanceCount": 1}}, "resourceConfig.instanceType"),
     ({"ResourceConfig": {"InstanceType": "ml.m5.large"}}, "resourceConfig.instanceCount"),
-    ({"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 0}}, "must be 1"),
-    ({"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 2}}, "InstanceCount 2"),
+    ({"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 0}}, "must be at least 1"),
+    ({"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1001}}, "at most 1000 instances"),
+    (
+        {"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceGroups": [a_group("a")]}},
+        "drop InstanceType",
+    ),
+    ({"ResourceConfig": {"InstanceGroups": [a_group("a"), a_group("a")]}}, "name a more than once"),
+    ({"ResourceConfig": {"InstanceGroups": [a_group("a", count=0)]}}, "must be at least 1, got 0"),
     (
         {
-            "ResourceConfig": {
-                "InstanceGroups": [
-                    {"InstanceType": "ml.m5.large", "InstanceCount": 1, "InstanceGroupName": "a"}
-                ]
-            }
+            "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 2},
+            "EnableNetworkIsolation": True,
         },
-        "InstanceGroups",
+        "EnableNetworkIsolation with several instances",
+    ),
+    (
+        {"InputDataConfig": [a_channel("a", source={"InstanceGroupNames": ["there"]})]},
+        "has there, which is none of the job's instance groups: homogeneousCluster",
     ),
     ({"ResourceConfig": {"InstancePreferences": [{"InstanceType": "ml.m5.large"}]}}, "InstancePreferences"),
     (
@@ -400,3 +409,84 @@ def test_a_name_is_taken_as_long_as_its_job_is_there(world):
 def test_the_core_s_refusal_is_told_in_its_own_words(world, refusal, code):
     world.gate.refusal = refusal
     assert world.refused("CreateTrainingJob", code, **a_request()) == str(refusal)
+
+
+def of_group(command, number: int):
+    """What one host of a submitted cluster runs, and what is brought for it."""
+    group = command.nodes.group(number)
+    files = {file.path.rpartition("/")[2]: json.loads(file.content) for file in group.staging.files}
+    return group, files
+
+
+def test_several_instances_are_equal_nodes_that_know_one_another_by_name(world):
+    world.has_settings(host=lambda: Resources(64, 262_144))
+    command = world.submitted(ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 11}, **SCRIPT)
+    nodes = command.nodes
+    assert (nodes.count, nodes.main, nodes.peers, nodes.name(10)) == (11, 0, True, "algo-11")
+    main, files = of_group(command, 0)
+    assert main.container == command.container
+    assert main.staging == command.staging
+    # As SageMaker sorts them: by letters.
+    hosts = ["algo-1", "algo-10", "algo-11", *(f"algo-{number}" for number in range(2, 10))]
+    assert files["resourceconfig.json"]["hosts"] == hosts
+    assert files["resourceconfig.json"]["current_host"] == "algo-1"
+    other, files = of_group(command, 7)
+    assert files["resourceconfig.json"]["current_host"] == OWN_NAME
+    told = other.container.on_host.environment
+    assert json.loads(told["SM_HOSTS"]) == hosts
+    assert told["SM_CURRENT_HOST"] == OWN_NAME
+    training = json.loads(told["SM_TRAINING_ENV"])
+    assert (training["is_master"], training["master_hostname"]) == (False, "algo-1")
+    assert json.loads(main.container.on_host.environment["SM_TRAINING_ENV"])["is_master"] is True
+    # Eleven times two vCPUs fit here.
+    assert other.container.resources == Resources(2, 8192)
+
+
+def test_groups_have_types_names_and_channels_of_their_own(world):
+    channels = [
+        a_channel("everywhere"),
+        a_channel("parts", source={"S3DataDistributionType": "ShardedByS3Key"}),
+        a_channel(
+            "workers",
+            source={"S3DataDistributionType": "ShardedByS3Key", "InstanceGroupNames": ["workers"]},
+        ),
+    ]
+    groups = [a_group("leader", "ml.c5.xlarge"), a_group("workers", "ml.m5.large", count=2)]
+    world.has_settings(host=lambda: Resources(64, 262_144))
+    command = world.submitted(ResourceConfig={"InstanceGroups": groups}, InputDataConfig=channels, **SCRIPT)
+    leader, told = of_group(command, 0)
+    assert (leader.instance_type, leader.container.resources.vcpus) == ("c5.xlarge", 4)
+    assert set(told["inputdataconfig.json"]) == {"everywhere", "parts"}
+    assert told["resourceconfig.json"]["current_group_name"] == "leader"
+    worker, told = of_group(command, 2)
+    assert (worker.first, worker.last, worker.instance_type) == (1, 2, "m5.large")
+    assert told["resourceconfig.json"]["instance_groups"][1] == {
+        "instance_group_name": "workers",
+        "instance_type": "ml.m5.large",
+        "hosts": ["algo-2", "algo-3"],
+    }
+    everywhere, parts, workers = worker.staging.channels
+    assert (everywhere.divided_among, parts.divided_among) == ((), (0, 1, 2))
+    assert workers.divided_among == (1, 2)
+    told = worker.container.on_host.environment
+    assert (told["SM_IS_HETERO"], told["SM_CURRENT_INSTANCE_GROUP"]) == ("true", "workers")
+    assert json.loads(told["SM_CURRENT_INSTANCE_GROUP_HOSTS"]) == ["algo-2", "algo-3"]
+
+
+def test_one_instance_in_a_group_is_a_job_like_any_other(world):
+    command = world.submitted(ResourceConfig={"InstanceGroups": [a_group("only", "ml.m5.large")]})
+    assert command.nodes is None
+    config = next(file for file in command.staging.files if file.path.endswith("resourceconfig.json"))
+    assert json.loads(config.content)["current_group_name"] == "only"
+
+
+def test_a_host_that_is_too_small_for_all_instances_is_divided(world):
+    world.has_settings(host=lambda: Resources(8, 30_000, 1))
+    command = world.submitted(ResourceConfig={"InstanceType": "ml.p3.2xlarge", "InstanceCount": 3})
+    given = command.nodes.group(1).container.resources
+    assert (given.memory_mib, given.gpus) == (10_000, 0)
+    assert 3 * given.vcpus <= 8 < 3 * given.vcpus + 0.01
+    note = json.loads(command.document)["capacity_note"]
+    assert note.startswith(
+        "3 instances share this host, which has 8 vCPUs, 29.3 GiB of memory and 1 GPU: each"
+    )

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import json
 
+from windfall.aws_api.sagemaker.cluster import Host, cluster_of
 from windfall.aws_api.sagemaker.script_mode import arguments, command_line, decoded, script_of, variables
 from windfall.jobs.resources import Resources
+
+
+def alone(instance_type: str) -> Host:
+    """The only host of a cluster of one."""
+    cluster = cluster_of({"InstanceType": instance_type, "InstanceCount": 1})
+    return Host(cluster, cluster.groups[0])
+
 
 #: The toolkit's own list; SM_TOPOLOGY is only there on machines that have one.
 ALWAYS = {
@@ -90,7 +98,7 @@ def test_no_program_is_no_script():
 def test_every_variable_of_the_toolkit_is_there():
     channels = {"train": {"TrainingInputMode": "File"}, "test-set": {"TrainingInputMode": "Pipe"}}
     script = script_of(HYPERPARAMETERS)
-    found = variables(script, "job", channels, "ml.p3.2xlarge", Resources(8, 1024, 1))
+    found = variables(script, "job", channels, alone("ml.p3.2xlarge"), Resources(8, 1024, 1))
     own = {name for name in found if not name.startswith(("SM_CHANNEL_", "SM_HP_"))}
     assert own == ALWAYS
     assert found["SM_CHANNEL_TRAIN"] == "/opt/ml/input/data/train"
@@ -115,7 +123,7 @@ def test_every_variable_of_the_toolkit_is_there():
 
 def test_a_name_that_no_variable_can_have_is_an_argument_alone():
     script = script_of({"sagemaker_program": "a.py", "x=y": "1"})
-    found = variables(script, "job", {}, "ml.m5.large", Resources(0.5, 1))
+    found = variables(script, "job", {}, alone("ml.m5.large"), Resources(0.5, 1))
     assert not any("=" in name for name in found)
     assert json.loads(found["SM_HPS"]) == {"x=y": 1}
     assert command_line(script, "python3")[2:] == ("--x=y", "1")

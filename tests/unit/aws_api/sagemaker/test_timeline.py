@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import given
 from tests.unit.aws_api.sagemaker.world import NOW, a_request, a_training_job, an_attempt
 from windfall.aws_api.sagemaker.documents import Document
 from windfall.aws_api.sagemaker.timeline import NO_CAPACITY, Waiting, stages
-from windfall.control.training_ends import failure_reason, final_status
 from windfall.aws_api.sagemaker.view import description, last_modified, summary
-from windfall.jobs.attempts import Market, StopCause, host_lost
+from windfall.control.training_ends import failure_reason, final_status
+from windfall.jobs.attempts import GangEnd, Market, StopCause, host_lost
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
+from windfall.jobs.ids import InstanceId
+from windfall.jobs.nodes import Nodes
 from windfall.jobs.staging import Mark
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
 
@@ -328,3 +331,28 @@ def test_any_life_is_a_chain_without_gaps_in_which_only_the_last_stage_is_open(j
         assert 1 <= shown["BillableTimeInSeconds"] <= shown["TrainingTimeInSeconds"]
     assert (shown["FailureReason"] is not None) == (shown["TrainingJobStatus"] == "Failed")
     assert last_modified(job) >= job.created_at
+
+
+def of_two_hosts(state, *attempts, ends=(), **more):
+    """A job of two equal hosts, with the attempts of the first of them."""
+    job = a_job(state, *attempts, **more)
+    job.submission = replace(job.submission, nodes=Nodes(2, 0, peers=True, name_prefix="algo-"))
+    job.gang_ends = list(ends)
+    return job
+
+
+def test_a_job_of_several_hosts_trains_until_the_last_of_them_has_ended():
+    job = of_two_hosts(RUNNING, an_attempt(**DONE, exit_code=0))
+    assert told(job)[-1] == ("Training", 5, None)
+    end = GangEnd(1, InstanceId("i-1"), NOW + 99_000, NOW + 90_000, 0, None, "done")
+    job = of_two_hosts(SUCCEEDED, an_attempt(**DONE, exit_code=0), ends=[end], stopped=99)
+    assert told(job)[2:] == [("Training", 5, 90), ("Uploading", 90, 99), ("Completed", 99, 99)]
+    described = description(job, PLAIN, "arn", now=NOW, spot_factor=0.3)
+    # Not multiplied by the hosts.
+    assert described["TrainingTimeInSeconds"] == 97
+
+
+def test_an_interruption_of_another_host_is_the_jobs():
+    end = GangEnd(1, InstanceId("i-2"), NOW + 80_000, status_reason=host_lost("i-2"), stop_words="drill")
+    job = of_two_hosts(RUNNABLE, an_attempt(**DONE, exit_code=0), ends=[end])
+    assert statuses(job) == ["Starting", "Downloading", "Training", "Interrupted", "Starting"]

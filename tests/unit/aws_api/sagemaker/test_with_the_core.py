@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from tests.unit.aws_api.core_gate import CoreGate
 from tests.unit.aws_api.sagemaker.world import ARN, NOW, SPOT, World, a_request
-from windfall.control.reactor import close, handle
-from windfall.control.round import Round
-from windfall.control.state import State
-
-
-class CoreGate:
-    """Commands go to the reactor and are committed; nothing is ever placed, because there is no machine."""
-
-    def __init__(self) -> None:
-        self.store: Any = None
-        self.state, self.now = State(), NOW
-
-    async def execute(self, command: Any) -> Any:
-        self.now += 1
-        round_ = Round(self.now)
-        reply = handle(self.state, command, round_)
-        close(self.state, round_)
-        self.store.commit(round_.changes)
-        return reply
-
-    async def read(self, question: Any) -> Any:
-        return question(self.store)
-
-    async def why(self, job_id: str) -> None:
-        return None
 
 
 @pytest.fixture
 def client(tmp_path):
-    world = World(tmp_path, CoreGate())
+    world = World(tmp_path, CoreGate(None, NOW))
     world.gate.store = world.store
     yield world.client()
     world.close()

@@ -69,6 +69,11 @@ def a_channel(name: str = "training", **changes: Any) -> dict[str, Any]:
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}, **changes}
 
 
+def a_group(name: str, kind: str = "ml.m5.large", count: int = 1) -> dict[str, Any]:
+    """One of a request's instance groups."""
+    return {"InstanceGroupName": name, "InstanceType": kind, "InstanceCount": count}
+
+
 SPOT = {
     "EnableManagedSpotTraining": True,
     "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200},

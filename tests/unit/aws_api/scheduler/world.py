@@ -13,13 +13,12 @@ import boto3
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
+from tests.unit.aws_api.core_gate import CoreGate
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
 from windfall.aws_api.scheduler.service import scheduler_service
-from windfall.control.reactor import close, handle
-from windfall.control.round import Round
-from windfall.control.state import Rules, State
+from windfall.control.state import Rules
 from windfall.daemon.time_zones import zone_named
 from windfall.store.opening import open_store
 
@@ -44,24 +43,6 @@ def a_request(name: str = "nightly", **changes: Any) -> dict[str, Any]:
         **changes,
     }
     return {member: value for member, value in request.items() if value is not None}
-
-
-class CoreGate:
-    """Commands go to the reactor and are committed."""
-
-    def __init__(self, store: Any) -> None:
-        self.store = store
-        self.state, self.now = State(Rules(zones=zone_named)), NOW
-
-    async def execute(self, command: Any) -> Any:
-        round_ = Round(self.now)
-        reply = handle(self.state, command, round_)
-        close(self.state, round_)
-        self.store.commit(round_.changes)
-        return reply
-
-    async def read(self, question: Any) -> Any:
-        return question(self.store)
 
 
 #: The world of the test that runs now: loading AWS's models takes longer than a test, so that all share them.
@@ -97,7 +78,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.store = open_store(str(root / "windfall.db"))
-        self.gate = CoreGate(self.store)
+        self.gate = CoreGate(self.store, NOW, Rules(zones=zone_named), step_ms=0)
         self.role = Role.SUBMIT
         _PRESENT[:] = [self]
 
