@@ -63,6 +63,34 @@ def test_an_array_of_containers(boxed):
     assert [log_of(running, f"{array}:{index}") for index in range(3)] == [f"child {n}\n" for n in range(3)]
 
 
+def test_the_nodes_of_a_multi_node_job_are_containers_that_reach_one_another(boxed):
+    running, batch = boxed
+    script = """
+        if [ "$AWS_BATCH_JOB_NODE_INDEX" = 0 ]; then
+            nc -l -p 7123 -e sh -c "cat >&2"; echo main heard that >&2
+        else
+            until echo "node $AWS_BATCH_JOB_NODE_INDEX speaks" | nc $AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS 7123
+            do sleep 0.1; done
+        fi
+    """
+    needs = [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "64"}]
+    container = {"image": IMAGE, "command": ["sh", "-c", script], "resourceRequirements": needs}
+    batch.register_job_definition(
+        jobDefinitionName="talking",
+        type="multinode",
+        nodeProperties={
+            "numNodes": 2,
+            "mainNode": 0,
+            "nodeRangeProperties": [{"targetNodes": "0:", "container": container}],
+        },
+    )
+    job_id = submitted(batch, "talking")
+    (job,) = running.wait_for([job_id])
+    assert job["status"] == "SUCCEEDED", log_of(running, job_id)
+    assert job["tags"]["windfall:isolation"].startswith("container (docker ")
+    assert log_of(running, job_id).splitlines() == ["node 1 speaks", "main heard that"]
+
+
 def test_all_that_a_definition_says_is_so_inside(boxed):
     running, batch = boxed
     shared = running.root / "shared"

@@ -33,6 +33,16 @@ while :; do sleep 0.1; done
 ISOLATED = """
 cat /proc/net/dev; env
 """
+#: Of two hosts the second speaks to the first by its name, and each leaves a part of the model.
+TOGETHER = """
+me=$(sed 's/.*"current_host": "\\([^"]*\\)".*/\\1/' /opt/ml/input/config/resourceconfig.json)
+echo part > /opt/ml/model/$me
+if [ $me = algo-1 ]; then
+    nc -l -p 7124 -e sh -c "cat >&2"
+else
+    until echo "$me speaks" | nc algo-1 7124; do sleep 0.1; done
+fi
+"""
 TRAINING = """
 echo "told to $0 as $TRAINING_JOB_NAME"
 cat /opt/ml/input/config/hyperparameters.json && echo
@@ -131,15 +141,15 @@ def test_a_stopped_container_is_gone(boxed: RunningWindfall, docker_engine):
 def trained(running: RunningWindfall, name: str, image: str, **more: Any) -> tuple[dict[str, Any], list[str]]:
     """Train to the end; the answer is the job's description and its log."""
     sagemaker, logs = running.client("sagemaker"), running.client("logs")
-    sagemaker.create_training_job(
-        TrainingJobName=name,
-        RoleArn="arn:aws:iam::123456789012:role/Training",
-        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
-        OutputDataConfig={"S3OutputPath": "s3://bucket/out"},
-        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
-        StoppingCondition={"MaxRuntimeInSeconds": 600},
-        **more,
-    )
+    request = {
+        "TrainingJobName": name,
+        "RoleArn": "arn:aws:iam::123456789012:role/Training",
+        "AlgorithmSpecification": {"TrainingImage": image, "TrainingInputMode": "File"},
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 600},
+    }
+    sagemaker.create_training_job(**{**request, **more})
 
     def described() -> dict[str, Any]:
         found: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
@@ -176,6 +186,19 @@ def test_a_training_job_runs_in_its_image_as_sagemaker_runs_it(boxed: RunningWin
     packed = (boxed.data / "objects" / "buckets" / uri).read_bytes()
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert archive.extractfile("weights").read() == b"weights\n"
+
+
+def test_the_hosts_of_a_training_job_are_containers_that_know_one_another_by_name(
+    boxed: RunningWindfall, docker_engine
+):
+    docker_engine.build_image("together:1", Entrypoint=["sh", "-c", TOGETHER])
+    two = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "VolumeSizeInGB": 1}
+    described, said = trained(boxed, "together", "together:1", ResourceConfig=two)
+    assert described["TrainingJobStatus"] == "Completed", (described, said)
+    assert "algo-2 speaks" in said
+    uri = described["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://")
+    with tarfile.open(boxed.data / "objects" / "buckets" / uri) as archive:
+        assert {name.lstrip("./") for name in archive.getnames()} >= {"algo-1", "algo-2"}
 
 
 def test_a_training_job_with_network_isolation_has_no_network_in_its_container(
