@@ -13,7 +13,7 @@ TYPE = "ml.m5.large"
 ENDED = ("SUCCEEDED", "FAILED")
 
 
-def a_payload(name: str, command: str) -> str:
+def a_payload(name: str, command: str, instances: int = 1) -> str:
     return json.dumps(
         {
             "TrainingJobName": name,
@@ -24,7 +24,7 @@ def a_payload(name: str, command: str) -> str:
                 "ContainerEntrypoint": ["bash", "-c", command],
             },
             "OutputDataConfig": {"S3OutputPath": "s3://windfall/out"},
-            "ResourceConfig": {"InstanceType": TYPE, "InstanceCount": 1, "VolumeSizeInGB": 1},
+            "ResourceConfig": {"InstanceType": TYPE, "InstanceCount": instances, "VolumeSizeInGB": 1},
             "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         }
     )
@@ -114,6 +114,22 @@ def test_training_jobs_take_turns_by_priority_and_are_tried_again(windfall: Runn
     assert described["TrainingJobStatus"] == "Stopped"
     listed = services.batch.list_service_jobs(jobQueue="turns", jobStatus="SUCCEEDED")["jobSummaryList"]
     assert {job["jobId"] for job in listed} == {first, second, third}
+
+
+def test_a_training_on_two_instances_holds_both_until_all_its_hosts_have_ended(
+    windfall: RunningWindfall,
+) -> None:
+    services = Services(windfall, "both", "NUM_INSTANCES", 2)
+    # The first host ends at once, the second one later.
+    command = """grep -q '"current_host": "algo-1"' /opt/ml/input/config/resourceconfig.json || sleep 2"""
+    both = services.submit("both", "", payload=a_payload("both", command, instances=2))
+    behind = services.submit("behind", "true")
+    running = services.reaches(both, "RUNNING")
+    assert running["capacityUsage"] == [{"capacityUnit": "NUM_INSTANCES", "quantity": 2.0}]
+    assert services.describe(behind)["status"] == "RUNNABLE"
+    ended = [services.reaches(job, *ENDED) for job in (both, behind)]
+    assert [job["status"] for job in ended] == ["SUCCEEDED"] * 2, ended
+    assert ended[1]["startedAt"] >= ended[0]["stoppedAt"]
 
 
 def test_lent_instances_are_taken_back_and_the_borrower_runs_again(windfall: RunningWindfall) -> None:

@@ -11,7 +11,7 @@ from windfall.accounting.prices import Rates, price_of
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import InstanceState
 from windfall.control.state import State
-from windfall.jobs.attempts import PREEMPTIONS, StopCause
+from windfall.jobs.attempts import StopCause
 from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED
@@ -122,7 +122,8 @@ def check_free_interruptions(job: Job) -> None:
 def check_preemptions_max(job: Job) -> None:
     """Nobody is preempted more often than it allows; once more, and it has failed."""
     most = job.submission.preemptions_max
-    preempted = sum(attempt.stop_cause in PREEMPTIONS for attempt in job.attempts)
+    # One whose host was lost while it left counts as a lost host.
+    preempted = sum(attempt.preempted for attempt in job.attempts)
     if most is not None and preempted > most + 1:
         raise BrokenPromise(f"was preempted {preempted} times and allows {most}: {job.story()}")
 

@@ -67,7 +67,7 @@ def _serve(state: State, environment: ServiceEnvironment, round_: Round) -> None
     if environment.switch is Switch.DISABLED:
         return
     for job_id in plan.dispatch:
-        _dispatch(state, state.service_jobs[job_id], view, round_)
+        _dispatch(state, state.service_jobs[job_id], environment, view, round_)
     for one in plan.preempt:
         preemptor = state.service_jobs[one.for_job]
         preemptor.promised = True
@@ -88,12 +88,18 @@ def view_of(state: State, environment: ServiceEnvironment, now: int) -> ServiceV
     """An environment as the scheduler sees it."""
     queues = [it for it in state.queues.values() if it.service_environment == environment.name]
     jobs: dict[QueueName, list[ServiceJob]] = {queue.name: [] for queue in queues}
+    orphans = []
     for job in state.service_jobs.values():
         if job.queue in jobs:
             jobs[job.queue].append(job)
+        elif (attempt := job.attempt) is not None and attempt.environment == environment.name:
+            orphans.append(_holding(state, job, now))
     limits = {unit: float(amount) for unit, amount in environment.limits}
     total = sum(limits.values())
     views = [_queue_view(state, queue, jobs[queue.name], total, now) for queue in queues]
+    if orphans:
+        # The trainings of a queue that was deleted take their place until they have stopped.
+        views.append(ServiceQueueView(QueueName(""), [], orphans))
     return ServiceView(limits, views)
 
 
@@ -147,21 +153,21 @@ def _queue_view(
             for job in jobs
             if job.state is ServiceState.RUNNABLE
         ],
-        [
-            HoldingService(
-                job.id,
-                needs_of(job.instances),
-                job.priority,
-                _share(job),
-                _loss(state, job, now),
-                leaving=job.terminated or (job.attempt is not None and job.attempt.leaves_for is not None),
-            )
-            for job in jobs
-            if job.state in HOLDING
-        ],
+        [_holding(state, job, now) for job in jobs if job.state in HOLDING],
         queue.priority,
         service_shares(state, queue, total, now),
         [it for it in state.quota_shares.values() if it.queue == queue.name] if is_quota else None,
+    )
+
+
+def _holding(state: State, job: ServiceJob, now: int) -> HoldingService:
+    return HoldingService(
+        job.id,
+        needs_of(job.instances),
+        job.priority,
+        _share(job),
+        _loss(state, job, now),
+        leaving=job.terminated or (job.attempt is not None and job.attempt.leaves_for is not None),
     )
 
 
@@ -180,13 +186,14 @@ def _loss(state: State, job: ServiceJob, now: int) -> float:
     return loss_of(place, training.submission.resources, state.rules.restart_s, now) * instances
 
 
-def _dispatch(state: State, job: ServiceJob, view: ServiceView, round_: Round) -> None:
+def _dispatch(
+    state: State, job: ServiceJob, environment: ServiceEnvironment, view: ServiceView, round_: Round
+) -> None:
     service_placed(state, job, round_.now)
     job.trainings, job.promised = job.trainings + 1, False
     name = training_job_name(job.payload, job.id, job.trainings)
-    attempt = ServiceAttempt(
-        name, capacity=counted(needs_of(job.instances), view.limits), scheduled_at=round_.now
-    )
+    capacity = counted(needs_of(job.instances), view.limits)
+    attempt = ServiceAttempt(name, capacity=capacity, environment=environment.name, scheduled_at=round_.now)
     job.attempts.append(attempt)
     job.move(ServiceState.SCHEDULED)
     job.scheduled_at, job.status_reason = round_.now, None

@@ -52,6 +52,8 @@ class ServiceAttempt:
     training_id: JobId | None = None
     #: What the service environment and the quota share count for it, by unit.
     capacity: Mapping[str, float] = field(default_factory=dict)
+    #: The service environment that it takes up, also when its queue is gone before it has ended.
+    environment: str = ""
     scheduled_at: int = 0
     started_at: int | None = None
     stopped_at: int | None = None

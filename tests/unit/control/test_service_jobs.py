@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.control.service_worlds import TYPE, ServiceWorld, a_service_job, a_service_world
 from tests.unit.control.trainings import a_training
-from windfall.capacity.environments import StateTimeLimit, Switch
+from windfall.capacity.environments import JobQueue, StateTimeLimit, Switch
 from windfall.capacity.policies import INSTANCES, CapacityLimit, FairShare, QuotaShare, ShareWeight, Sharing
 from windfall.control import events
 from windfall.control.commands.policies import DeleteQuotaShare, UpdateQuotaShare
@@ -372,6 +372,21 @@ def test_a_queue_and_a_quota_share_take_their_jobs_with_them():
         events.DeleteJobQueue(QueueName("services")),
     )
     assert (world.states("a"), world.job("a").status_reason) == ([ENDED], "Job queue deleted")
+
+
+def test_the_trainings_of_a_deleted_queue_take_up_their_environment_until_they_have_stopped(world):
+    world.submits(a_service_job("old")).runs("old")
+    other = JobQueue(QueueName("others"), 1, (), service_environment="training")
+    world.world.happens(
+        events.CreateJobQueue(other),
+        events.UpdateJobQueue(QueueName("services"), Switch.DISABLED),
+        events.DeleteJobQueue(QueueName("services")),
+    )
+    world.submits(a_service_job("new", "others"))
+    assert world.states("new") == [RUNNABLE]
+    assert world.job("new").status_reason is None, "it waits, and is not too large"
+    world.ends("old", 143)
+    assert (world.states("old", "new"), world.asked_to_create()) == ([ENDED, SCHEDULED], ["new"])
 
 
 def test_an_unreadable_payload_is_dispatched_and_refused(world):
