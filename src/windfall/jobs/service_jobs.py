@@ -52,8 +52,6 @@ class ServiceAttempt:
     training_id: JobId | None = None
     #: What the service environment and the quota share count for it, by unit.
     capacity: Mapping[str, float] = field(default_factory=dict)
-    #: The service environment that it takes up, also when its queue is gone before it has ended.
-    environment: str = ""
     scheduled_at: int = 0
     started_at: int | None = None
     stopped_at: int | None = None
@@ -64,6 +62,8 @@ class ServiceAttempt:
     #: While it is asked to leave: for whom, and in which words.
     leaves_for: JobId | None = None
     leaves_because: str | None = None
+    #: The service environment that it takes up, also when its queue is gone before it has ended.
+    environment: str = ""
 
     @property
     def is_charged(self) -> bool:
