@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 LOCK   := requirements.lock
-JOBS   ?= 3
+JOBS   ?= 2
 N      ?= 200
 FRAMEWORKS ?= torch jax keras tensorflow-cpu lightning transformers accelerate
 

@@ -44,7 +44,7 @@ from windfall.agent.messages import (
 from windfall.agent.settings import AgentSettings
 from windfall.agent.warden import BUSY_CODE
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 IS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can run jobs as another user")
 
