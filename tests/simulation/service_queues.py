@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.errands import BAD_PAYLOAD
 from tests.simulation.store import BrokenPromise
+from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
 from windfall.capacity.environments import JobQueue, ServiceEnvironment, Switch
 from windfall.capacity.policies import (
     INSTANCES,
@@ -36,7 +37,6 @@ from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.service_jobs import HOLDING, MOVES, ServiceJob, ServiceState
-from windfall.jobs.service_payloads import instances_of
 from windfall.scheduling.quotas import Quotas
 from windfall.scheduling.service_views import counted, needs_of
 
@@ -110,6 +110,7 @@ def submit_service_job(clients: Clients) -> None:
         timeout_s=rng.choice((None, None, 6)),
         retry=rng.choice(RETRIES),
         instances=instances_of(payload),
+        name_prefix=name_prefix_of(payload),
     )
 
     def answered(reply: Any) -> None:

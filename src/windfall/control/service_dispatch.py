@@ -19,7 +19,6 @@ from windfall.control.state_changes import tell_service_job
 from windfall.control.state_limits import SETTLING_MS, reason_code
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import HOLDING, ServiceAttempt, ServiceJob, ServiceState
-from windfall.jobs.service_payloads import training_job_name
 from windfall.scheduling.explain import AwsReason
 from windfall.scheduling.quotas import AwsQuotaReason
 from windfall.scheduling.service_queue import front_of, plan_services
@@ -191,7 +190,7 @@ def _dispatch(
 ) -> None:
     service_placed(state, job, round_.now)
     job.trainings, job.promised = job.trainings + 1, False
-    name = training_job_name(job.payload, job.id, job.trainings)
+    name = job.training_name(job.trainings)
     capacity = counted(needs_of(job.instances), view.limits)
     attempt = ServiceAttempt(name, capacity=capacity, environment=environment.name, scheduled_at=round_.now)
     job.attempts.append(attempt)

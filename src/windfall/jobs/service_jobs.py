@@ -6,6 +6,7 @@ not know how these run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -41,6 +42,12 @@ MOVES: Mapping[ServiceState, frozenset[ServiceState]] = {
 FINISHED = frozenset({_S.SUCCEEDED, _S.FAILED})
 #: Those that take up capacity of the service environment.
 HOLDING = frozenset({_S.SCHEDULED, _S.STARTING, _S.RUNNING})
+
+
+#: How many digits tell the training jobs of one prefix apart.
+NAME_DIGITS = 32
+#: Stands for the type of a payload that names none.
+UNKNOWN_TYPE = ""
 
 
 @dataclass(slots=True)
@@ -97,6 +104,8 @@ class ServiceJob:
     region: str = "us-east-1"
     #: How many instances of which type its payload asks for; the type is empty where it names none.
     instances: Mapping[str, int] = field(default_factory=dict)
+    #: What the names of its training jobs begin with.
+    name_prefix: str = ""
     runnable_at: int | None = None
     scheduled_at: int | None = None
     started_at: int | None = None
@@ -117,6 +126,11 @@ class ServiceJob:
         if self.attempts and self.attempts[-1].stopped_at is None:
             return self.attempts[-1]
         return None
+
+    def training_name(self, number: int) -> str:
+        """What the training job of its `number`-th try is called: the same every time it is asked."""
+        digits = hashlib.md5(f"{self.id}#{number}".encode(), usedforsecurity=False).hexdigest()
+        return f"{self.name_prefix}{digits[:NAME_DIGITS]}"
 
     @property
     def finished(self) -> bool:

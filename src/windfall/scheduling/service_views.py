@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from windfall.capacity.policies import INSTANCES, QuotaShare
 from windfall.jobs.ids import JobId, QueueName
-from windfall.jobs.service_payloads import UNKNOWN_TYPE
+from windfall.jobs.service_jobs import UNKNOWN_TYPE
 from windfall.scheduling.fair_share import FairShareView
 
 Amounts = Mapping[str, float]

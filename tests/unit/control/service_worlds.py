@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.builders import TestWorld, a_busy_world, a_machine
 from tests.unit.control.trainings import a_training
+from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
 from windfall.capacity.environments import JobQueue, ServiceEnvironment, StateTimeLimit
 from windfall.capacity.policies import INSTANCES, FairShare, QuotaShare, SchedulingPolicy
 from windfall.control import events
@@ -15,7 +16,6 @@ from windfall.control.commands.service_jobs import CreateServiceEnvironment, Sub
 from windfall.control.instructions import CreateTraining
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
-from windfall.jobs.service_payloads import instances_of
 
 TYPE = "ml.m5.large"
 
@@ -30,7 +30,13 @@ def a_service_job(
 ) -> SubmitServiceJob:
     payload = more.pop("payload", a_payload(instances))
     job = ServiceJob(
-        JobId(job_id), job_id, QueueName(queue), payload, instances=instances_of(payload), **more
+        JobId(job_id),
+        job_id,
+        QueueName(queue),
+        payload,
+        instances=instances_of(payload),
+        name_prefix=name_prefix_of(payload),
+        **more,
     )
     return SubmitServiceJob(job)
 

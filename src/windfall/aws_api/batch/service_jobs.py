@@ -22,6 +22,7 @@ from windfall.aws_api.batch.paging import PAGE_MAX, invalid_token, page_size, po
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.rejections import client_exception, does_not_exist, shown
 from windfall.aws_api.batch.service_job_views import detail, summary
+from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
 from windfall.aws_api.batch.stopping import stop_many, stop_reason
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
@@ -30,7 +31,6 @@ from windfall.control.ports import ServiceJobFilter, Store
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import ONCE, Action, ExitRule, RetryStrategy
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
-from windfall.jobs.service_payloads import instances_of
 
 REQUEST_SIZE_MAX = 30 * 1024
 PAYLOAD_SIZE_MAX = 10 * 1024
@@ -67,6 +67,7 @@ async def submit_service_job(desk: Desk, call: Call) -> dict[str, Any]:
         tenant=call.caller.tenant,
         region=call.region,
         instances=instances_of(payload),
+        name_prefix=name_prefix_of(payload),
     )
     async with desk.changing:
         if await desk.read(lambda store: store.service_jobs([job.id])):

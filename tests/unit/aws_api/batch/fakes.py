@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 import msgspec
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.config import Config
 
+from tests.unit.aws_api.service_client import client_of
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request, Response
@@ -156,16 +155,7 @@ def the_service() -> ModelledService:
 
 @functools.cache
 def the_client() -> Any:
-    client = boto3.client(
-        "batch",
-        region_name=REGION,
-        endpoint_url="http://batch.test",
-        aws_access_key_id="AKIDEXAMPLE",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 0}),
-    )
-    client.meta.events.register("before-send.batch", lambda request, **_: _PRESENT[0].send(request))
-    return client
+    return client_of("batch", REGION, lambda: _PRESENT[0])
 
 
 @dataclass

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import msgspec
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.config import Config
 
+from tests.unit.aws_api.service_client import client_of
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
@@ -211,16 +210,7 @@ def the_service() -> ModelledService:
 
 @functools.cache
 def the_client() -> Any:
-    client = boto3.client(
-        "sagemaker",
-        region_name=REGION,
-        endpoint_url="http://sagemaker.test",
-        aws_access_key_id="AKIDEXAMPLE",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 0}),
-    )
-    client.meta.events.register("before-send.sagemaker", lambda request, **_: _PRESENT[0].send(request))
-    return client
+    return client_of("sagemaker", REGION, lambda: _PRESENT[0])
 
 
 @dataclass

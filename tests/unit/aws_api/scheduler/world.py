@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 from botocore.awsrequest import AWSResponse
-from botocore.config import Config
 
 from tests.unit.aws_api.core_gate import CoreGate
+from tests.unit.aws_api.service_client import client_of
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
@@ -61,16 +60,7 @@ def the_service() -> ModelledService:
 
 @functools.cache
 def the_client() -> Any:
-    client = boto3.client(
-        "scheduler",
-        region_name=REGION,
-        endpoint_url="http://scheduler.test",
-        aws_access_key_id="AKIDEXAMPLE",
-        aws_secret_access_key="secret",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
-    client.meta.events.register("before-send.scheduler", lambda request, **_: _PRESENT[0].send(request))
-    return client
+    return client_of("scheduler", REGION, lambda: _PRESENT[0])
 
 
 class World:

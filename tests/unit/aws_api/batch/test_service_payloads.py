@@ -7,12 +7,18 @@ import re
 
 import pytest
 
-from windfall.jobs.ids import JobId
-from windfall.jobs.service_payloads import NAME_MAX, UNKNOWN_TYPE, instances_of, training_job_name
+from windfall.aws_api.batch.service_payloads import NAME_MAX, instances_of, name_prefix_of
+from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.service_jobs import UNKNOWN_TYPE, ServiceJob
 
 
 def a_payload(**resources) -> str:
     return json.dumps({"TrainingJobName": "weekly", "ResourceConfig": resources})
+
+
+def training_job_name(payload: str, job_id: JobId, number: int) -> str:
+    job = ServiceJob(job_id, "job", QueueName("queue"), payload, name_prefix=name_prefix_of(payload))
+    return job.training_name(number)
 
 
 @pytest.mark.parametrize(

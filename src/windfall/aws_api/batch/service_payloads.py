@@ -6,19 +6,15 @@ payload is the caller's own text and is checked only when its turn has come, so 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from typing import Any
 
-from windfall.jobs.ids import JobId
+from windfall.jobs.service_jobs import NAME_DIGITS, UNKNOWN_TYPE
 
 #: SageMaker's bound on names, and what of it is taken up by the words around the caller's own.
 NAME_MAX = 63
 PREFIX = "AWSBatch"
-DIGITS = 32
-#: Stands for the type of a payload that names none.
-UNKNOWN_TYPE = ""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
 
@@ -39,12 +35,11 @@ def instances_of(payload: str) -> dict[str, int]:
     return found or {UNKNOWN_TYPE: 1}
 
 
-def training_job_name(payload: str, job_id: JobId, number: int) -> str:
-    """What the training job of the `number`-th try is called: the same every time it is asked."""
+def name_prefix_of(payload: str) -> str:
+    """What the names of its training jobs begin with; the core adds digits of its own."""
     wanted = _read(payload).get("TrainingJobName")
     own = _NOT_IN_NAMES.sub("-", wanted) if isinstance(wanted, str) else ""
-    digits = hashlib.md5(f"{job_id}#{number}".encode(), usedforsecurity=False).hexdigest()
-    return f"{PREFIX}{own[: NAME_MAX - len(PREFIX) - DIGITS]}{digits[:DIGITS]}"
+    return f"{PREFIX}{own[: NAME_MAX - len(PREFIX) - NAME_DIGITS]}"
 
 
 def _read(payload: str) -> dict[str, Any]:
