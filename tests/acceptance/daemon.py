@@ -130,6 +130,13 @@ class RunningWindfall:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def _say_how_it_died(self) -> None:
+        """Print the end of the log of a daemon that nobody stopped: a client only sees a refused connection."""
+        status = None if self.process is None else self.process.poll()
+        if status not in (None, 0, -signal.SIGKILL):
+            log = self.log.read_text(errors="replace")[-20_000:]
+            print(f"the daemon ended by itself with status {status}; its log ends:\n{log}", file=sys.stderr)
+
     def kill_agent(self) -> int:
         """kill -9 of the agent; the answer is the process id that it had."""
         pid = self.agent_pids()["agent"]
@@ -159,6 +166,7 @@ class RunningWindfall:
 
     def stop(self) -> None:
         """Stop everything that was started, by its id."""
+        self._say_how_it_died()
         if self.process is not None and self.process.poll() is None:
             self.windfall("down", "--kill", check=False)
             try:

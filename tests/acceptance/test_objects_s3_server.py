@@ -46,7 +46,10 @@ def listening(pid: int) -> set[str]:
     """The addresses that a process listens on, by the kernel's tables."""
     inodes = set()
     for fd in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(fd.readlink())
+        try:
+            target = str(fd.readlink())
+        except FileNotFoundError:
+            continue  # closed since it was listed
         if target.startswith("socket:["):
             inodes.add(target[8:-1])
     found = set()

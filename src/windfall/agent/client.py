@@ -31,6 +31,7 @@ from windfall.agent.warden import LOCK_NAME
 _CHUNK_BYTES = 1 << 20
 _LOG_NAME = "agent.log"
 _ANSWER_WITHIN_S = 5.0
+_GONE = "the agent closed the connection; see agent.log beside its socket"
 
 
 class AgentConnection:
@@ -45,21 +46,30 @@ class AgentConnection:
         self.inventory: Inventory
 
     def write(self, messages: Sequence[Message]) -> None:
-        """Send messages without waiting: what the agent has not yet taken is kept in memory."""
-        self._writer.write(encode(messages))
+        """Send messages without waiting: what the agent has not yet taken is kept in memory.
+
+        To an agent that is gone nothing is said: whoever iterates the connection learns of it by its end.
+        """
+        # Asked each time, because the event loops differ: uvloop raises where asyncio's own lets the bytes go.
+        if not self._writer.is_closing():
+            self._writer.write(encode(messages))
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send messages, waiting only while the agent is far behind."""
-        if messages:
-            self._writer.write(encode(messages))
+        """Send messages, waiting only while the agent is far behind; raises AgentUnreachable if it is gone."""
+        if not messages:
+            return
+        self.write(messages)
+        try:
             await self._writer.drain()
+        except ConnectionError:
+            raise AgentUnreachable(_GONE) from None
 
     async def greet(self) -> Inventory:
         """Say which daemon this is and hear what the machine has; raises AgentRejected for an old epoch."""
         await self.send([Hello(self._epoch)])
         batch = await self._receive()
         if not batch:
-            raise AgentUnreachable("the agent closed the connection; see agent.log beside its socket")
+            raise AgentUnreachable(_GONE)
         first = batch[0]
         if isinstance(first, Rejected):
             raise AgentRejected(first.reason, first.epoch)

@@ -117,8 +117,12 @@ class AgentLink:
     async def shut_down(self, *, kill: bool) -> None:
         """End the agent, with its attempts if `kill`; without it they run on and are adopted by the next one."""
         self.let_go()
-        if self._connection is not None:
+        if self._connection is None:
+            return
+        try:
             await self._connection.send([messages.Shutdown(kill)])
+        except AgentError as error:
+            log.warning("the agent was gone when it was told to end (%s); its jobs run on", error)
 
     def let_go(self) -> None:
         """Leave the agent to itself."""
