@@ -7,7 +7,8 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 LOCK   := requirements.lock
-JOBS   ?= 2
+# Tests that run at once: many wait for processes most of the time, so one more than the two cores of CI.
+JOBS   ?= 3
 N      ?= 200
 FRAMEWORKS ?= torch jax keras tensorflow-cpu lightning transformers accelerate
 

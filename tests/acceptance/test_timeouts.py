@@ -9,7 +9,8 @@ from tests.acceptance.daemon import a_definition, a_queue
 
 @pytest.mark.long
 @pytest.mark.timeout(180)
-def test_a_timeout_stops_the_attempt_and_is_not_retried(windfall):
+def test_a_timeout_stops_the_attempt_and_is_not_retried(fresh):
+    windfall = fresh("--vcpus", "2", "--stop-grace-s", "2")
     batch = a_queue(windfall)
     a_definition(batch, "stubborn", "sh", "-c", "trap 'echo asked to stop' TERM; while :; do sleep 1; done")
     with pytest.raises(batch.exceptions.ClientException, match="60"):
