@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.store import FakeStore
+from windfall.aws_api.sagemaker.endings import SageMakerWords
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
 from windfall.capacity.machines import GpuDevice, Machine, Offer
 from windfall.control import events
@@ -120,7 +121,7 @@ class TestWorld:
 
     __test__ = False
 
-    state: State = field(default_factory=lambda: State(Rules()))
+    state: State = field(default_factory=lambda: State(Rules(words=SageMakerWords())))
     store: FakeStore = field(default_factory=FakeStore)
     now: int = START
     machine: Machine = field(default_factory=a_machine)
@@ -273,7 +274,7 @@ class TestWorld:
 
 def a_world(machine: Machine | None = None, **rules: Any) -> TestWorld:
     """A world in which nothing exists."""
-    return TestWorld(State(Rules(**rules)), machine=machine or a_machine())
+    return TestWorld(State(Rules(words=SageMakerWords(), **rules)), machine=machine or a_machine())
 
 
 def a_busy_world(machine: Machine | None = None, **rules: Any) -> TestWorld:

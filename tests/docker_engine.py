@@ -97,6 +97,8 @@ class RunningEngine:
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, **variables},
+                # Podman's monitor leaves a file named `oom` in its directory when a container runs out of memory.
+                cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -31,6 +32,9 @@ from windfall.agent.messages import (
     LineReader,
     Lost,
     Message,
+    Ping,
+    Pong,
+    Progressed,
     Refused,
     Rejected,
     Shutdown,
@@ -622,12 +626,13 @@ def test_the_epoch_survives_the_agent(house: House):
     assert isinstance(house.daemon(epoch=4).greeting, Rejected)
 
 
-def test_garbage_closes_only_its_own_connection(house: House):
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b'{"type":"Forget","tokens":["\xff"]}\n'])
+def test_garbage_closes_only_its_own_connection(house: House, garbage: bytes):
     daemon = house.daemon()
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(DEADLINE_S)
         stranger.connect(str(house.socket))
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        stranger.sendall(garbage)
         assert stranger.recv(100) == b""
     daemon.send(house.start("a", "true"))
     assert daemon.exited("a").exit_code == 0
@@ -689,7 +694,7 @@ def test_killing_the_agent_again_and_again_while_it_starts_attempts(house: House
         ran = (runs / str(n)).read_text().count("run") if (runs / str(n)).exists() else 0
         result = results[f"t{n}"]
         if isinstance(result, Exited):
-            assert (result.exit_code, ran) == (n % 100, 1), result
+            assert (result.exit_code, ran) == (n % 100, 1), (result, house.log(f"t{n}"))
         else:
             # Accepted and never begun, or begun in the instant between the start and its line in the journal.
             assert isinstance(result, Lost)
@@ -774,6 +779,33 @@ def test_a_second_warden_is_refused(house: House):
     )
     assert second.returncode == BUSY_CODE
     assert "another agent serves" in second.stderr
+
+
+def test_an_agent_that_may_open_no_more_files_waits_with_what_it_cannot_start(house: House):
+    daemon = house.daemon()
+    pid = daemon.inventory.agent_pid
+    usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, usual[1]))
+    daemon.send(house.shell("a", "exit 3"))
+    waiting = daemon.until(lambda message: isinstance(message, Progressed) and message.doing is not None)
+    assert "too many open files" in str(waiting)
+    with socket.socket(socket.AF_UNIX) as knocking:
+        knocking.settimeout(DEADLINE_S)
+        knocking.connect(str(house.socket))
+        knocking.sendall(encode([Ping()]))
+        wait_until(lambda: "nobody is let in" in (house.root / "agent.log").read_text(), "a pause")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+        assert knocking.recv(100) == encode([Pong()])
+    assert daemon.exited("a").exit_code == 3
+    assert house.daemon(2).inventory.agent_pid == pid
+
+
+def test_an_agent_whose_directory_was_removed_ends_for_good(house: House):
+    daemon = house.daemon()
+    shutil.rmtree(house.root / "agent")
+    daemon.send(Shutdown(kill=False))
+    assert daemon.closed_by_agent()
+    assert house.wardens[0].wait(DEADLINE_S) == 0
 
 
 # --- the sandbox ------------------------------------------------------------------------------------

@@ -63,6 +63,36 @@ def test_an_array_of_containers(boxed):
     assert [log_of(running, f"{array}:{index}") for index in range(3)] == [f"child {n}\n" for n in range(3)]
 
 
+def test_children_of_an_array_share_a_warm_container(boxed):
+    running, batch = boxed
+    script = """
+        while read -r line; do
+            index=${line#*'"index":'}; index=${index%%,*}
+            echo "child $index"; echo "$index" >> /tmp/children; cat /tmp/children
+            echo "{\\"exit_code\\": $index}" >&3
+        done
+    """
+    a_boxed_definition(
+        batch, "warm", script, user="worker", ulimits=[{"name": "nofile", "softLimit": 77, "hardLimit": 99}]
+    )
+    needs = [{"type": "VCPU", "value": "8"}, {"type": "MEMORY", "value": "64"}]
+    array = submitted(
+        batch,
+        "warm",
+        arrayProperties={"size": 3},
+        containerOverrides={"resourceRequirements": needs},
+        tags={"windfall:worker": "lines", "windfall:runtime": "container"},
+    )
+    running.wait_for([array])
+    children = running.wait_for([f"{array}:{index}" for index in range(3)])
+    assert [child["container"]["exitCode"] for child in children] == [0, 1, 2]
+    assert log_of(running, f"{array}:2").split() == ["child", "2", "0", "1", "2"], (
+        "one after the other in one container"
+    )
+    assert children[1]["tags"]["windfall:isolation"].startswith("warm worker, container (docker ")
+    assert "windfall:not-applied" not in children[1]["tags"]
+
+
 def test_the_nodes_of_a_multi_node_job_are_containers_that_reach_one_another(boxed):
     running, batch = boxed
     script = """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import resource
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,12 @@ def small_disk(require):
         running.stop()
         subprocess.run(["umount", "--lazy", str(running.data)], check=True)
         running.close()
+
+
+def end_at_a_page(path: Path) -> None:
+    """Add empty lines until not a byte more fits into what the file has of the disk."""
+    with path.open("ab") as file:
+        file.write(b"\n" * (-path.stat().st_size % resource.getpagesize()))
 
 
 def fill(path) -> None:
@@ -62,3 +70,33 @@ def test_a_submission_waits_for_room_and_is_then_kept(small_disk):
         ids = [job.result(60)["jobId"] for job in jobs]
     ended = small_disk.wait_for(ids)
     assert [job["status"] for job in ended] == ["SUCCEEDED"] * 30
+
+
+def test_what_ends_while_there_is_no_room_is_told_with_its_exit_code(small_disk):
+    batch = a_queue(small_disk)
+    go = small_disk.root / "go"
+    a_definition(batch, "seven", "sh", "-c", f"while ! test -e {go}; do sleep 0.02; done; exit 7")
+    job = batch.submit_job(jobName="seven", jobQueue="q", jobDefinition="seven")["jobId"]
+    small_disk.wait_for([job], "RUNNING")
+    agent = small_disk.agent_pids()
+    for name in ("journal", "agent.log", "exits"):
+        end_at_a_page(small_disk.data / "agent" / name)
+    fill(small_disk.data / "filler")
+    go.touch()
+    wait_until(lambda: not _runs(str(go)), "the job has ended")
+    assert small_disk.agent_pids() == agent
+    (small_disk.data / "filler").unlink()
+    (ended,) = small_disk.wait_for([job])
+    assert [tried["container"]["exitCode"] for tried in ended["attempts"]] == [7]
+    assert small_disk.agent_pids() == agent
+
+
+def _runs(word: str) -> bool:
+    """Whether a process has this word in its command line; one that has ended has none."""
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word in command.read_text(errors="replace") and command.parent.name != str(os.getpid()):
+                return True
+        except OSError:
+            continue
+    return False

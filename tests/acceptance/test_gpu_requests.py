@@ -110,7 +110,8 @@ def test_where_nobody_has_more_it_fails_and_says_what_is_needed(windfall: Runnin
     a_definition(batch, "greedy", "sh", "-c", GREEDY, gpus=1)
     [described] = windfall.wait_for([submit(batch, "greedy", on_gpu_oom="larger", gpu_model="T4")])
     assert described["status"] == "FAILED"
-    assert described["statusReason"].startswith("Out of GPU memory: a GPU with more than 15 GiB is needed")
+    needed = "Out of GPU memory: a GPU of model T4 with more than 15 GiB is needed"
+    assert described["statusReason"].startswith(needed)
 
 
 def test_windfall_run_asks_in_the_same_words(windfall: RunningWindfall):

@@ -115,7 +115,8 @@ def test_a_leader_that_freezes_is_replaced_and_follows_when_it_thaws(pair: Daemo
     pair.wait_for_word(old, "leads no more")
     assert old.process.poll() is None
     trial.check()
-    assert pair.leader() is not old
+    # On a machine that is busy enough the new one may have lost its lease meanwhile: then it was given properly.
+    assert pair.leader() is not old or old.log.read_text().count("leads now") == 2
 
 
 @pytest.mark.timeout(120)

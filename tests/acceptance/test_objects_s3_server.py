@@ -27,6 +27,8 @@ import sys
 from pathlib import Path
 from windfall.daemon.s3_server import S3Server
 server = S3Server(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+print("ready", flush=True)
+sys.stdin.read()
 print(server.start(90), server.pid)
 """
 
@@ -40,6 +42,19 @@ def directory(tmp_path, require):
     place = tmp_path / "s3"
     yield place
     S3Server(place, *KEYS).stop()
+
+
+def servers_in(directory: Path) -> list[int]:
+    """The processes that keep their objects there."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended since it was listed
+        if f"-dir={directory / 'objects'}".encode() in words:
+            found.append(int(process.name))
+    return found
 
 
 def listening(pid: int) -> set[str]:
@@ -61,16 +76,28 @@ def listening(pid: int) -> set[str]:
     return found
 
 
-def test_it_outlives_its_starter_is_adopted_survives_a_kill_and_ends_when_told(directory):
-    done = subprocess.run(
-        [sys.executable, "-c", START, str(directory), *KEYS],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=110,
-        check=True,
+def test_it_is_started_once_outlives_its_starters_is_adopted_survives_a_kill_and_ends_when_told(directory):
+    starters = [
+        subprocess.Popen(
+            [sys.executable, "-c", START, str(directory), *KEYS],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for starter in starters:
+        assert starter.stdout.readline() == "ready\n"
+    for starter in starters:
+        starter.stdin.close()
+    ((url, pid),) = {tuple(starter.stdout.read().split()) for starter in starters}
+    assert [starter.wait(timeout=110) for starter in starters] == [0, 0]
+    for starter in starters:
+        starter.stdout.close()
+    assert servers_in(directory) == [int(pid)], (
+        "those who start at the same moment get one server between them"
     )
-    url, pid = done.stdout.split()
     server = S3Server(directory, *KEYS)
     assert server.pid == int(pid)
     assert server.start() == url
@@ -99,6 +126,23 @@ def test_it_outlives_its_starter_is_adopted_survives_a_kill_and_ends_when_told(d
     ports = json.loads((directory / "server.json").read_text())["ports"]
     assert not [path for port in ports.values() for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock")]
     server.stop()
+
+
+def test_a_daemon_that_cannot_listen_leaves_no_server_behind(directory):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        up = ["up", "--data", str(directory.parent), "--port", port, "--s3", "--s3-port", "0"]
+        done = subprocess.run(
+            [sys.executable, "-m", "windfall.cli", *up],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+    assert done.returncode != 0
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert servers_in(directory) == []
 
 
 def test_other_keys_replace_the_server_and_a_taken_port_is_told(directory):

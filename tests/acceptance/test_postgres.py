@@ -21,6 +21,23 @@ def test_a_daemon_on_postgresql_survives_its_own_death(fresh, postgres_server):
     assert (summary["SUCCEEDED"], summary["FAILED"]) == (7, 1)
     assert "postgresql" in windfall.windfall("status").stdout
 
+    # A daemon that knows the array from the store alone lets those children run whose namesakes succeeded.
+    windfall.kill_daemon()
+    windfall.up()
+    batch = windfall.client("batch")
+    a_definition(batch, "quick", "true")
+    follower = batch.submit_job(
+        jobName="b",
+        jobQueue="q",
+        jobDefinition="quick",
+        arrayProperties={"size": 8},
+        dependsOn=[{"jobId": job_id, "type": "N_TO_N"}],
+    )["jobId"]
+    windfall.wait_for([follower])
+    children = windfall.wait_for([f"{follower}:{index}" for index in range(8)])
+    assert [index for index, child in enumerate(children) if child["status"] == "FAILED"] == [3]
+    assert (children[3]["statusReason"], children[3]["attempts"]) == ("Dependent Job failed", [])
+
 
 def test_a_store_that_does_not_answer_is_a_clear_error(fresh):
     windfall = fresh("--gpus", "none")

@@ -39,9 +39,14 @@ def test_schedules_are_kept_over_a_kill(windfall):
     assert arn.endswith(":schedule/team/weekly")
     client.tag_resource(ResourceArn=arn, Tags=[{"Key": "windfall:summer-time", "Value": "shift"}])
     before = client.get_schedule(Name="weekly", GroupName="team")
+    client.create_schedule(Name="short", GroupName="team", **REQUEST)
+    client.delete_schedule(Name="short", GroupName="team", ClientToken="answer-got-lost")
     windfall.kill_daemon()
     windfall.up()
     client = windfall.client("scheduler")
+    client.delete_schedule(Name="short", GroupName="team", ClientToken="answer-got-lost")
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.delete_schedule(Name="short", GroupName="team")
     after = client.get_schedule(Name="weekly", GroupName="team")
     assert {**after, "ResponseMetadata": 0} == {**before, "ResponseMetadata": 0}
     assert client.list_tags_for_resource(ResourceArn=arn)["Tags"] == [

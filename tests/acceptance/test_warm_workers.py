@@ -233,7 +233,6 @@ def test_another_array_takes_over_the_gpus_and_no_process_of_the_first_holds_the
     [
         ({"arrayProperties": {}}, "is for the children of an array job"),
         ({"tags": {"windfall:git": "https://host/team/code.git@main"}}, "goes with none of"),
-        ({"tags": {"windfall:runtime": "container"}}, "cannot keep a container"),
     ],
 )
 def test_what_cannot_be_kept_warm_is_refused_at_submit(windfall, more, words):

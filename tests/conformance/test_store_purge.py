@@ -55,6 +55,18 @@ def test_a_purge_takes_what_ended_before_and_answers_whose_logs_may_go(store):
     assert purged(store) == []
 
 
+def test_how_children_ended_is_known_until_they_are_removed(store):
+    array, other = an_array(5, FAILED, stopped_at=NOW - 1), an_array(2)
+    states = {4: FAILED, 0: SUCCEEDED, 2: SUCCEEDED, 1: RUNNING}
+    children = [a_child(array, index, state) for index, state in states.items()]
+    store.commit(a_round(array, other, *children, a_child(other, 0, FAILED)))
+    assert store.ended_children(array.id) == [(0, SUCCEEDED), (2, SUCCEEDED), (4, FAILED)]
+    assert store.ended_children(other.id) == [(0, FAILED)]
+    assert store.ended_children("none") == store.ended_children("\0") == []
+    purged(store, limit=4)
+    assert store.ended_children(array.id) == []
+
+
 def test_a_finished_job_without_an_end_is_as_old_as_it_is(store):
     store.commit(a_round(a_job(FAILED, at=NOW - 1), a_job(FAILED, at=NOW)))
     purged(store)

@@ -20,6 +20,7 @@ from tests.simulation.quota_shares import (
 from tests.simulation.service_queues import act_on_services, declare_services, submit_service_job
 from tests.simulation.shares import FAIR_QUEUE, change_policy, declare_policy, share_in
 from tests.simulation.tokens import change_tokens, declare_tokens, wanted_tokens
+from tests.simulation.training_gangs import hosts_in, submit_training_gang
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.control import events
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
@@ -55,7 +56,7 @@ QUEUES = {
     "fair": FAIR_QUEUE,
     "quota": QUOTA_QUEUE,
 }
-THEMES = ("fair", "quota", "services", "calendar")
+THEMES = ("fair", "quota", "services", "calendar", "hosts", "gangs")
 #: No machine of this world has so many.
 TOO_MANY_GPUS = 9
 TAGS: tuple[dict[str, str], ...] = (
@@ -98,7 +99,7 @@ class Clients:
         self.actions: tuple[tuple[int, Callable[[], None]], ...] = (
             (40, self.submit_single),
             (18, self.submit_array),
-            (10, lambda: submit_gang(self)),
+            (10 if self.theme != "gangs" else 60, lambda: submit_gang(self)),
             (7, self.cancel),
             (8, self.terminate),
             (3, self.update_queue),
@@ -108,7 +109,8 @@ class Clients:
             (1, self.delete_queue),
             (2, self.delete_environment),
             (1, self.register_definition),
-            (8, self.submit_training),
+            (8 if self.theme != "gangs" else 40, self.submit_training),
+            (10 if self.theme != "hosts" else 100, lambda: submit_training_gang(self)),
             (2, self.delete_training),
             (5, self.interrupt_job),
             (2, self.interrupt_instance),
@@ -118,7 +120,7 @@ class Clients:
             (4 if self.theme != "services" else 12, lambda: act_on_services(self)),
             (5 if self.theme != "calendar" else 60, lambda: act_on_schedules(self)),
             (3 if self.theme != "quota" else 8, lambda: change_quota_share(self)),
-            (4 if self.theme != "quota" else 80, lambda: submit_burst(self)),
+            ({"quota": 80, "gangs": 60}.get(self.theme or "", 4), lambda: submit_burst(self)),
         )
         #: Tokens of training jobs whose records were removed, and the names that may be used again.
         self.deleted: set[AttemptToken] = set()
@@ -146,6 +148,8 @@ class Clients:
 
     def enable_everything(self) -> None:
         """Leave nothing switched off, so that all that can run will run."""
+        # Limits, tokens and switches may be other ones than those that somebody was asked to leave by.
+        self.world.disturbances += 1
         self.declare()
         for name in ENVIRONMENTS.values():
             self.call(events.UpdateComputeEnvironment(name.name, Switch.ENABLED, 0, name.max_vcpus))
@@ -244,11 +248,15 @@ class Clients:
             self.rng.choice((1, 3)),
             tags=self.rng.choice(({}, {}, {"windfall:budget-usd": "0.5"})),
         )
+        self.submit_training_job(command)
+
+    def submit_training_job(self, command: events.SubmitTraining) -> None:
+        """Ask for a training job; one that was answered must never be lost."""
 
         def answered(reply: Any) -> None:
             if not isinstance(reply, Rejected):
-                self.world.acknowledged[job_id] = None
-                self.ids.append(job_id)
+                self.world.acknowledged[command.job_id] = None
+                self.ids.append(command.job_id)
 
         self.call(command, answered)
 
@@ -257,12 +265,13 @@ class Clients:
         ended = [
             job
             for job in self.world.store.jobs.values()
-            if job.submission.kind is JobKind.TRAINING and job.finished
+            if job.submission.kind is JobKind.TRAINING and job.finished and job.parent is None
         ]
         if not ended:
             return
         job = self.rng.choice(ended)
-        self.deleted.update(attempt.token for attempt in job.attempts)
+        hosts = hosts_in(self.world.store, job)
+        self.deleted.update(attempt.token for host in hosts for attempt in host.attempts)
         self.world.acknowledged.pop(job.id, None)
         self.ids = [one for one in self.ids if one != job.id]
 

@@ -49,6 +49,7 @@ def calm_down(world: World) -> None:
             break
     else:
         stuck = [job.story() for job in world.daemon.state.jobs.values()]
+        stuck += [f"service job {job.id} is {job.state}" for job in world.daemon.state.service_jobs.values()]
         raise BrokenPromise(f"after an hour without a fault these have not ended: {stuck}")
     world.run_for(20_000)
     _check_rest(world)

@@ -149,6 +149,8 @@ class Daemon:
         self.world.disturbances += 1
         if self.committing is not None and self.world.rng.random() < 0.5:
             self.world.store.commit(self.committing)
+            # Nobody was answered, and yet it was decided: a schedule may have been switched off by it.
+            self.world.calendar.look(self.world.store, self.committing)
         self.world.store.crash()
         self.alive = False
         self.generation += 1

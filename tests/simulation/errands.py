@@ -6,20 +6,20 @@ came between the doing and the noting. Whatever the core refuses is told to it, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.capacity.environments import ComputeEnvironment, Provisioning
+from tests.simulation.training_gangs import SHARED, peers_of, staging_at
 from windfall.control import events
 from windfall.control.commands.calendar import DeadLetterWritten, StartRun, TargetFailed
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.instructions import CreateTraining, InvokeTarget, WriteDeadLetter
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.errors import Rejected
-from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import TimeLimits
 from windfall.jobs.resources import Resources
-from windfall.jobs.staging import Checkpoints, Staging
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: What no engine carries out.
 ERRANDS = CreateTraining | InvokeTarget | WriteDeadLetter
 #: Where training jobs run; made by the first of them.
-TRAINING = ComputeEnvironment(EnvironmentName("training-spot"), Provisioning.SPOT, 0, 4)
+TRAINING = SHARED
 #: A payload that makes no training job.
 BAD_PAYLOAD = '{"TrainingJobName": "bad"}'
 LIMITS = (
@@ -71,16 +71,19 @@ class Errands:
 
         if asked.payload == BAD_PAYLOAD:
             return refused("ValidationException: it names no algorithm")
-        uri = f"s3://simulated/services/{asked.training_job}"
+        hosts = json.loads(asked.payload)["ResourceConfig"]["InstanceCount"]
+        size = Resources(rng.choice((1, 2)), 1024, rng.choice((0, 0, 1)))
+        staging = staging_at(f"s3://simulated/services/{asked.training_job}")
         command = events.SubmitTraining(
             JobId(f"training-{asked.training_job}"),
             asked.training_job,
             TRAINING,
-            ContainerSpec("image", Resources(rng.choice((1, 2)), 1024, rng.choice((0, 0, 1))), ("train",)),
-            Staging(Checkpoints(uri, publish=True)),
+            ContainerSpec("image", size, ("train",)),
+            staging,
             rng.choice(LIMITS),
             rng.choice((1, 3)),
             service_job=asked.job_id,
+            nodes=peers_of([size] * hosts, staging) if hosts > 1 else None,
         )
         self.world.daemon.execute(command, answered)
         return None

@@ -44,7 +44,8 @@ def submit_gang(clients: Clients) -> None:
     """A multi-node job, perhaps with retries, a timeout, or nodes that are replaced."""
     clients.submitted += 1
     job_id, rng = JobId(f"gang-{clients.submitted}"), clients.rng
-    queue = rng.choice(("high", "low", "fair", "quota"))
+    # Those of the first and the last may ask others to leave.
+    queue = rng.choice(("high", "low", "fair", "quota") if clients.theme != "gangs" else ("high", "quota"))
     share, priority = share_in(queue, rng) if queue != QUOTA_QUEUE.name else quota_share_in(queue, rng)
     command = events.SubmitJob(
         job_id,
@@ -78,7 +79,8 @@ def check_gangs(state: State) -> None:
         numbers[gang.gang_number] = gang.id
         if gang.attempt is not None:
             _check_whole(state, gang, nodes)
-        for node in nodes:
+        wanted = gang.submission.nodes
+        for node in nodes if wanted is not None and not wanted.peers else []:
             started = node.attempt is not None and node.attempt.started_at is not None
             if started and gang.attempts[-1].started_at is None:
                 raise BrokenPromise(f"runs before its main node: {node.story()}")
@@ -103,5 +105,8 @@ def check_node_starts(world: World, token: AttemptToken) -> None:
     if number is None:
         return
     gang = world.store.jobs[gang_id]
+    nodes = gang.submission.nodes
+    if nodes is not None and nodes.peers:
+        return
     if not gang.attempts or gang.attempts[-1].token not in world.began:
         raise BrokenPromise(f"{token} begins before the main node of {gang.story()}")

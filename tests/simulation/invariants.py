@@ -30,6 +30,8 @@ WRITTEN = (
     "started_at",
     "rest",
     "summary",
+    "gang_number",
+    "gang_ends",
 )
 #: Reasons that no passing of time will remove.
 FOR_EVER = {
@@ -197,18 +199,8 @@ def check_dependency_failures(store: FakeStore) -> None:
         else:
             continue
         for index in failed:
-            if FAILED not in _awaited(store, job, index) and not _had_failed_before(store, job):
+            if FAILED not in _awaited(store, job, index):
                 raise BrokenPromise(f"child {index} failed for a dependency that did not: {job.story()}")
-
-
-def _had_failed_before(store: FakeStore, job: Job) -> bool:
-    """Whether an array that it was to follow child by child had failed as a whole when it was submitted."""
-    awaited = [
-        store.jobs[d.job_id]
-        for d in job.submission.depends_on
-        if d.type is DependencyType.N_TO_N and d.job_id
-    ]
-    return any(one.state is FAILED and (one.stopped_at or 0) <= job.created_at for one in awaited)
 
 
 def check_stored_jobs(state: State, store: FakeStore, changes: Changes) -> None:

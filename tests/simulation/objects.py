@@ -45,7 +45,9 @@ class Objects:
         assert start.staging is not None
         assert start.staging.checkpoints is not None
         job_id, _, number = start.token.rpartition("#")
-        uri, life = start.staging.checkpoints.uri, f"{job_id} of {number.partition('.')[2]}"
+        place, life = start.staging.checkpoints, f"{job_id} of {number.partition('.')[2]}"
+        # Several hosts share a prefix, each with a part of its own.
+        uri = place.uri if place.writers == 1 else f"{place.uri}#{place.writer}"
         if self.prefixes.setdefault(life, uri) != uri or self.owners.setdefault(uri, life) != life:
             raise BrokenPromise(f"{start.token} was given {uri}, which is not its own")
         # An agent may have lost all memory of an attempt, and is asked for it again.

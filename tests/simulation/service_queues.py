@@ -300,7 +300,7 @@ def check_services_at_rest(world: World) -> None:
                 raise BrokenPromise(f"was preempted {preempted} times of {job.preemptions_max}: {job}")
     for training in world.store.jobs.values():
         service_job = training.submission.service_job
-        if service_job is None:
+        if service_job is None or training.is_node:
             continue
         owner = world.store.service_jobs.get(service_job)
         if owner is None or training.id not in [attempt.training_id for attempt in owner.attempts]:

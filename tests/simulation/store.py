@@ -5,10 +5,11 @@ Holds the simulated daemon to "durable, then visible": what was not applied is g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from windfall.aws_api.batch.children import final_states
 from windfall.control.changes import Changes
 from windfall.control.events import FinishedJob
 from windfall.control.outbox import Told
@@ -42,7 +43,8 @@ SMALL = ("environments", "queues", "definitions", "images", "instances", "machin
 
 def copied(job: Job) -> Job:
     """A job as a database would give it back: equal, and shared with nobody."""
-    return replace(job, attempts=[replace(attempt) for attempt in job.attempts], moves=None)
+    attempts = [replace(attempt) for attempt in job.attempts]
+    return replace(job, attempts=attempts, gang_ends=list(job.gang_ends), moves=None)
 
 
 def copied_service(job: ServiceJob) -> ServiceJob:
@@ -96,7 +98,8 @@ class FakeStore:
                     rows.pop(key, None)
                 else:
                     rows[key] = row
-        for job_id in changes.removed_jobs & self.jobs.keys():
+        gone = changes.removed_jobs
+        for job_id in [one.id for one in self.jobs.values() if one.id in gone or one.parent in gone]:
             self.removed.update(attempt.token for attempt in self.jobs.pop(job_id).attempts)
         for job in changes.jobs.values():
             self._check_path(job)
@@ -120,6 +123,11 @@ class FakeStore:
         for before, after in zip(old.attempts, job.attempts, strict=False):
             if before.token != after.token or (before.stopped_at is not None and before != after):
                 raise BrokenPromise(f"an attempt that had ended was changed from {before} to {after}")
+        decided = len(old.gang_ends)
+        if job.gang_ends[:decided] != old.gang_ends or (
+            old.state in TERMINAL and len(job.gang_ends) != decided
+        ):
+            raise BrokenPromise(f"the end of a try was decided again: {old.gang_ends} to {job.gang_ends}")
 
     def _purge(self, changes: Changes) -> list[str]:
         if changes.purge is None:
@@ -169,12 +177,18 @@ class FakeStore:
             job = self.jobs.get(job_id)
             if job is not None and job.finished:
                 size = job.submission.array_size if job.parent is None else None
-                found.append(FinishedJob(job_id, job.state, size))
+                children = final_states(job, self._ended_children(job_id)) if job.is_array else None
+                found.append(FinishedJob(job_id, job.state, size, children))
                 continue
             state = self._child_at_rest(job_id)
             if state is not None:
                 found.append(FinishedJob(job_id, state))
         return tuple(found)
+
+    def _ended_children(self, array: JobId) -> Iterator[tuple[int, JobState]]:
+        for job in self.jobs.values():
+            if job.parent == array and job.index is not None:
+                yield job.index, job.state
 
     def _child_at_rest(self, job_id: JobId) -> JobState | None:
         parent, _, index = job_id.partition(":")

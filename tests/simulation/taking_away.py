@@ -10,6 +10,7 @@ from windfall.accounting.ledger import HOUR_MS, ledger_of
 from windfall.accounting.prices import Rates, price_of
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import InstanceState
+from windfall.control.backlog import alike
 from windfall.control.state import State
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.ids import AttemptToken, JobId
@@ -33,7 +34,8 @@ class Claimed:
     tries: int
     disturbances: int
     tokens: set[AttemptToken] = field(default_factory=set)
-    #: When all of them had left.
+    #: When the last of them was asked, and when all of them had left.
+    asked_at: int = 0
     free_at: int | None = None
 
 
@@ -81,7 +83,9 @@ def check_claims(world: World) -> None:
         if claimed is None:
             claimed = Claimed(*_standing(state, attempt.stop_for), world.disturbances)
             world.claimants[attempt.stop_for] = claimed
-        claimed.tokens.add(token)
+        if token not in claimed.tokens:
+            claimed.tokens.add(token)
+            claimed.asked_at, claimed.free_at = attempt.stop_at or world.now, None
     for job_id, claimed in list(world.claimants.items()):
         if claimed.tokens & state.attempts.keys():
             continue
@@ -89,10 +93,23 @@ def check_claims(world: World) -> None:
         waiting, tries = _standing(state, job_id)
         # Nobody waits in vain who does not wait: its queue may have been deleted meanwhile.
         served = waiting == 0 or waiting < claimed.waiting or tries > claimed.tries
-        if served or claimed.disturbances != world.disturbances:
+        passed = not claimed.tokens & state.left_places.keys() and _passed_by_its_like(
+            state, job_id, claimed.asked_at
+        )
+        if served or passed or claimed.disturbances != world.disturbances:
             del world.claimants[job_id]
         elif world.now - claimed.free_at > PATIENCE_MS:
             raise BrokenPromise(f"{sorted(claimed.tokens)} left for {job_id} in vain, it still waits")
+
+
+def _passed_by_its_like(state: State, job_id: JobId, since: int) -> bool:
+    """Whether one just like it, whose turn came first, has got a place since: jobs that are alike have one claim."""
+    return any(
+        one.id != job_id
+        and alike(state.jobs, one, job_id) is not None
+        and one.attempts[-1].placed_at >= since
+        for one in state.attempts.values()
+    )
 
 
 def _standing(state: State, job_id: JobId) -> tuple[int, int]:
@@ -106,7 +123,7 @@ def check_free_interruptions(job: Job) -> None:
     """A job that keeps checkpoints never fails because its place was taken away, and none because its GPU fell ill."""
     if job.state is not FAILED or not job.attempts or job.is_node:
         return
-    last = job.attempts[-1]
+    last = job.tries[-1]
     if last.moved and job.status_reason == last.status_reason:
         raise BrokenPromise(f"failed because its GPU fell ill: {job.story()}")
     if not job.submission.free_interruptions:
@@ -149,11 +166,12 @@ def check_ledger(job: Job, rates: Rates) -> None:
 
 def check_limits(state: State, job: Job) -> None:
     """Nothing is started with money or time that is used up already."""
-    if not job.attempts:
+    nodes = job.submission.nodes
+    if not job.attempts or (job.is_node and nodes is not None and nodes.peers):
         return
     spent, run_ms = 0.0, 0
     limits, budget = job.submission.limits, job.submission.budget_usd
-    for attempt in job.attempts:
+    for attempt in job.tries:
         if budget is not None and spent >= budget + 1e-9:
             raise BrokenPromise(
                 f"attempt {attempt.number} began with ${spent} of ${budget} spent: {job.story()}"

@@ -54,6 +54,7 @@ def change_tokens(clients: Clients) -> None:
     """Somebody changes a total, or deletes a resource that may be needed."""
     rng = clients.rng
     name = rng.choice(RESOURCES).name
+    clients.world.disturbances += 1
     if rng.random() < 0.1:
         clients.call(DeleteConsumableResource(name))
         return

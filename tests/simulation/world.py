@@ -44,7 +44,15 @@ from tests.simulation.taking_away import (
     check_notices,
 )
 from tests.simulation.tokens import TokenWatch, check_tokens
+from tests.simulation.training_gangs import (
+    PeerWatch,
+    check_budgets,
+    check_ends_of_peers,
+    check_peers,
+    is_of_peers,
+)
 from windfall.accounting.prices import Rates
+from windfall.aws_api.sagemaker.endings import SageMakerWords
 from windfall.control.changes import Changes
 from windfall.control.events import AttemptExited, AttemptLost
 from windfall.control.instructions import StartAttempt
@@ -62,6 +70,7 @@ RULES = Rules(
     checkpoint_root="s3://simulated/checkpoints",
     rates=Rates(usd_gpu_hour=720.0, usd_vcpu_hour=72.0),
     event_destinations=("file",),
+    words=SageMakerWords(),
 )
 STEPS = 80
 ENDLESS_MS = 100 * CALM_MS
@@ -117,6 +126,7 @@ class World:
         self.shares = ShareWatch()
         self.quotas = QuotaWatch()
         self.services = ServiceWatch()
+        self.peers = PeerWatch()
         self.calendar = TickWatch()
         self.errands = Errands(self)
         self.store = parts.store()
@@ -194,6 +204,7 @@ class World:
             raise BrokenPromise(f"{token} runs a second time")
         check_dependencies(self.store, JobId(job_id))
         check_node_starts(self, token)
+        self.peers.look(self, start)
         self.ran.add(token)
         self.began.add(token)
         self.processes[token] = (machine.id, start)
@@ -221,6 +232,8 @@ class World:
         check_arrays(self.daemon.state)
         check_backlog(self.daemon.state)
         check_gangs(self.daemon.state)
+        check_peers(self.daemon.state)
+        check_budgets(self.daemon.state)
         check_deadlines(self.daemon.state)
         check_notices(self.daemon.state)
         check_tokens(self.daemon.state)
@@ -235,6 +248,7 @@ class World:
     def check_stored(self, changes: Changes) -> None:
         """What must hold when a round is durable: the store and the memory agree, and all that waits has a reason."""
         check_stored_jobs(self.daemon.state, self.store, changes)
+        check_ends_of_peers(self, changes.jobs)
         self.services.look_stored(changes.service_jobs)
         self.calendar.look(self.store, changes)
         for job in changes.jobs.values():
@@ -267,8 +281,8 @@ class World:
         if job is None or attempt is None or attempt.stopped_at is None:
             raise BrokenPromise(f"the agent is to forget {result}, and the store does not know how it ended")
         ended_itself = attempt.stop_cause in (None, StopCause.INTERRUPTED, StopCause.BUDGET)
-        # A node's end is not its gang's; and that of the main one waits for the others to be stopped.
-        undecided = job.is_node or (job.is_gang and job.state is RUNNING)
+        # A node's end is not its gang's; and that of the main one waits for the others, or is one of several.
+        undecided = job.is_node or is_of_peers(job) or (job.is_gang and job.state is RUNNING)
         if attempt.exit_code == 0 and ended_itself and job.state is not SUCCEEDED and not undecided:
             raise BrokenPromise(f"{token} exited with 0 and the job is {job.state}: {job.story()}")
 

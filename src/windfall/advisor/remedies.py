@@ -22,7 +22,9 @@ def remedies(diagnosis: Diagnosis, job: Job, shared_memory_mib: int | None = Non
     if cause is FailureCause.SHARED_MEMORY:
         return _shared_memory(shared_memory_mib)
     if cause is FailureCause.KILLED_BY_TIME:
-        return _time(job)
+        return _time(diagnosis, job)
+    if cause is FailureCause.GPU_NOT_VISIBLE:
+        return _no_gpu(asked.gpus)
     if cause is FailureCause.MISSING_MODULE:
         where = "put it into the image, or install it for the interpreter that the job runs"
         return [f"{_missing(diagnosis)}: {where} (a job does not see your shell's virtual environment)"]
@@ -33,10 +35,6 @@ _FIXED: dict[FailureCause, list[str]] = {
     FailureCause.DRIVER_MISMATCH: [
         "use a build of the framework for an older CUDA, or update the driver: `nvidia-smi` says which CUDA it knows",
         "after an update of the driver restart the host, so that kernel module and libraries are of one version",
-    ],
-    FailureCause.GPU_NOT_VISIBLE: [
-        "ask for a GPU: resourceRequirements GPU; a job without one sees none",
-        "use an image and a framework with CUDA; `windfall doctor` checks driver and container runtime",
     ],
     FailureCause.GPU_FAULT: [
         "look at the device: `nvidia-smi -q` and the kernel log (Xid); `windfall status` says whether it is fenced",
@@ -57,11 +55,13 @@ _FIXED: dict[FailureCause, list[str]] = {
 
 def _gpu_memory(job: Job) -> list[str]:
     floor = job.gpu_memory_floor_mib
-    tried = f" than {floor:,} MiB" if floor else ""
+    tried = f" than {floor - 1:,} MiB" if floor else ""
     found = ["use a smaller batch, gradient accumulation, bf16 or activation checkpointing"]
     wish = job.submission.gpu_wish
-    if wish is not None and wish.share is not None:
+    if wish is not None and wish.share is not None and not floor:  # With a floor it has had a whole one.
         found.append(f"ask for more than {wish.share:g} of a GPU: its memory is shared too")
+    if wish is not None and wish.model is not None and floor:
+        found.append(f"leave out windfall:gpu-model={wish.model}, if other GPUs with more memory will do")
     if job.submission.larger_gpu_on_oom:
         found.append(
             f"it is tried again on a larger GPU by its tag ({ON_GPU_OOM}); there is none with more memory{tried}"
@@ -84,11 +84,23 @@ def _shared_memory(asked_mib: int | None) -> list[str]:
     ]
 
 
-def _time(job: Job) -> list[str]:
+def _no_gpu(asked: float) -> list[str]:
+    mended = ["use an image and a framework with CUDA; `windfall doctor` checks driver and container runtime"]
+    if not asked:
+        return ["ask for a GPU: resourceRequirements GPU; a job without one sees none", *mended]
+    return [*mended, "a simulated GPU is one in name only: `windfall gpus` says whether those here are real"]
+
+
+def _time(diagnosis: Diagnosis, job: Job) -> list[str]:
     limit = job.submission.timeout_s
     now = f" ({limit:,} s now)" if limit else ""
+    # By the attempt's own limit it has no exit code of its own to show.
+    own = diagnosis.evidence.startswith("exit code")
+    raised = (
+        "give `timeout` more time in its command" if own else f"raise timeout.attemptDurationSeconds{now}"
+    )
     return [
-        f"raise timeout.attemptDurationSeconds{now}, or find out why it took so long: `windfall advise {job.id}`",
+        f"{raised}, or find out why it took so long: `windfall advise {job.id}`",
         "keep checkpoints (tag windfall:checkpoint=true), so that the next attempt goes on where this one stopped",
     ]
 

@@ -44,8 +44,8 @@ class Attempt:
         #: What its keeper has written down, and the container's first process while it runs; None for a process.
         self.container: KeeperState | None = None
         self.container_pid: int | None = None
-        #: The limits of a container are its engine's.
-        self.enrolled = story.intended.container
+        #: The limits of a container are its engine's, those of a child in a warm worker are the worker's.
+        self.enrolled = story.intended.container or story.hosted is not None
         #: Set when a stop was asked for.
         self.grace_s: float | None = None
         #: When SIGKILL is due, on the monotonic clock.

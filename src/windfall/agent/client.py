@@ -7,12 +7,14 @@ batch is what makes both sides fast.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from windfall.agent.errors import AgentRejected, AgentUnreachable
+from windfall.agent.errors import AgentRejected, AgentUnfit, AgentUnreachable
+from windfall.agent.last_words import last_line, last_words, log_size
 from windfall.agent.launching import SOCKET_NAME, agent_environment, prepare_directories, warden_command
 from windfall.agent.messages import (
     Hello,
@@ -31,7 +33,24 @@ from windfall.agent.warden import LOCK_NAME
 _CHUNK_BYTES = 1 << 20
 _LOG_NAME = "agent.log"
 _ANSWER_WITHIN_S = 5.0
+#: For a warden that is told to; one that still has attempts below it stays.
+_END_WITHIN_S = 1.0
+#: Longer than an agent needs that looks for a container engine which hangs.
+_GREET_WITHIN_S = 60.0
 _GONE = "the agent closed the connection; see agent.log beside its socket"
+#: What to do when the system refuses what an agent needs.
+_REMEDIES = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some space there, or raise the quota",
+    errno.EROFS: "its file system is mounted read-only: mount it for writing",
+    errno.EACCES: "it must belong to the user that runs the daemon",
+    errno.ENOTDIR: "move away what is there and is no directory",
+    errno.EEXIST: "move away what is there and is no directory",
+    errno.EMFILE: "raise the limit of open files (ulimit -n) and start Windfall again",
+    errno.ENFILE: "this machine has too many files open: end programs, or raise fs.file-max",
+    errno.EAGAIN: "this user may have no more processes: end some, or raise the limit (ulimit -u)",
+    errno.ENOMEM: "this machine has no memory left: end programs",
+}
 
 
 class AgentConnection:
@@ -61,7 +80,7 @@ class AgentConnection:
         self.write(messages)
         try:
             await self._writer.drain()
-        except ConnectionError:
+        except OSError:
             raise AgentUnreachable(_GONE) from None
 
     async def greet(self) -> Inventory:
@@ -91,7 +110,7 @@ class AgentConnection:
         while True:
             try:
                 chunk = await self._reader.read(_CHUNK_BYTES)
-            except ConnectionError:
+            except OSError:
                 return []
             if not chunk:
                 return []
@@ -104,11 +123,11 @@ class AgentConnection:
         self._writer.close()
         try:
             await self._writer.wait_closed()
-        except ConnectionError:
+        except OSError:
             return
 
 
-async def connect(socket_path: str, epoch: int) -> AgentConnection:
+async def connect(socket_path: str, epoch: int, within_s: float = _GREET_WITHIN_S) -> AgentConnection:
     """Connect to an agent and greet it; `inventory` is set on what is returned."""
     try:
         reader, writer = await asyncio.open_unix_connection(socket_path, limit=_CHUNK_BYTES)
@@ -116,7 +135,13 @@ async def connect(socket_path: str, epoch: int) -> AgentConnection:
         raise AgentUnreachable(f"no agent answers at {socket_path}: {error.strerror or error}") from None
     connection = AgentConnection(reader, writer, epoch)
     try:
-        await connection.greet()
+        async with asyncio.timeout(within_s):
+            await connection.greet()
+    except TimeoutError:
+        writer.close()
+        raise AgentUnreachable(
+            f"the agent took the connection and has not answered for {within_s:g} s; is its process stopped?"
+        ) from None
     except BaseException:
         writer.close()
         raise
@@ -131,26 +156,54 @@ async def start_detached(settings: AgentSettings, timeout_s: float = 20.0) -> st
     socket_path = os.path.join(settings.directory, SOCKET_NAME)
     if await _answers(socket_path):
         return socket_path
-    prepare_directories(settings)
     log_path = os.path.join(settings.directory, _LOG_NAME)
-    warden = _start_warden(settings, log_path)
+    since = log_size(log_path)
+    try:
+        prepare_directories(settings)
+        warden = _start_warden(settings, log_path)
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "its directory must be one that the daemon can write")
+        raise AgentUnreachable(
+            f"an agent cannot be started in {settings.directory}: {error.strerror or error}; {remedy}"
+        ) from None
     ended = False
     deadline = time.monotonic() + timeout_s
     while not await _answers(socket_path):
         ended = ended or _has_ended(warden)
-        if ended and not _wake_warden(settings.directory):
-            raise AgentUnreachable(f"the agent ended at once: see {log_path}")
+        if (words := last_words(log_path, since)) is not None:
+            raise await _given_up(settings.directory, warden, f"{words}; see {log_path}")
+        if ended and not _tell(_guard_of(settings.directory), signal.SIGHUP):
+            words = last_line(log_path, since) or "it says nothing"
+            raise AgentUnreachable(f"the agent ended at once: {words}; see {log_path}")
         if time.monotonic() > deadline:
             raise AgentUnreachable(f"the agent does not answer within {timeout_s:.0f} s: see {log_path}")
         await asyncio.sleep(0.01)
     return socket_path
 
 
+async def _given_up(directory: str, warden: int, words: str) -> AgentUnreachable:
+    """Let no warden try for ever what has failed; the answer is what to raise.
+
+    One of an earlier start may do so with other settings than ours, and makes room for them.
+    """
+    guard = _guard_of(directory)
+    _tell(guard, signal.SIGTERM)
+    deadline = time.monotonic() + _END_WITHIN_S
+    while time.monotonic() < deadline:
+        if _has_ended(warden) and (guard is None or _guard_of(directory) != guard):
+            break
+        await asyncio.sleep(0.01)
+    if guard == warden:
+        return AgentUnfit(f"the agent ends as soon as it is started: {words}")
+    return AgentUnreachable(f"the agent of an earlier start ends as soon as it is started again: {words}")
+
+
 def _start_warden(settings: AgentSettings, log_path: str) -> int:
-    log_fd = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     command = warden_command(settings)
+    null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    log_fd = -1
     try:
+        log_fd = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # Not subprocess: nobody waits for this child, it is meant to outlive its parent.
         return os.posix_spawn(
             command[0],
@@ -166,8 +219,9 @@ def _start_warden(settings: AgentSettings, log_path: str) -> int:
             setsigdef=(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE),
         )
     finally:
-        os.close(log_fd)
         os.close(null_fd)
+        if log_fd >= 0:
+            os.close(log_fd)
 
 
 def _has_ended(pid: int) -> bool:
@@ -177,19 +231,26 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def _wake_warden(directory: str) -> bool:
-    """Ask a warden whose agent was shut down while attempts ran for a new one; False if there is none."""
+def _guard_of(directory: str) -> int | None:
+    """The process of the warden that guards a directory; None if nobody does."""
     try:
         with open(os.path.join(directory, LOCK_NAME), encoding="ascii") as file:
             pid = int(file.read())
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             arguments = file.read().split(b"\0")
-        if directory.encode() not in arguments:
-            return False
-        os.kill(pid, signal.SIGHUP)
     except (OSError, ValueError):
+        return None
+    return pid if directory.encode() in arguments else None
+
+
+def _tell(warden: int | None, number: signal.Signals) -> bool:
+    """Ask a warden to let its agent be (SIGTERM), or to start one if it has none (SIGHUP); False if it is gone."""
+    try:
+        if warden is not None:
+            os.kill(warden, number)
+    except OSError:
         return False
-    return True
+    return warden is not None
 
 
 async def _answers(socket_path: str) -> bool:
@@ -198,9 +259,12 @@ async def _answers(socket_path: str) -> bool:
     except OSError:
         return False
     try:
-        writer.write(encode([Ping()]))
+        if not writer.is_closing():
+            writer.write(encode([Ping()]))
         return bool(await asyncio.wait_for(reader.readline(), _ANSWER_WITHIN_S))
-    except (ConnectionError, TimeoutError):
+    except (OSError, TimeoutError):
         return False
+    except ValueError:
+        return True  # Whoever is there says more than fits in a line: what it is shows when it is greeted.
     finally:
         writer.close()

@@ -86,7 +86,11 @@ class CourierLink:
 
     def _start(self) -> None:
         self._start_due = None
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._start_later(f"the courier cannot be started: {error}")
+            return
         command = [sys.executable, "-P", "-m", "windfall.agent.courier"]
         command.append(msgspec.json.encode(self._settings).decode())
         try:
@@ -129,7 +133,13 @@ class CourierLink:
             return
         lines = self._reader.feed(chunk)
         if lines:
-            for report in decode_reports(lines):
+            try:
+                reports = decode_reports(lines)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                say(f"the courier said what nobody understands: {error}")
+                self._lost()  # It ends when it finds the line closed.
+                return
+            for report in reports:
                 self.on_report(report)
 
     def _push(self) -> None:

@@ -45,12 +45,21 @@ class PrivateDirectories:
             else:
                 return
         try:
-            os.mkdir(path, 0o700)
+            self._mkdir(path)
         except FileExistsError:
             if os.path.islink(path) or not os.path.isdir(path):
                 raise
         if self._user.drop:
             os.chown(path, self._user.uid, self._user.gid, follow_symlinks=False)
+
+    def _mkdir(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:
+            # Somebody has cleared the parent away, which is no fault of the attempt.
+            os.mkdir(self._parent)
+            os.chmod(self._parent, 0o711)  # noqa: S103 - attempts must reach their own directories in it
+            os.mkdir(path, 0o700)
 
     def discard_empty(self, path: str) -> bool:
         """Put an empty directory away; False when it is not empty and must be removed file by file."""

@@ -3,8 +3,10 @@ exception.
 
 AgentError
 ├── AgentUnreachable    no agent answers at the socket
+│   └── AgentUnfit      one that was started with these very settings ends at once
 ├── AgentRejected       the agent answered and refused the connection (an older epoch)
 ├── ProtocolError       a line on the socket is not a message
+├── CannotStart         an attempt cannot be started
 └── CannotIsolate       a sandbox or cgroup operation failed
 """
 
@@ -19,6 +21,10 @@ class AgentUnreachable(AgentError):
     """No agent answers at the socket; its log beside the socket says why."""
 
 
+class AgentUnfit(AgentUnreachable):
+    """An agent was started and ended at once; trying again helps only when something else has changed."""
+
+
 class AgentRejected(AgentError):
     """The agent refused the connection because a newer daemon has spoken to it."""
 
@@ -30,6 +36,15 @@ class AgentRejected(AgentError):
 
 class ProtocolError(AgentError):
     """A line on the socket is not a message of this version."""
+
+
+class CannotStart(AgentError):
+    """The attempt cannot be started; the text is the problem without AWS's prefix."""
+
+    def __init__(self, problem: str, number: int | None = None) -> None:
+        super().__init__(problem)
+        #: The system's number for the problem, where it has one.
+        self.errno = number or 0
 
 
 class CannotIsolate(AgentError):

@@ -7,19 +7,31 @@ with the machine (the boot id is the first line, so nothing of an older boot is 
 fdatasynced only while no daemon is connected: a connected daemon commits the end itself within
 milliseconds and then says `Forget`, so syncing it here too would only slow both.
 
+A disk without room is waited for, with all that the agent does: a line that is not written must not be acted upon.
+
 Decides the format, replay and compaction; must not know processes.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
-from typing import TypeAlias
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from windfall.agent.messages import Exited, Lost, Result, Start
+from windfall.agent.speech import say
 
+T = TypeVar("T")
+
+#: What goes away when somebody makes room.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LOOK_FOR_ROOM_S = 0.25
 _COMPACT_ABOVE_BYTES = 8 << 20
 
 
@@ -97,6 +109,8 @@ class Hosted(Record, frozen=True, tag="W"):
     pid: int
     start_ticks: int
     sandboxed: bool
+    #: The worker's own name where it is a container.
+    container: str = ""
 
 
 class Noticed(Record, frozen=True, tag="N"):
@@ -223,7 +237,7 @@ def read_journal(path: str) -> Replay:
             continue
         try:
             _apply(replay, _decoder.decode(line))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
     return replay
 
@@ -280,8 +294,19 @@ def _continue(story: Story, record: _OfOneAttempt) -> None:
 class Journal:
     """Appends records; buffered until `flush`."""
 
-    def __init__(self, path: str, boot_id: str, *, compact_above_bytes: int = _COMPACT_ABOVE_BYTES) -> None:
+    def __init__(
+        self,
+        path: str,
+        boot_id: str,
+        *,
+        compact_above_bytes: int = _COMPACT_ABOVE_BYTES,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`pause` is how room on the disk is waited for."""
         self._path = path
+        self._pause = pause
+        #: Spawners' threads write too, and a line that waits for room in the middle must not be mixed with another.
+        self._lock = threading.Lock()
         self._boot_id = boot_id
         self._waiting: list[AnyRecord] = []
         self._fd = -1
@@ -300,7 +325,7 @@ class Journal:
         self._write(self._waiting)
         self._waiting = []
         if sync:
-            os.fdatasync(self._fd)
+            self.sync()
 
     def write_now(self, record: AnyRecord) -> None:
         """Write one record past the waiting ones; for the spawner's threads, never while `rewrite` runs."""
@@ -309,7 +334,7 @@ class Journal:
     def sync(self) -> None:
         """Make all that was written survive power loss."""
         if self._fd >= 0:
-            os.fdatasync(self._fd)
+            self._with_room(lambda: os.fdatasync(self._fd))
 
     @property
     def wants_compaction(self) -> bool:
@@ -319,7 +344,8 @@ class Journal:
     def rewrite(self, epoch: int, stories: Iterable[Story]) -> None:
         """Replace the file by the given stories; also how a journal is opened."""
         fresh = self._path + ".new"
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = self._with_room(lambda: os.open(fresh, flags, 0o600))
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = fd
@@ -328,12 +354,33 @@ class Journal:
         for story in stories:
             records.extend(story.records())
         self._write(records)
-        os.fdatasync(fd)
-        os.rename(fresh, self._path)
+        self.sync()
+        self._with_room(lambda: os.rename(fresh, self._path))
         self._compact_above_bytes = max(self._least_bytes, 4 * self._size_bytes)
 
     def _write(self, records: list[AnyRecord]) -> None:
         content = memoryview(_encoder.encode_lines(records))
-        self._size_bytes += len(content)
-        while content:
-            content = content[os.write(self._fd, content) :]
+        with self._lock:
+            self._size_bytes += len(content)
+            while content:
+                content = content[self._with_room(partial(os.write, self._fd, content)) :]
+
+    def _with_room(self, act: Callable[[], T]) -> T:
+        """Do it as soon as there is room; any other fault is raised."""
+        waited = False
+        while True:
+            try:
+                done = act()
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                if not waited:
+                    waited = True
+                    say(
+                        f"{self._path} cannot be written: {error.strerror}; everything waits until there is room"
+                    )
+                self._pause(_LOOK_FOR_ROOM_S)
+            else:
+                if waited:
+                    say(f"{self._path} can be written again")
+                return done

@@ -37,6 +37,8 @@ class Limits:
         self._grown: dict[str, Attempt] = {}
         self._sample_at = 0.0
         self._log_times_at = 0.0
+        #: Whether log times could not be written when they were last.
+        self._timeless = False
         self._cgroups_work = supervisor.machine.cgroups is not None
 
     def watch(self, attempt: Attempt) -> None:
@@ -118,8 +120,11 @@ class Limits:
                 continue
             try:
                 attempt.log_times.note(at)
+                self._timeless = False
             except OSError as error:
-                say(f"{token}: no log times: {error}")
+                if not self._timeless:  # Once, not twice a second for every attempt.
+                    say(f"{token}: no log times: {error}")
+                self._timeless = True
 
     def _sample(self) -> None:
         running = {

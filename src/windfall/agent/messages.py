@@ -278,7 +278,7 @@ def decode_for_agent(lines: bytes) -> Iterable[ToAgent]:
     """Decode complete lines that the daemon sent."""
     try:
         return _to_agent.decode_lines(lines)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(
             f"the daemon sent something that is not a message of this version: {error}"
         ) from None
@@ -288,7 +288,7 @@ def decode_for_daemon(lines: bytes) -> Iterable[ToDaemon]:
     """Decode complete lines that the agent sent."""
     try:
         return _to_daemon.decode_lines(lines)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(
             f"the agent sent something that is not a message of this version: {error}"
         ) from None

@@ -7,12 +7,13 @@ with the agent's own rights, so no path that a job could have changed is followe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.directories import PrivateDirectories
-from windfall.agent.errors import AgentError
+from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts, write_hosts
 from windfall.agent.journal import Intended
 from windfall.agent.machine import Machine
@@ -29,10 +30,6 @@ from windfall.agent.spawner import Launch, errno_words, missing_program
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:#-]{0,199}\Z", re.ASCII)
 
 
-class CannotStart(AgentError):
-    """The attempt cannot be started; the text is the problem without AWS's prefix."""
-
-
 def intend(start: Start, machine: Machine, at: int) -> Intended:
     """Return what will be done, before anything is done."""
     own_root = start.staging is not None and wants_own_root(start.staging)
@@ -41,7 +38,7 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
     hosted = start.worker is not None
     sandboxed = sandboxed and not hosted
     # A container has a root of its own; only what is staged is shared with it.
-    container = start.container is not None
+    container = start.container is not None and not hosted
     base = os.path.join(machine.settings.attempts_directory, start.task_id)
     directories = [] if start.directory is not None or hosted else [base]
     if container:
@@ -90,7 +87,7 @@ def make_directories(attempt: Attempt, start: Start, directories: PrivateDirecto
         try:
             directories.make(path)
         except OSError as error:
-            raise CannotStart(f'mkdir "{path}": {errno_words(error.errno or 0)}') from None
+            raise CannotStart(f'mkdir "{path}": {errno_words(error.errno or 0)}', error.errno) from None
 
 
 def prepare(
@@ -172,6 +169,11 @@ def job_environment(start: Start, directory: str, agent_id: str) -> dict[str, st
 
 def open_log(path: str) -> int:
     """Open an attempt's log to be added to; raises CannotStart."""
+    directory = os.path.dirname(path)
+    if directory and not os.path.isdir(directory):
+        # Somebody has cleared it away while the daemon runs; that is no fault of the job.
+        with contextlib.suppress(OSError):
+            os.mkdir(directory, 0o700)
     return _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, "open log")
 
 
@@ -202,7 +204,7 @@ def _open(path: str, flags: int, verb: str) -> int:
     try:
         return os.open(path, flags, 0o400)
     except OSError as error:
-        raise CannotStart(f'{verb} "{path}": {errno_words(error.errno or 0)}') from None
+        raise CannotStart(f'{verb} "{path}": {errno_words(error.errno or 0)}', error.errno) from None
 
 
 def _sandboxed(

@@ -9,6 +9,7 @@ attempt runs any more. Must not know the socket.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
+from windfall.agent.errors import AgentError
 from windfall.agent.exits import ExitsFile, OrphanExit
 from windfall.agent.journal import Replay, Spawned
 from windfall.agent.messages import Lost
@@ -37,6 +39,19 @@ _LOOK_EVERY_S = 0.02
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_INFO = struct.Struct("QQ11Ii")
 _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
+#: What an agent itself lacks, which says nothing of the process that it asks about.
+_LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def pidfd_of(pid: int) -> int:
+    """A descriptor of a process, or -1 if there is none; raises OSError when that cannot be known."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in _LACKING:
+            raise
+        # Not ESRCH alone: a number that a thread has now is EINVAL to older kernels and ENOENT to newer ones.
+        return -1
 
 
 def boot_id() -> str:
@@ -153,15 +168,19 @@ class Recovery:
     def _adopt(self, attempt: Attempt, spawned: Spawned) -> bool:
         """Watch a process that still runs; close the attempt if it does not. Return whether it runs."""
         try:
-            pidfd = os.pidfd_open(spawned.pid)
-        except OSError:
-            pidfd = -1
+            pidfd = pidfd_of(spawned.pid)
+        except OSError as error:
+            # It may run, and what runs must never be called lost. The next agent tries again.
+            raise AgentError(
+                f"{attempt.token} cannot be watched: {error}; raise the limit of open files (ulimit -n)"
+            ) from None
         stat = read_stat(spawned.pid)
         is_there = pidfd >= 0 and stat is not None and spawned.started_at_ticks(stat.start_ticks)
         if is_there and stat is not None and stat.state != "Z":
             self._running[attempt.token] = (attempt, pidfd)
             self._on_readable(pidfd, lambda: self._on_departed(attempt, pidfd))
             self._find_cgroup(attempt)
+            self._supervisor.workers.adopt(attempt)
             if attempt.story.accepted is not None:
                 self._supervisor.staged.take(attempt)
             if attempt.story.noticed is not None:

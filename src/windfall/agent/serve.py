@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -34,6 +35,7 @@ from windfall.agent.exits import ExitsFile
 from windfall.agent.journal import EpochSeen, Journal, read_journal
 from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.limits import Limits
+from windfall.agent.listening import Listener
 from windfall.agent.machine import survey
 from windfall.agent.messages import (
     ContainerNews,
@@ -53,13 +55,15 @@ from windfall.agent.messages import (
 from windfall.agent.recovery import Recovery, boot_id
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
-from windfall.agent.speech import say
+from windfall.agent.speech import CANNOT_SERVE, say
 from windfall.agent.supervisor import Supervisor
 from windfall.agent.warden import EXITS_NAME, SHUTDOWN_CODE
 
 JOURNAL_NAME = "journal"
 _PRESS_STOPS_EVERY_S = 0.1
 _ROUND_SPACING_S = 0.003
+#: As Amazon's image for containers has it, if this process may: each attempt that is taken over costs an open file.
+_OPEN_FILES = 32_768
 _NO_WARDEN = "the agent's warden is gone: if the agent dies too, exit codes of running jobs may be lost"
 
 
@@ -101,7 +105,8 @@ class Agent:
         self._supervisor.tidy_directories()
         self._journal.flush(sync=True)
         self._recovery.empty_exits_when_done()
-        self._listen(os.path.join(settings.directory, SOCKET_NAME))
+        path = os.path.join(settings.directory, SOCKET_NAME)
+        self._listener = Listener(path, self._on_readable, self._welcome)
         self._sampler = Sampler(
             settings, self._supervisor.attempts, machine.gpus, machine.vcpus, machine.memory_mib
         )
@@ -118,13 +123,14 @@ class Agent:
         self._supervisor.leave()
         if (shares := self._supervisor.machine.shares) is not None:
             shares.rest(lambda token: any(one.token == token for one in self._supervisor.live), at_once=True)
-        os.unlink(self._socket_path)
+        self._listener.close()
 
     # --- one round -----------------------------------------------------------------------------------
 
     def _round(self) -> bool:
         events = self._epoll.poll(self._timeout_s())
         self._gather()
+        self._listener.tick()
         for fd, _ in events:
             callback = self._callbacks.get(fd)
             if callback is not None:
@@ -137,7 +143,7 @@ class Agent:
         supervisor.kill_leftovers()
         supervisor.forget_removed()
         supervisor.compact(self._epoch)
-        supervisor.pump()
+        supervisor.starts.pump()
         self._limits.tick()
         self._recovery.tick()
         self._see_devices()
@@ -165,6 +171,8 @@ class Agent:
             self._recovery.next_due,
             supervisor.courier.next_due,
             supervisor.workers.next_due,
+            supervisor.starts.next_due,
+            self._listener.next_due,
         )
         due = [time_ for time_ in (*dues, *self._device_dues()) if time_ is not None]
         if self._supervisor.newly_started:
@@ -213,7 +221,7 @@ class Agent:
             self._after_send(self._daemon)
 
     def _may_end(self) -> bool:
-        if self._shutdown is None or not self._supervisor.settled:
+        if self._shutdown is None or not self._supervisor.starts.settled:
             return False
         if self._shutdown.kill and self._supervisor.live:
             return False
@@ -221,21 +229,7 @@ class Agent:
 
     # --- the daemon ----------------------------------------------------------------------------------
 
-    def _listen(self, path: str) -> None:
-        if os.path.exists(path):
-            os.unlink(path)  # The lock that this process inherited says that no other agent serves it.
-        self._socket_path = path
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(path)
-        self._listener.listen(128)
-        self._listener.setblocking(False)  # noqa: FBT003 - it takes no keyword
-        self._on_readable(self._listener.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
+    def _welcome(self, sock: socket.socket) -> None:
         connection = Connection(sock)
         self._connections.add(connection)
         self._on_readable(connection.fileno(), lambda: self._on_data(connection))
@@ -355,13 +349,28 @@ def _keep_descriptors_to_itself() -> None:
                 os.set_inheritable(int(name), False)  # noqa: FBT003 - it takes no keyword
 
 
+def _allow_many_files() -> None:
+    """Raise the limit of open files; jobs inherit it."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 def main(arguments: list[str]) -> int:
     """Run the agent with the settings given as JSON."""
     os.umask(0o077)
     _keep_descriptors_to_itself()
+    _allow_many_files()
     settings = msgspec.json.decode(arguments[0], type=AgentSettings)
     try:
-        Agent(settings).run()
+        agent = Agent(settings)
+    except (AgentError, OSError) as error:
+        say(f"{CANNOT_SERVE}{error}")
+        return 1
+    try:
+        agent.run()
     except AgentError as error:
         say(f"{error}")
         return 1

@@ -75,6 +75,8 @@ class Launched(NamedTuple):
     spawned: Spawned | None
     at: int
     reason: str | None
+    #: The system's number for what was in the way; 0 where it has none.
+    errno: int = 0
 
 
 class Spawner:
@@ -147,7 +149,8 @@ class Spawner:
             return self._spawn(launch)
         except Exception as error:  # noqa: BLE001 - the edge of the loop: one bad start must not end all
             say(f"cannot start {launch.token}: {error!r}")
-            return _refused(launch, f"exec: {_quoted(launch.argv[0])}: {error}")
+            number = error.errno if isinstance(error, OSError) else 0
+            return _refused(launch, f"exec: {_quoted(launch.argv[0])}: {error}", number)
         finally:
             os.close(launch.log_fd)
             os.close(launch.directory_fd)
@@ -158,7 +161,7 @@ class Spawner:
         try:
             os.fchdir(launch.directory_fd)
         except OSError as error:
-            return _refused(launch, f"chdir {_quoted(launch.directory)}: {_words(error)}")
+            return _refused(launch, f"chdir {_quoted(launch.directory)}: {_words(error)}", error.errno)
         recipe = self._recipe
         if launch.stdin_fd is not None:
             os.dup2(launch.stdin_fd, self._stdin_slot, inheritable=False)
@@ -175,7 +178,7 @@ class Spawner:
             except OSError as error:
                 # What was found before may have been moved meanwhile: look again, once.
                 if self._found.pop((argv[0], launch.path), None) is None or last_try:
-                    return _refused(launch, f"exec: {_quoted(argv[0])}: {_words(error)}")
+                    return _refused(launch, f"exec: {_quoted(argv[0])}: {_words(error)}", error.errno)
                 continue
             at = time.time_ns() // 1_000_000
             spawned = Spawned(launch.token, pid, before, at, launch.isolation, boot_ticks() - before)
@@ -215,8 +218,8 @@ def refusal(problem: str) -> str:
     return problem if _NAMED.match(problem) else f"CannotStartContainerError: {problem}"
 
 
-def _refused(launch: Launch, problem: str) -> Launched:
-    return Launched(launch.token, None, time.time_ns() // 1_000_000, refusal(problem))
+def _refused(launch: Launch, problem: str, number: int | None = 0) -> Launched:
+    return Launched(launch.token, None, time.time_ns() // 1_000_000, refusal(problem), number or 0)
 
 
 def _quoted(text: str) -> str:

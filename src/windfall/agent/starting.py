@@ -1,11 +1,13 @@
 """Attempts that wait to be started, and the threads that start them.
 
-Decides how many starts are under way at once and which thread takes which. Must not know what is started, nor what
-becomes of it.
+Decides how many starts are under way at once, which thread takes which, and which are tried again: what the machine has
+run out of for a moment (processes, memory, open files, room on the disk) is no fault of the attempt. Must not know what
+is started, nor what becomes of it.
 """
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,13 +16,20 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.credentials import JobUser
 from windfall.agent.errors import AgentError
 from windfall.agent.journal import Journal
+from windfall.agent.messages import Message, Progressed
 from windfall.agent.spawner import Launch, Launched, Spawner, refusal
+from windfall.agent.speech import say
 
 #: So many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
 #: process begins with a copy of them all and closes them one by one.
 _MOST_IN_FLIGHT = 24
 #: A start keeps its thread waiting until the new program is loaded, so a second one keeps a second core busy.
 _SPAWNERS = 2
+#: What a machine may have again in a moment.
+PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+#: How long it is waited for in all, and between two tries.
+_PATIENCE_S = 600.0
+_AGAIN_S = 1.0
 
 
 class Starts:
@@ -34,7 +43,15 @@ class Starts:
         may_start: Callable[[Attempt], bool],
         launch: Callable[[Attempt], Launch],
         refuse: Callable[[Attempt, str, int], None],
+        tell: Callable[[Message], None],
+        *,
+        patience_s: float = _PATIENCE_S,
+        again_s: float = _AGAIN_S,
     ) -> None:
+        self._patience_s, self._again_s = patience_s, again_s
+        self._tell = tell
+        #: Attempts that a passing fault has kept from being started: until when they are tried again, and when next.
+        self._tried: dict[str, tuple[float, float]] = {}
         self._journal = journal
         self._may_start = may_start
         self._launch = launch
@@ -62,13 +79,15 @@ class Starts:
         held: list[Attempt] = []
         while self.waiting and self.in_flight < _MOST_IN_FLIGHT:
             attempt = self.waiting.popleft()
-            if not self._may_start(attempt):
+            if self._due(attempt) > time.monotonic() or not self._may_start(attempt):
                 held.append(attempt)
                 continue
             try:
                 launch = self._launch(attempt)
             except (AgentError, OSError, ValueError) as error:
-                self._refuse(attempt, refusal(str(error)), time.time_ns() // 1_000_000)
+                reason = refusal(str(error))
+                if not self.once_more(attempt, reason, getattr(error, "errno", 0)):
+                    self._refuse(attempt, reason, _now_ms())
                 continue
             (privileged if attempt.intended.sandboxed else plain).append(launch)
             self.in_flight += 1
@@ -83,4 +102,50 @@ class Starts:
         """Take what has become of the starts so far."""
         found = [launched for spawner in self._spawners for launched in spawner.results()]
         self.in_flight -= len(found)
+        for launched in found:
+            if launched.spawned is not None and self._tried.pop(launched.token, None) is not None:
+                self._tell(Progressed(launched.token, launched.at))
         return found
+
+    def once_more(self, attempt: Attempt, reason: str, number: int | None) -> bool:
+        """Keep an attempt that could not be started for another try; False when that is not worth it (any more)."""
+        now = time.monotonic()
+        until, _ = self._tried.get(attempt.token, (now + self._patience_s, now))
+        is_unwanted = attempt.kill_at is not None or attempt.story.noticed is not None
+        if number not in PASSING or now >= until or is_unwanted:
+            self._tried.pop(attempt.token, None)
+            return False
+        if attempt.token not in self._tried:
+            if not self._tried:
+                say(f"{attempt.token}: {reason}; it is tried again for {self._patience_s / 60:.0f} minutes")
+            if attempt.story.accepted is None:  # What is told of a staged one is its courier's news.
+                self._tell(Progressed(attempt.token, _now_ms(), doing=f"waiting to be started: {reason}"))
+        self._tried[attempt.token] = until, now + self._again_s
+        self.waiting.append(attempt)
+        return True
+
+    def drop(self, attempt: Attempt) -> None:
+        """Start it no more."""
+        self._tried.pop(attempt.token, None)
+        if attempt in self.waiting:
+            self.waiting.remove(attempt)
+
+    @property
+    def next_due(self) -> float | None:
+        """When an attempt is to be tried again, on the monotonic clock."""
+        if not self._tried:
+            return None
+        return min((self._due(one) for one in self.waiting if one.token in self._tried), default=None)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no start is under way in a spawner."""
+        return self.in_flight == 0
+
+    def _due(self, attempt: Attempt) -> float:
+        tried = self._tried.get(attempt.token) if self._tried else None
+        return 0.0 if tried is None else tried[1]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

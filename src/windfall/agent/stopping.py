@@ -18,7 +18,7 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.journal import Noticed, Told
 from windfall.agent.orphans import Orphans
 from windfall.agent.processes import ProcessStat, catches, members, snapshot
-from windfall.agent.workers.hosts import worker_pids
+from windfall.agent.workers.hosts import contained_keeper, worker_pids
 
 #: Of a notice, so much is kept for the final flush, and so long before the end everybody gets SIGTERM.
 _FLUSH_SHARE, _FLUSH_MOST_MS = 0.2, 20_000
@@ -128,7 +128,7 @@ class Stops:
         A shell whose child is killed goes on to its next command, and may end with 0 as if all had been well. So
         whoever will die of the signal is halted before the first one is sent.
         """
-        if attempt.intended.container:
+        if attempt.intended.container or contained_keeper(attempt, processes):
             return tell_keeper(attempt, number)
         targets = self._targets(attempt, processes, spare_monitor=number != signal.SIGKILL)
         halted = [pid for pid in targets if number == signal.SIGKILL or not catches(pid, number)]
@@ -144,7 +144,7 @@ class Stops:
     def _targets(
         self, attempt: Attempt, processes: dict[int, ProcessStat], *, spare_monitor: bool
     ) -> set[int]:
-        if attempt.intended.container:
+        if attempt.intended.container or contained_keeper(attempt, processes):
             inside = attempt.container_pid or 0
             return {stat.pid for stat in members(processes, {inside}).get(inside, [])}
         pid = attempt.pid
@@ -163,11 +163,15 @@ class Stops:
 def tell_keeper(attempt: Attempt, number: signal.Signals) -> int:
     """Have the keeper of a container stop or kill it, and return whether it could be told.
 
-    A keeper that has not yet written a line has no handlers either: a signal would end it and not the container.
+    A keeper that has not yet written a line has no handlers either: a signal would end it and not the container. That
+    of a warm worker has them before its first child.
     """
+    number = signal.SIGUSR1 if number == signal.SIGKILL else number
+    if attempt.story.hosted is not None:
+        return int(send(attempt.story.hosted.pid, number))
     if attempt.container is None or attempt.container.keeper != attempt.pid:
         return 0
-    return int(send(attempt.pid, signal.SIGUSR1 if number == signal.SIGKILL else number))
+    return int(send(attempt.pid, number))
 
 
 def send(pid: int, number: signal.Signals) -> bool:

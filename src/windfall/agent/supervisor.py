@@ -70,21 +70,14 @@ class Supervisor:
         self.stops = Stops(self.orphans, self._note_now)
         #: Set at shutdown: nothing new is started.
         self.closing = False
-        self._starts = Starts(machine.user, journal, notify, self._may_start, self._launch, self._refuse)
-        self._waiting = self._starts.waiting
+        self.starts = Starts(
+            machine.user, journal, notify, self._may_start, self._launch, self._refuse, self._tell
+        )
+        self._waiting = self.starts.waiting
         self._cgroups_to_remove: list[AttemptCgroup] = []
         self._directory_users: dict[str, int] = {}
         self._directories = PrivateDirectories(machine.settings.attempts_directory, machine.user)
         self.janitor = Janitor(self._directories, notify)
-        self.workers = WarmWorkers(
-            machine,
-            self._directories,
-            on_readable,
-            self.orphans.spare,
-            self._note_now,
-            lambda: sum(attempt.intended.memory_mib for attempt in self.live),
-            self._cgroups_to_remove.append,
-        )
         self.containers = ContainerAttempts(
             machine,
             self.attempts,
@@ -93,6 +86,17 @@ class Supervisor:
             self._waiting.append,
             self.depart,
             self.end,
+        )
+        self.workers = WarmWorkers(
+            machine,
+            self._directories,
+            on_readable,
+            self.orphans.spare,
+            self._note_now,
+            lambda: sum(attempt.intended.memory_mib for attempt in self.live),
+            self._cgroups_to_remove.append,
+            self.containers,
+            self._tell,
         )
         self.courier = CourierLink(machine.settings, on_readable, self.orphans.spare)
         self.staged = StagedAttempts(
@@ -151,8 +155,7 @@ class Supervisor:
 
     def end_unstarted(self, attempt: Attempt, why: str) -> None:
         """Refuse an attempt after all."""
-        if attempt in self._waiting:
-            self._waiting.remove(attempt)
+        self.starts.drop(attempt)
         self.end(attempt, Refused(attempt.token, refusal(why), now_ms()))
 
     def on_forget(self, forget: Forget) -> None:
@@ -196,12 +199,8 @@ class Supervisor:
         for path in attempt.intended.private_directories:
             self._directory_users[path] = self._directory_users.get(path, 0) + 1
 
-    def pump(self) -> None:
-        """Have waiting attempts started."""
-        self._starts.pump()
-
     def _may_start(self, attempt: Attempt) -> bool:
-        return attempt.start is None or self.workers.makes_room(attempt.start)
+        return self.workers.makes_room(attempt)
 
     def _launch(self, attempt: Attempt) -> Launch:
         start = attempt.start
@@ -220,13 +219,15 @@ class Supervisor:
 
     def take_started(self) -> None:
         """Learn from the spawners which processes exist now."""
-        for launched in self._starts.results():
+        for launched in self.starts.results():
             self._on_launched(launched)
 
     def _on_launched(self, launched: Launched) -> None:
         attempt = self.attempts[launched.token]
-        attempt.start = None
         spawned = launched.spawned
+        if spawned is None and self.starts.once_more(attempt, launched.reason or "", launched.errno):
+            return
+        attempt.start = None
         if spawned is None:
             self._refuse(attempt, launched.reason or "", launched.at)
             return
@@ -266,7 +267,7 @@ class Supervisor:
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
                 self.end_exited(attempt, code, now_ms())
                 self.journal.flush()
-            elif self._starts.in_flight and not self.orphans.surely_has(pid):
+            elif self.starts.in_flight and not self.orphans.surely_has(pid):
                 return  # Started this very moment; its spawner tells of it presently.
             os.waitpid(pid, 0)
             self.orphans.on_collected(pid)
@@ -287,7 +288,8 @@ class Supervisor:
                 send(pid, signal.SIGKILL)
         if attempt.over_memory or self.workers.out_of_memory(attempt):
             code, reason = _OUT_OF_MEMORY_CODE, OUT_OF_MEMORY
-        self.depart(attempt, Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation))
+        exited = Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation)
+        self.workers.close(attempt, exited, self.depart)
 
     def depart(self, attempt: Attempt, result: Exited | Lost) -> None:
         """No process of the attempt runs any more: report it, once what a staged one left is saved."""
@@ -342,7 +344,7 @@ class Supervisor:
 
     def compact(self, epoch: int) -> None:
         """Rewrite the journal when it has grown and no thread is writing to it."""
-        if self.journal.wants_compaction and self._starts.in_flight == 0:
+        if self.journal.wants_compaction and self.starts.in_flight == 0:
             self.journal.flush()
             self.journal.rewrite(epoch, [attempt.story for attempt in self.attempts.values()])
 
@@ -359,14 +361,9 @@ class Supervisor:
         return [attempt for attempt in self.attempts.values() if attempt.story.result is None]
 
     @property
-    def settled(self) -> bool:
-        """Whether no start is under way in a spawner."""
-        return self._starts.in_flight == 0
-
-    @property
     def crowded(self) -> bool:
         """Whether so much is going on that events are worth gathering."""
-        return len(self.own) + self._starts.in_flight > _CROWD
+        return len(self.own) + self.starts.in_flight > _CROWD
 
     @property
     def busy(self) -> bool:

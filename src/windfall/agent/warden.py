@@ -13,8 +13,8 @@ messages nor the journal; only the names of three files in the agent's directory
 directory: a lock on `warden.lock`, inherited by the agent, so that a second one is refused for as long as
 either lives.
 
-Signals: SIGTERM asks the agent to end and leave the attempts running; SIGHUP starts an agent again that
-was shut down while attempts were still running.
+Signals: SIGTERM asks the agent to end and leave the attempts running, and no other to be started; SIGHUP
+starts an agent again that was shut down while attempts were still running.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOCK_NAME = "warden.lock"
 EXITS_NAME = "exits"
 
 _PR_SET_CHILD_SUBREAPER = 36
-_BACKOFF_FIRST_S = 0.05
-_BACKOFF_MOST_S = 10.0
+_BACKOFF_FIRST_S = 0.2
+_BACKOFF_MOST_S = 5.0
 #: An agent that lived this long is not in a crash loop.
 _HEALTHY_AFTER_S = 10.0
 _WAKING = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
@@ -54,7 +54,10 @@ class Warden:
         self._started_at = 0.0
         self._backoff_s = _BACKOFF_FIRST_S
         self._start_due: float | None = 0.0
+        self._told_to_end = False
         self._unwritten = b""
+        #: Said once, not every second: the disk may be full for long.
+        self._complained = False
 
     def run(self) -> None:
         """Guard until the agent was shut down and nothing of it runs any more."""
@@ -73,15 +76,19 @@ class Warden:
         woken = signal.sigtimedwait(_WAKING, timeout_s)
         if woken is None:
             return
-        if woken.si_signo == signal.SIGTERM and self._agent:
-            os.kill(self._agent, signal.SIGTERM)
-        elif woken.si_signo == signal.SIGTERM:
-            self._start_due = None
-        elif woken.si_signo == signal.SIGHUP and not self._agent:
-            self._start_due = time.monotonic()
+        if woken.si_signo == signal.SIGTERM:
+            self._told_to_end, self._start_due = True, None
+            if self._agent:
+                os.kill(self._agent, signal.SIGTERM)
+        elif woken.si_signo == signal.SIGHUP and not self._agent and self._start_due is None:
+            # Not one that fails again and again: whoever asks would make it fail without a pause.
+            self._told_to_end, self._start_due = False, time.monotonic()
 
     def _start_agent(self) -> None:
         self._start_due = None
+        if os.fstat(self._lock_fd).st_nlink == 0:
+            _say("the agent's directory was removed: no agent is started there any more")
+            return
         self._started_at = time.monotonic()
         environment = {**os.environ, "WINDFALL_WARDEN": str(os.getpid())}
         # Both hold the lock; whoever lives longer keeps it.
@@ -125,14 +132,18 @@ class Warden:
                 os.fsync(self._exits_fd)
                 self._unwritten = b""
         except OSError as error:
-            _say(f"exits cannot be written, trying again: {error}")
+            if not self._complained:
+                _say(f"exits cannot be written, trying again: {error}")
+            self._complained = True
+        else:
+            self._complained = self._complained and bool(self._unwritten)
         finally:
             fcntl.flock(self._exits_fd, fcntl.LOCK_UN)
 
     def _on_agent_ended(self, status: int) -> None:
         self._agent = 0
         code = os.waitstatus_to_exitcode(status)
-        if code == SHUTDOWN_CODE:
+        if code == SHUTDOWN_CODE or self._told_to_end:
             return
         lived_s = time.monotonic() - self._started_at
         if lived_s >= _HEALTHY_AFTER_S:
@@ -155,7 +166,10 @@ def _start_ticks(pid: int) -> int:
 
 
 def _say(text: str) -> None:
-    os.write(2, f"windfall warden: {text}\n".encode())
+    try:
+        os.write(2, f"windfall warden: {text}\n".encode())
+    except OSError:
+        return  # The disk of the log is full: nothing may make this process die.
 
 
 def main(arguments: list[str]) -> int:

@@ -35,6 +35,13 @@ RECLAIMABLE = frozenset({Provisioning.SPOT, Provisioning.FARGATE_SPOT})
 WITHOUT_GPUS = frozenset({Provisioning.FARGATE, Provisioning.FARGATE_SPOT})
 
 
+#: The environments of training jobs, which nobody declares: they are made when the first training job wants one. Each
+#: has a queue of its own name.
+TRAINING_SPOT = EnvironmentName("windfall-training-spot")
+TRAINING_ON_DEMAND = EnvironmentName("windfall-training-on-demand")
+UNDECLARED = frozenset({TRAINING_SPOT, TRAINING_ON_DEMAND})
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeEnvironment:
     """A pool of instances that scales between two numbers of vCPUs."""

@@ -30,7 +30,8 @@ SUDDEN = "windfall:sudden"
 _WAYS = (MTBI, TRACE, INTERRUPT_AT)
 #: What means something for capacity that can be taken away alone.
 _SPOT_ONLY = (*_WAYS, NOTICE, SUDDEN)
-_ALL = (MTBI, TRACE, INTERRUPT_AT, SEED, BOOT, NOTICE, CAPACITY, SUDDEN)
+#: All of them.
+MARKET_TAGS = (MTBI, TRACE, INTERRUPT_AT, SEED, BOOT, NOTICE, CAPACITY, SUDDEN)
 
 _YEAR_S = 365 * 86_400.0
 _MOST_INSTANCES = 100_000
@@ -66,7 +67,7 @@ class MarketTags:
 
 def market_tags_of(tags: Mapping[str, str]) -> list[str]:
     """The keys among an environment's tags that describe a market."""
-    return [key for key in _ALL if key in tags]
+    return [key for key in MARKET_TAGS if key in tags]
 
 
 def parse_market_tags(tags: Mapping[str, str], provisioning: Provisioning) -> MarketTags:

@@ -59,6 +59,8 @@ def advise(job: str | None, everything: bool, since: str | None, data: Path | No
         _print_table(rows)
     for row in rows[:IN_FULL]:
         if len(rows) == 1 or row["cause"] or row["branches"]:
+            if len(rows) > 1:
+                click.echo()
             _print_job(row)
     if answer["truncated"]:
         note("there are more jobs than one answer looks into; ask for a shorter time with --since")
@@ -112,12 +114,13 @@ def _print_job(row: Row) -> None:
     def say(text: str, indent: int = 2, style: str = "") -> None:
         out.print(Padding(Text(plain(text), style=style), (0, 0, 0, indent), expand=False))
 
-    out.print()
     out.print(Text.assemble(plain(row["jobName"]), " ", row["jobId"], " ", state(row["state"])))
     if row["note"]:
         say(row["note"])
         return
-    held = f"held {_hours(row['gpuHours'])} GPU hours, busy for {_percent(row['busy'])} of them"
+    held = f"held {_hours(row['gpuHours'])} GPU hours"
+    if row["busy"] is not None:
+        held += f", busy for {_percent(row['busy'])} of them"
     wasted = row["wastedGpuHours"]
     say(held + (f": {_hours(wasted)} wasted" if wasted is not None else ""))
     if row["cause"]:

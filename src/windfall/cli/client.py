@@ -23,7 +23,7 @@ from windfall.cli.errors import CliError, NoDaemon, Refused
 
 #: The server closes a connection that idles; one that idled for less can be used again.
 _REUSE_S = 2.0
-_WRAPPED = re.compile(r"Error executing request, Exception : (.*?)(?:, RequestId: [0-9a-f-]+)?", re.DOTALL)
+_WRAPPED = re.compile(r"Error executing request, Exception : (.*?)(?:, RequestId: [0-9a-f-]+|\Z)", re.DOTALL)
 
 Answer = dict[str, Any]
 
@@ -58,6 +58,11 @@ class Client:
     def queue_names(self) -> list[str]:
         """The names of all job queues."""
         return [queue["jobQueueName"] for queue in self.pages("DescribeJobQueues", "jobQueues")]
+
+    def service_queue_names(self) -> list[str]:
+        """The names of the queues that take service jobs."""
+        queues = self.pages("DescribeJobQueues", "jobQueues")
+        return [queue["jobQueueName"] for queue in queues if queue.get("serviceEnvironmentOrder")]
 
     def pages(self, operation: str, member: str, limit: int | None = None, **params: Any) -> list[Answer]:
         """All items of a paged operation of AWS Batch, or the first `limit` of them."""
@@ -177,6 +182,9 @@ def connect(data: Path | None, timeout_s: float = 30.0) -> Client:
 def _refusal(answer: Answer, status: int) -> Refused:
     code = str(answer.get("__type") or f"HTTP {status}")
     text = str(answer.get("message") or answer.get("Message") or f"the daemon answered HTTP {status}")
-    wrapped = _WRAPPED.fullmatch(text)
-    text = (wrapped[1] if wrapped else text).strip().removesuffix(".")
-    return Refused(code, text)
+    return Refused(code, unwrapped(text).strip().removesuffix("."))
+
+
+def unwrapped(text: str) -> str:
+    """A text without the wrapping in which AWS Batch puts what its errors say, wherever that stands in it."""
+    return _WRAPPED.sub(r"\1", text)

@@ -21,32 +21,31 @@ DEFINITION = "windfall-run"
 MAX_VCPUS = 1_000_000
 
 
-def find_or_make_queue(client: Client, *, spot: bool = False) -> str:
-    """The queue called `windfall`, else the only one there is, else a new one; for spot always its own."""
+def choose_queue(client: Client, *, spot: bool = False) -> tuple[str, bool]:
+    """The queue called `windfall`, else the only one there is; for spot always its own. And whether it is there."""
     found = {queue["jobQueueName"]: queue for queue in client.pages("DescribeJobQueues", "jobQueues")}
     wanted = SPOT_NAME if spot else NAME
-    if wanted in found:
-        return wanted
-    if spot:
-        return _make_queue(client, SPOT_NAME, "SPOT")
+    if wanted in found or spot:
+        return wanted, wanted in found
     # Queues that were made for another way in are nobody's choice.
     found = {name: queue for name, queue in found.items() if not name.startswith(f"{NAME}-")}
     enabled = [str(name) for name, queue in found.items() if queue.get("state") == "ENABLED"]
     if len(enabled) == 1:
-        return enabled[0]
+        return enabled[0], True
     if found:
         raise CliError(f"which queue? name one with --queue: {', '.join(sorted(found))}")
-    return _make_queue(client, NAME, "EC2")
+    return NAME, False
 
 
-def _make_queue(client: Client, name: str, kind: str) -> str:
+def make_queue(client: Client, name: str) -> None:
+    """Make one of the default queues, with a compute environment of its own."""
     _make(
         client,
         "CreateComputeEnvironment",
         computeEnvironmentName=name,
         type="MANAGED",
         computeResources={
-            "type": kind,
+            "type": "SPOT" if name == SPOT_NAME else "EC2",
             "minvCpus": 0,
             "maxvCpus": MAX_VCPUS,
             "instanceTypes": ["optimal"],
@@ -56,7 +55,6 @@ def _make_queue(client: Client, name: str, kind: str) -> str:
     order = [{"order": 1, "computeEnvironment": name}]
     _make(client, "CreateJobQueue", jobQueueName=name, priority=1, computeEnvironmentOrder=order)
     note(f"made the compute environment and the job queue {name!r}")
-    return name
 
 
 def definition_name(image: str | None) -> str:

@@ -22,15 +22,15 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "skip": "dim"}
 
 
 @click.command()
-@click.option("--job-user", default="nobody", show_default=True, help="User that jobs are to run as.")
-@click.option("--container-socket", metavar="PATH", help="Socket of the container engine (found).")
+@click.option("--job-user", metavar="USER", help="User that jobs are to run as (as set for the daemon).")
+@click.option("--container-socket", metavar="PATH", help="Socket of the container engine (as set, or found).")
 @data_option
 @json_option
-def doctor(job_user: str, container_socket: str | None, data: Path | None, as_json: bool) -> int:
+def doctor(job_user: str | None, container_socket: str | None, data: Path | None, as_json: bool) -> int:
     """Check this host for GPU jobs, and say how to mend what is missing.
 
-    Looks at the NVIDIA driver, the container engine, shared memory, cgroups, namespaces, disk, clock and limits. Exits
-    with 1 if something is bad: jobs that need it would fail.
+    Looks at the NVIDIA driver, the container engine, shared memory, cgroups, namespaces, disk, clock and limits, with
+    the settings that `windfall up` would have. Exits with 1 if something is bad: jobs that need it would fail.
     """
     verdicts = list(_examine(job_user, container_socket, data))
     found_bad = any(one.state == "bad" for one in verdicts)
@@ -49,7 +49,7 @@ def doctor(job_user: str, container_socket: str | None, data: Path | None, as_js
     return int(found_bad)
 
 
-def _examine(job_user: str, container_socket: str | None, data: Path | None) -> Iterator[Verdict]:
+def _examine(job_user: str | None, container_socket: str | None, data: Path | None) -> Iterator[Verdict]:
     from windfall.agent.checkup.clock import check_clock
     from windfall.agent.checkup.engine import check_engine
     from windfall.agent.checkup.gpu_driver import check_driver
@@ -57,15 +57,22 @@ def _examine(job_user: str, container_socket: str | None, data: Path | None) -> 
     from windfall.agent.checkup.isolation import check_isolation
     from windfall.agent.checkup.programs import check_git
     from windfall.agent.checkup.room import check_room
+    from windfall.agent.checkup.verdicts import bad
     from windfall.agent.gpus import find_gpus
-    from windfall.daemon.settings import default_data
+    from windfall.daemon.errors import BadSetting
+    from windfall.daemon.settings import Settings, default_data, read_settings
 
+    try:
+        settings = read_settings({"data": data})
+    except BadSetting as error:
+        settings = Settings((data or default_data()).absolute())
+        yield bad("settings", str(error), "correct it: `windfall up` does not start with it")
     host = ThisHost()
     gpus = find_gpus("auto")
     yield from check_driver(host, gpus)
-    yield from check_engine(host, container_socket, has_gpus=bool(gpus))
-    yield from check_isolation(host, job_user)
-    yield from check_room(host, str((data or default_data()).absolute()))
+    yield from check_engine(host, container_socket or settings.container_socket, has_gpus=bool(gpus))
+    yield from check_isolation(host, job_user or settings.job_user)
+    yield from check_room(host, str(settings.data))
     yield check_clock(host)
     yield check_git(host)
     yield _daemon(data)
@@ -95,7 +102,7 @@ def _print(verdicts: list[Verdict]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from windfall.cli.tables import console, plain
+    from windfall.cli.tables import console, plain, print_grid
 
     out = console()
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -104,7 +111,7 @@ def _print(verdicts: list[Verdict]) -> None:
         if one.mend:
             said.append(f"\n{plain(one.mend)}", style="cyan")
         grid.add_row(Text(one.state, style=_STYLES[one.state]), Text(one.subject, style="bold"), said)
-    out.print(grid)
+    print_grid(grid)
     counts = {state: sum(one.state == state for one in verdicts) for state in ("bad", "warn")}
     if counts["bad"]:
         out.print(f"{counted(counts['bad'], 'thing')} must be mended before jobs that need it can run")

@@ -27,7 +27,13 @@ _SIZE = re.compile(r"[1-9][0-9]{0,4}[mMgG]")
     show_default=True,
     help="al2023 and al2: ECS GPU-optimised, for AWS Batch. ubuntu: a GPU machine of your own.",
 )
-@click.option("--shm", default="8g", show_default=True, help="Shared memory of containers that do not say.")
+@click.option(
+    "--shm",
+    metavar="SIZE",
+    default="8g",
+    show_default=True,
+    help="Shared memory of containers that do not say.",
+)
 @click.option("--base64", "encoded", is_flag=True, help="Encoded, as create-launch-template takes it.")
 def user_data(ami: str, shm: str, encoded: bool) -> None:
     """Print user data for GPU instances: drivers checked, runtime set, no deadlock with the ECS agent."""
@@ -41,7 +47,7 @@ def render(ami: str, shm: str) -> str:
     """The whole text for one kind of AMI."""
     name, for_batch = KINDS[ami]
     script = (files("windfall.cli") / "first_boot_scripts" / name).read_text()
-    script = script.replace("@SHM@", shm).replace("@SHM_OF_HOST@", shm.upper())
+    script = script.replace("@SHM@", shm)
     if not for_batch:
         return script
     return (

@@ -101,10 +101,11 @@ def _short(gpu_id: str) -> str:
 def _print(found: list[Answer]) -> None:
     from rich.text import Text
 
-    from windfall.cli.tables import Column, has_room, plain, print_table, shown_ids
+    from windfall.cli.tables import Column, console, has_room, plain, print_table, shown_ids, table_lines
 
     room = has_room()
     jobs = iter(shown_ids([one["jobId"] for gpu in found for one in gpu["holders"]], room=room))
+    holders = [[_holder(next(jobs), one["share"]) for one in gpu["holders"]] for gpu in found]
     ids = _shown_gpus([gpu["id"] for gpu in found], room=room)
     columns = [
         Column("GPU"),
@@ -113,10 +114,10 @@ def _print(found: list[Answer]) -> None:
         Column("DRIVER", optional=True),
         Column("HEALTH"),
         Column("SHARED BY", optional=True),
-        Column("HELD BY", shrinks=True),
+        Column("HELD BY"),
     ]
-    rows = []
-    for shown, gpu in zip(ids, found, strict=True):
+    rows: list[list[str | Text]] = []
+    for shown, gpu, held in zip(ids, found, holders, strict=True):
         health = Text(gpu["health"], style=_STYLES.get(gpu["health"], ""))
         rows.append(
             [
@@ -126,11 +127,18 @@ def _print(found: list[Answer]) -> None:
                 gpu["driver"] or "",
                 health,
                 gpu["sharing"] or "no",
-                ", ".join(_holder(next(jobs), one["share"]) for one in gpu["holders"]) or "free",
+                ", ".join(held) or "free",
             ]
         )
+    # Where not all of them have room in the table, they are counted there and named below it.
+    fits = max(line.cell_len for line in table_lines(columns, rows, 10**6)) <= console().width
+    for row, held in zip(rows, holders, strict=True):
+        if len(held) > 1 and not fits:
+            row[-1] = counted(len(held), "job")
     print_table(columns, rows)
-    for shown, gpu in zip(ids, found, strict=True):
+    for shown, gpu, held in zip(ids, found, holders, strict=True):
+        if len(held) > 1 and not fits:
+            click.echo(plain(f"{shown}: held by {', '.join(held)}"))
         for line in _remarks(shown, gpu):
             click.echo(plain(line))
 

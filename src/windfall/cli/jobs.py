@@ -11,14 +11,13 @@ import click
 from windfall.cli.client import Client, connect
 from windfall.cli.containers import container_of
 from windfall.cli.errors import BadUsage, CliError
-from windfall.cli.listing import FINISHED, LIVE, children, job_id, newest_jobs
+from windfall.cli.listing import ALL_STATES, FINISHED, children, job_id, newest_jobs
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json, queue_option
 from windfall.cli.wording import ago, duration
 
 #: How long a finished job stays in the list that nobody asked more of.
 LATELY_MS = 24 * 3600 * 1000
-STATES = (*LIVE, *FINISHED)
 
 Job = dict[str, Any]
 
@@ -28,7 +27,7 @@ Job = dict[str, Any]
 @click.option(
     "--state",
     "states",
-    type=click.Choice(STATES, case_sensitive=False),
+    type=click.Choice(ALL_STATES, case_sensitive=False),
     multiple=True,
     help="Only jobs in this state; may be repeated.",
 )
@@ -52,7 +51,7 @@ def jobs(
     """
     client = connect(data)
     now = time.time_ns() // 1_000_000
-    wanted = tuple(state.upper() for state in states) or STATES
+    wanted = tuple(state.upper() for state in states) or ALL_STATES
     if array is not None:
         if queue is not None:
             raise BadUsage("--array and --queue exclude each other; an array is in one queue")
@@ -85,7 +84,10 @@ def _queues(client: Client, queue: str | None) -> list[str]:
 
 
 def _is_current(job: Job, now: int) -> bool:
-    return job["status"] in LIVE or now - int(job.get("stoppedAt") or job.get("createdAt", 0)) < LATELY_MS
+    return (
+        job["status"] not in FINISHED
+        or now - int(job.get("stoppedAt") or job.get("createdAt", 0)) < LATELY_MS
+    )
 
 
 def _print(found: list[Job], now: int, *, with_queue: bool) -> None:

@@ -48,7 +48,8 @@ def lint(
     from windfall.aws_api.batch.lint.checking import RULES, is_definition, is_environment
     from windfall.aws_api.batch.lint.checking import lint as check
 
-    unknown = sorted(set(ignore) - {rule.code for rule in RULES})
+    ignored = {code.upper() for code in ignore}
+    unknown = sorted(ignored - {rule.code for rule in RULES})
     if unknown:
         raise BadUsage(f"there is no rule {', '.join(unknown)}; `windfall lint --rules` lists them")
     documents = [document for thing in things if _is_file(thing) for document in _read(Path(thing))]
@@ -57,7 +58,7 @@ def lint(
         documents += _registered(data, named, everything=everything)
     definitions = [one for one in documents if is_definition(one)]
     environments = [one for one in documents if is_environment(one)]
-    findings = [one for one in check(definitions, environments) if one.rule.code not in ignore]
+    findings = [one for one in check(definitions, environments) if one.rule.code not in ignored]
     if as_json:
         print_json({"findings": [_document(finding) for finding in findings]})
     else:
@@ -81,6 +82,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _registered(data: Path | None, names: list[str], *, everything: bool) -> list[dict[str, Any]]:
+    from windfall.aws_api.batch.lint.context import as_served_here
+    from windfall.aws_api.batch.tags import ENGINE
+
     client = connect(data)
     found: list[dict[str, Any]] = []
     if everything:
@@ -92,14 +96,16 @@ def _registered(data: Path | None, names: list[str], *, everything: bool) -> lis
         # Of a name alone the revision is meant that a submission would take.
         active = [one for one in known if one["status"] == "ACTIVE"] or known
         found.append(max(active, key=lambda one: one["revision"]))
-    return found + client.pages("DescribeComputeEnvironments", "computeEnvironments")
+    distinct = {one["jobDefinitionArn"]: one for one in found}
+    environments = client.pages("DescribeComputeEnvironments", "computeEnvironments")
+    return [*distinct.values(), *(as_served_here(one, one["tags"].get(ENGINE)) for one in environments)]
 
 
 def _print(findings: list[Finding], definitions: int, environments: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from windfall.cli.tables import console, plain
+    from windfall.cli.tables import console, plain, print_grid
 
     out = console()
     for subject in dict.fromkeys(finding.subject for finding in findings):
@@ -109,7 +115,7 @@ def _print(findings: list[Finding], definitions: int, environments: int) -> None
             severity = finding.rule.severity
             said = Text(plain(finding.seen)).append(f"\n{plain(finding.remedy)}", style="green")
             grid.add_row("", Text(severity, style=_STYLES[severity]), finding.rule.code, said)
-        out.print(grid)
+        print_grid(grid)
     looked = f"{counted(definitions, 'definition')} and {counted(environments, 'environment')}"
     counts = ", ".join(
         counted(number, severity.value)

@@ -10,25 +10,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windfall.cli.client import Client
-from windfall.cli.errors import UnknownJob
+from windfall.cli.errors import Refused, UnknownJob
 
 LIVE = ("RUNNING", "STARTING", "RUNNABLE", "PENDING", "SUBMITTED")
 FINISHED = ("SUCCEEDED", "FAILED")
+#: A state that service jobs alone have, and one that they have not.
+SCHEDULED, PENDING = "SCHEDULED", "PENDING"
+ALL_STATES = (*LIVE, SCHEDULED, *FINISHED)
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:[:#][0-9]+)?")
-_JOB_ARN = re.compile(r"arn:[a-z-]+:batch:[^:]*:[^:]*:job/(.+)")
+_JOB_ARN = re.compile(r"arn:[a-z-]+:batch:[^:]*:[^:]*:(?:service-)?job/(.+)")
 
 Job = dict[str, Any]
 
 
 def newest_jobs(
-    client: Client, queues: Iterable[str], states: Sequence[str] = (*LIVE, *FINISHED), limit: int = 50
+    client: Client, queues: Iterable[str], states: Sequence[str] = ALL_STATES, limit: int = 50
 ) -> list[Job]:
-    """The newest jobs of these queues and states, each with its queue's name as `jobQueue`."""
+    """The newest jobs and service jobs of these queues and states, each with its queue's name as `jobQueue`."""
     found: list[Job] = []
+    services = client.service_queue_names()
     for queue in queues:
-        for status in states:
-            page = client.pages("ListJobs", "jobSummaryList", limit, jobQueue=queue, jobStatus=status)
+        operation, foreign = ("ListServiceJobs", PENDING) if queue in services else ("ListJobs", SCHEDULED)
+        for status in (state for state in states if state != foreign):
+            page = client.pages(operation, "jobSummaryList", limit, jobQueue=queue, jobStatus=status)
             found += [{**job, "jobQueue": queue} for job in page]
     # A job that moved on between two questions was listed twice; the later answer is the newer one.
     latest = {job["jobId"]: job for job in found}
@@ -38,7 +43,7 @@ def newest_jobs(
 def children(client: Client, array_id: str, states: Sequence[str], limit: int) -> list[Job]:
     """The children of an array in these states, by index."""
     found: list[Job] = []
-    for status in states:
+    for status in (state for state in states if state != SCHEDULED):
         found += client.pages("ListJobs", "jobSummaryList", limit, arrayJobId=array_id, jobStatus=status)
     latest = {job["jobId"]: job for job in found}
     return sorted(latest.values(), key=lambda job: int(job.get("arrayProperties", {}).get("index", 0)))[
@@ -68,11 +73,26 @@ def job_id(client: Client, text: str) -> str:
 
 def describe_job(client: Client, text: str) -> Job:
     """The JobDetail of the job that a text means."""
+    job = describe_any_job(client, text)
+    if "serviceJobType" not in job:
+        return job
+    latest = job.get("latestAttempt", {}).get("serviceResourceId", {}).get("value", "")
+    training = f"; its training job is training-{latest.rpartition('/')[2]}" if latest else ""
+    raise UnknownJob(f"{text} is a service job, of which `windfall why {job['jobId']}` tells{training}")
+
+
+def describe_any_job(client: Client, text: str) -> Job:
+    """The JobDetail of a job, or what DescribeServiceJob says of a service job, which has a `serviceJobType`."""
     wanted = job_id(client, text)
     jobs: list[Job] = client.batch("DescribeJobs", jobs=[wanted])["jobs"]
-    if not jobs:
-        raise UnknownJob(f"there is no job {text!r}; {_suggestion(client, text)}")
-    return jobs[0]
+    if jobs:
+        return jobs[0]
+    try:
+        return client.batch("DescribeServiceJob", jobId=wanted)
+    except Refused as refused:
+        if refused.code != "ClientException":
+            raise
+    raise UnknownJob(f"there is no job {text!r}; {_suggestion(client, text)}")
 
 
 def _suggestion(client: Client, text: str) -> str:

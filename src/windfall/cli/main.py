@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -187,11 +188,16 @@ def outcome(arguments: Sequence[str] | None) -> int:
         )
 
 
+#: click names the Python type that it expected, which tells a user nothing.
+_NUMBERS = {"float": "a number", "integer": "a whole number"}
+
+
 def _usage_text(error: click.UsageError) -> str:
     if isinstance(error, CommandLineError) or error.ctx is None:
         return error.format_message()
     text = error.format_message().rstrip(".")
-    return f"{text[:1].lower()}{text[1:]}; see `{error.ctx.command_path} --help`"
+    text = re.sub(r"a valid (float|integer)( range)?$", lambda found: _NUMBERS[found[1]], text)
+    return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} see `{error.ctx.command_path} --help`"
 
 
 def _say(text: str, code: int) -> int:

@@ -79,6 +79,8 @@ def why_none(answer: Answer, now: int, since: str | None = None) -> str:
     """Why there is nothing to show, and what to do."""
     name = f"job {answer['jobName']} ({answer['jobId']})"
     started_at = answer["startedAt"]
+    if answer["attempt"] is None and answer["state"] == "FAILED":
+        return f"{name} ended before it ran; `windfall why` says how"
     if answer["attempt"] is None:
         return f"{name} has not run yet: it is {answer['state']}; `windfall why` says what it waits for"
     if not answer["sampleEveryS"]:

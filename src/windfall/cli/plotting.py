@@ -18,7 +18,7 @@ _BLANK = 0x2800
 _DOTS_DOWN, _DOTS_ACROSS = 4, 2
 _SPARKS = "▁▂▃▄▅▆▇█"
 #: Room for the words at the axis.
-LABEL_WIDTH = 10
+LABEL_WIDTH = 11
 
 
 @dataclass(frozen=True, slots=True)

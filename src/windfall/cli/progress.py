@@ -62,9 +62,12 @@ class Progress:
     def _explain(self, client: Client, status: str) -> None:
         self._asked_at, self._due_s = self._clock(), TELL_EVERY_S
         try:
-            reasons = client.own("Why", jobId=self._job_id)["reasons"]
+            answer = client.own("Why", jobId=self._job_id)
         except Refused:
             return
+        if answer["state"] != status:
+            return  # It has gone on meanwhile: there is nothing to explain any more.
+        reasons = answer["reasons"]
         text = f"{status}: {reasons[0]['text']}" if reasons else status
         if text != self._told:
             self._told = text

@@ -44,7 +44,8 @@ def queue_table(found: list[dict[str, Any]]) -> tuple[Any, Any]:
     rows = []
     for queue in found:
         counts = queue.get("counts") or {}
-        groups = (("SUBMITTED", "PENDING", "RUNNABLE"), ("STARTING", "RUNNING"), ("SUCCEEDED",), ("FAILED",))
+        waiting, running = ("SUBMITTED", "PENDING", "RUNNABLE"), ("SCHEDULED", "STARTING", "RUNNING")
+        groups = (waiting, running, ("SUCCEEDED",), ("FAILED",))
         numbers = [f"{sum(counts.get(name, 0) for name in group):,}" for group in groups]
         rows.append([queue["name"], state(queue["state"]), str(queue["priority"]), *numbers])
     return columns, rows

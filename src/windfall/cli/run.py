@@ -5,17 +5,13 @@ Ctrl-C stops the job; a second one leaves it stopping. What is happening meanwhi
 
 from __future__ import annotations
 
-import re
-import shlex
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
 from windfall.cli.client import Client, connect
-from windfall.cli.default_queue import find_or_make_definition, find_or_make_queue
 from windfall.cli.errors import BadUsage
 from windfall.cli.notes import note
 from windfall.cli.options import (
@@ -27,61 +23,15 @@ from windfall.cli.options import (
     read_variables,
 )
 from windfall.cli.progress import ArrayProgress, Progress, exit_code
+from windfall.cli.submitting import Wanted, submit
 from windfall.cli.watching import Interruption, watch
 
 INTERRUPTED = 130
 STOPPED = "Ctrl-C in windfall run"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command line asks for."""
-
-    command: tuple[str, ...]
-    queue: str | None = None
-    vcpus: int = 1
-    memory_mib: int = 2048
-    gpus: int = 0
-    array: int | None = None
-    name: str | None = None
-    directory: Path | None = None
-    variables: dict[str, str] = field(default_factory=dict)
-    timeout_s: int | None = None
-    attempts: int | None = None
-    spot: bool = False
-    git: str | None = None
-    #: `true`, or the prefix in the object store.
-    checkpoint: str | None = None
-    budget_usd: float | None = None
-    image: str | None = None
-    runtime: str | None = None
-    pull: str | None = None
-    gpu_model: str | None = None
-    gpu_memory_gib: float | None = None
-    gpu_share: float | None = None
-    on_gpu_oom: str | None = None
-    share: str | None = None
-    priority: int | None = None
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """What AWS has no field for."""
-        asked = {
-            "windfall:git": self.git,
-            "windfall:checkpoint": self.checkpoint,
-            "windfall:budget-usd": None if self.budget_usd is None else f"{self.budget_usd:g}",
-            "windfall:runtime": self.runtime,
-            "windfall:pull": self.pull,
-            "windfall:gpu-model": self.gpu_model,
-            "windfall:gpu-memory-gib": None if self.gpu_memory_gib is None else f"{self.gpu_memory_gib:g}",
-            "windfall:gpu-share": None if self.gpu_share is None else f"{self.gpu_share:g}",
-            "windfall:on-gpu-oom": self.on_gpu_oom,
-        }
-        return {name: value for name, value in asked.items() if value is not None}
-
-
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
-@click.option("--gpus", type=click.IntRange(min=0), default=0, help="GPUs that the job gets for itself.")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs that the job gets for itself.")
 @click.option(
     "--gpu-model", metavar="NAME", help="Only GPUs with this in their name, such as H100 or 'A100*80GB'."
 )
@@ -152,6 +102,13 @@ class Wanted:
 )
 @click.option("--git", metavar="URL@REV", help="Run in a fresh checkout of this repository at this revision.")
 @click.option("--budget-usd", type=click.FloatRange(min=0, min_open=True), help="Save and stop when spent.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="K=V",
+    multiple=True,
+    help="A tag of the job, such as windfall:profile=true; may be repeated.",
+)
 @click.option("--detach", is_flag=True, help="Print the job's id and leave it running.")
 @data_option
 @json_option
@@ -165,13 +122,30 @@ def run(**options: Any) -> int:
     data, as_json, detach = options.pop("data"), options.pop("as_json"), options.pop("detach")
     variables = read_variables(options.pop("variables"))
     timeout_s = options.pop("timeout")
-    if not options["gpus"] and any(
-        options[name] is not None for name in ("gpu_model", "gpu_memory_gib", "gpu_share")
-    ):
-        options["gpus"] = 1
-    wanted = Wanted(**options, variables=variables, timeout_s=timeout_s)
+    options["gpus"], tags = _gpus(options), _tags(options.pop("tags"))
+    wanted = Wanted(**options, variables=variables, timeout_s=timeout_s, own_tags=tags)
     _check(wanted)
     return submit_and_follow(wanted, data, detach=detach, as_json=as_json)
+
+
+def _gpus(options: dict[str, Any]) -> int:
+    """How many GPUs are meant: who says what they must be wants one of them."""
+    names = ("gpu_model", "gpu_memory_gib", "gpu_share", "on_gpu_oom")
+    said = [f"--{name.replace('_', '-')}" for name in names if options[name] is not None]
+    if options["gpus"] is None:
+        return int(bool(said))
+    if options["gpus"] == 0 and said:
+        raise BadUsage(f"--gpus 0 asks for no GPU, and {said[0]} is about one; leave one of them out")
+    return int(options["gpus"])
+
+
+def _tags(written: tuple[str, ...]) -> dict[str, str]:
+    tags = {}
+    for one in written:
+        name, equals, tags[name] = one.partition("=")
+        if not name or not equals:
+            raise BadUsage(f"--tag {one!r} is no tag; write it as KEY=VALUE")
+    return tags
 
 
 def _check(wanted: Wanted) -> None:
@@ -193,9 +167,7 @@ def _check(wanted: Wanted) -> None:
 def submit_and_follow(wanted: Wanted, data: Path | None, *, detach: bool, as_json: bool) -> int:
     """Submit, watch to the end, and answer the exit code."""
     client = connect(data)
-    queue = wanted.queue or find_or_make_queue(client, spot=wanted.spot)
-    definition = find_or_make_definition(client, wanted.image)
-    submitted = client.batch("SubmitJob", **request(wanted, queue, definition))
+    queue, submitted = submit(client, wanted)
     job_id = str(submitted["jobId"])
     if detach:
         print_json(submitted) if as_json else click.echo(job_id)
@@ -226,48 +198,3 @@ def submit_and_follow(wanted: Wanted, data: Path | None, *, detach: bool, as_jso
     if as_json:
         print_json(job)
     return INTERRUPTED if stopping else exit_code(job)
-
-
-def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
-    """The parameters of SubmitJob."""
-    requirements = [
-        {"type": "VCPU", "value": str(wanted.vcpus)},
-        {"type": "MEMORY", "value": str(wanted.memory_mib)},
-    ]
-    if wanted.gpus:
-        requirements.append({"type": "GPU", "value": str(wanted.gpus)})
-    command = command_in(wanted.directory, wanted.command)
-    return {
-        "jobName": wanted.name or name_of(wanted.command or (wanted.image or "",)),
-        "jobQueue": queue,
-        "jobDefinition": definition,
-        "shareIdentifier": wanted.share,
-        "schedulingPriorityOverride": wanted.priority,
-        "arrayProperties": {"size": wanted.array} if wanted.array else None,
-        "containerOverrides": {
-            # Without one the image's own is meant.
-            **({"command": command} if command else {}),
-            "environment": [{"name": name, "value": value} for name, value in wanted.variables.items()],
-            "resourceRequirements": requirements,
-        },
-        "timeout": {"attemptDurationSeconds": wanted.timeout_s} if wanted.timeout_s else None,
-        "retryStrategy": {"attempts": wanted.attempts} if wanted.attempts else None,
-        "tags": wanted.tags or None,
-    }
-
-
-def command_in(directory: Path | None, command: tuple[str, ...]) -> list[str]:
-    """The command, begun in a directory of the host if one is given."""
-    if directory is None:
-        return list(command)
-    place = directory.expanduser().absolute()
-    if not place.is_dir():
-        raise BadUsage(f"{place} is no directory; name another with --dir")
-    return ["/bin/sh", "-c", f'cd {shlex.quote(str(place))} && exec "$@"', "sh", *command]
-
-
-def name_of(command: tuple[str, ...]) -> str:
-    """A job name that AWS allows, from the program and the first script or word after it."""
-    words = [word.rpartition("/")[2] for word in command[:2] if not word.startswith("-")]
-    name = re.sub(r"[^A-Za-z0-9_]+", "-", "-".join(words)).strip("-_")
-    return name[:64] or "run"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from windfall.cli.client import connect
+from windfall.cli.client import connect, unwrapped
 from windfall.cli.options import data_option, json_option, print_json
 from windfall.cli.wording import ago, ahead, counted, duration
+
+if TYPE_CHECKING:
+    from windfall.cli.tables import Column
 
 Answer = dict[str, Any]
 
 _STYLES = {
-    "started": "blue",
+    "running": "blue",
     "succeeded": "green",
     "failed": "red",
     "run failed": "red",
@@ -22,7 +25,10 @@ _STYLES = {
     "waiting": "cyan",
     "due": "cyan",
 }
-_DAY_MS = 86_400_000
+_VERDICTS = {"fits": "fits", "tight": "tight", "overruns": "does not fit", "unknown": "no run yet"}
+_MINUTE_MS = 60_000
+#: A terminal as wide as this has room for more than what comes next and how it went.
+_WIDE = 120
 
 
 @click.command()
@@ -53,17 +59,17 @@ def schedules(name: str | None, limit: int | None, data: Path | None, as_json: b
 def _print_list(answer: Answer) -> None:
     from rich.text import Text
 
-    from windfall.cli.tables import Column, print_table
+    from windfall.cli.tables import Column, has_room, print_table
 
     if not answer["schedules"]:
         click.echo("no schedules; `aws scheduler create-schedule` makes one, see docs/schedules.md")
         return
+    narrow = not has_room(_WIDE)
     columns = [
         Column("SCHEDULE"),
         Column("WHEN", shrinks=True),
         Column("NEXT RUN"),
-        Column("IN", right=True, optional=True),
-        Column("LAST TICK", optional=True),
+        *([] if narrow else [Column("IN", right=True), Column("LAST TICK")]),
         Column("OUTCOME"),
         Column("FORECAST", shrinks=True),
     ]
@@ -72,15 +78,18 @@ def _print_list(answer: Answer) -> None:
         upcoming = next((due for due in one["next"] if not due["skipped"]), None)
         last = one["last"]
         outcome = _outcome(last) if last else ""
+        distances = [
+            _countdown(upcoming["at"], answer["now"]) if upcoming else "",
+            ago(last["dueAt"], answer["now"]) if last else "",
+        ]
         rows.append(
             [
                 _short_key(one["key"]),
                 one["when"],
-                upcoming["local"] if upcoming else ("disabled" if one["state"] == "DISABLED" else "never"),
-                _countdown(upcoming["at"], answer["now"]) if upcoming else "",
-                ago(last["dueAt"], answer["now"]) if last else "",
+                _next_run(one, upcoming, narrow=narrow),
+                *([] if narrow else distances),
                 Text(outcome, style=_STYLES.get(outcome, "")),
-                _forecast(one),
+                _VERDICTS.get(one["forecast"]["verdict"], "") if narrow else _forecast(one),
             ]
         )
     print_table(columns, rows)
@@ -91,7 +100,7 @@ def _print_list(answer: Answer) -> None:
 def _print_one(answer: Answer) -> None:
     from rich.text import Text
 
-    from windfall.cli.tables import Column, heading, print_fields, print_table
+    from windfall.cli.tables import Column, has_room, heading, print_fields, shown_ids
 
     one, now = answer["schedule"], answer["now"]
     if one is None:
@@ -103,11 +112,15 @@ def _print_one(answer: Answer) -> None:
                 ("schedule", one["key"]),
                 ("state", one["state"]),
                 ("when", f"{one['when']}   {one['expression']}"),
+                ("flexible window", _window(one)),
                 ("target", one["target"]),
                 ("if the run before is not over", one["overlap"]),
                 ("if no daemon ran at the time", one["catchUp"]),
                 ("at changes of summer time", one["summerTime"]),
-                ("running", f"{running['jobId']}, due {running['local']}" if running else ""),
+                (
+                    _outcome(running) if running else "running",
+                    f"{running['jobId']}, due {running['local']}" if running else "",
+                ),
                 ("forecast", _forecast(one)),
             ]
         )
@@ -121,26 +134,44 @@ def _print_one(answer: Answer) -> None:
     if not answer["ticks"]:
         click.echo("  none yet")
         return
-    columns = [
-        Column("DUE"),
-        Column("OUTCOME"),
-        Column("JOB", optional=True),
-        Column("TOOK", right=True),
-        Column("WHY", shrinks=True),
-    ]
-    rows = []
-    for tick in answer["ticks"]:
+    columns = [Column("DUE"), Column("OUTCOME"), Column("JOB", optional=True), Column("TOOK", right=True)]
+    ids = shown_ids([tick["jobId"] or "" for tick in answer["ticks"]], room=has_room(_WIDE))
+    rows, reasons = [], []
+    for shown_id, tick in zip(ids, answer["ticks"], strict=True):
         outcome = _outcome(tick)
-        rows.append(
-            [
-                tick["local"],
-                Text(outcome, style=_STYLES.get(outcome, "")),
-                tick["jobId"] or "",
-                _took(tick, now),
-                _why(tick, now),
-            ]
-        )
-    print_table(columns, rows)
+        state = Text(outcome, style=_STYLES.get(outcome, ""))
+        rows.append([tick["local"], state, shown_id, _took(tick, now)])
+        reasons.append(_why(tick, now))
+    _print_ticks(columns, rows, reasons)
+
+
+def _print_ticks(columns: list[Column], rows: list[list[Any]], reasons: list[str]) -> None:
+    """A line for each tick; its reason stands in it where all of them have room, and else below it, never cut."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from windfall.cli.tables import Column, console, plain, print_table, table_lines
+
+    out = console()
+    with_reasons = [[*row, why] for row, why in zip(rows, reasons, strict=True)]
+    whole = table_lines([*columns, Column("WHY")], with_reasons, 10**6)
+    if max(line.cell_len for line in whole) <= out.width:
+        print_table([*columns, Column("WHY")], with_reasons)
+        return
+    title, *lines = table_lines(columns, rows, out.width)
+    out.print(title, soft_wrap=True)
+    for line, why in zip(lines, reasons, strict=True):
+        out.print(line, soft_wrap=True)
+        if why:
+            out.print(Padding(Text(plain(why)), (0, 0, 0, 2), expand=False))
+
+
+def _next_run(one: Answer, upcoming: Answer | None, *, narrow: bool) -> str:
+    """The time of the next run by the schedule's own clock; in a narrow terminal without year and seconds."""
+    if upcoming is None:
+        return "disabled" if one["state"] == "DISABLED" else "never"
+    weekday, date, clock, zone = upcoming["local"].split(" ", 3)
+    return f"{weekday} {date[5:]} {clock[:5]} {zone}" if narrow else str(upcoming["local"])
 
 
 def _short_key(key: str) -> str:
@@ -151,7 +182,7 @@ def _outcome(tick: Answer) -> str:
     if tick["outcome"] != "started":
         return str(tick["outcome"])
     if tick["runEndedAt"] is None:
-        return "running"
+        return "waiting" if tick["runWaits"] else "running"
     return "succeeded" if tick["runSucceeded"] else "run failed"
 
 
@@ -165,12 +196,19 @@ def _why(tick: Answer, now: int) -> str:
     parts = [tick["reason"] or ""]
     if tick["againAt"] is not None and tick["error"]:
         parts.append(f"{tick['error']}; asked again {ahead(tick['againAt'], now)}")
-    return "; ".join(part for part in parts if part)
+    if tick["comesAt"] is not None:
+        parts.append(f"comes {ahead(tick['comesAt'], now)}, in its flexible window")
+    return unwrapped("; ".join(part for part in parts if part))
+
+
+def _window(one: Answer) -> str:
+    minutes = one["flexibleWindowMinutes"]
+    return f"a tick comes within {counted(minutes, 'minute')} after it is due" if minutes else ""
 
 
 def _countdown(at: int, now: int) -> str:
-    """How far ahead, also for times that are days away: the schedule's own clock stands beside it."""
-    return ahead(at, now) if at - now < _DAY_MS else f"in {duration(at - now)}"
+    """How far ahead, in two units: half of a schedule's hours are not to be lost in `in 1 h`."""
+    return ahead(at, now) if at - now < _MINUTE_MS else f"in {duration(at - now)}"
 
 
 def _forecast(one: Answer) -> str:

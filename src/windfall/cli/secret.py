@@ -34,7 +34,10 @@ def secret() -> None:
 @data_option
 @json_option
 def set_(name: str, file: Path | None, data: Path | None, as_json: bool) -> None:
-    """Set NAME to what is on stdin (one newline at its end is left out) or in a file."""
+    """Set NAME to what is on stdin or in a file.
+
+    One newline at its end is left out.
+    """
     kept = connect(data).own("SetSecret", name=name, value=_value(file))
     if as_json:
         print_json(kept)
@@ -72,7 +75,10 @@ def list_(data: Path | None, as_json: bool) -> None:
 @data_option
 @json_option
 def remove(name: str, data: Path | None, as_json: bool) -> None:
-    """Remove a secret; jobs that run keep it, later ones that name it fail to start."""
+    """Remove a secret; jobs that run keep it.
+
+    Later ones that name it fail to start.
+    """
     connect(data).own("RemoveSecret", name=name)
     if as_json:
         print_json({"name": name})

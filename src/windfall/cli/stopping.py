@@ -10,13 +10,13 @@ import click
 
 from windfall.cli.client import connect
 from windfall.cli.errors import CliError
-from windfall.cli.listing import FINISHED, describe_job
+from windfall.cli.listing import FINISHED, SCHEDULED, describe_any_job
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, jobs_argument, json_option, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_STARTED = ("STARTING", "RUNNING")
+_STARTED = (SCHEDULED, "STARTING", "RUNNING")
 
 
 def _reason_option(default: str) -> Callable[[F], F]:
@@ -57,14 +57,17 @@ def _stop(jobs: tuple[str, ...], operation: str, reason: str, data: Path | None,
     outcomes: list[dict[str, str]] = []
     for text in jobs:
         try:
-            job = describe_job(client, text)
+            job = describe_any_job(client, text)
         except CliError as error:
             note(str(error))
             outcomes.append({"job": text, "outcome": "unknown"})
             continue
         outcome = _left_alone(job["status"], operation)
         if outcome is None:
-            client.batch(operation, jobId=job["jobId"], reason=reason)
+            is_service = "serviceJobType" in job
+            client.batch(
+                "TerminateServiceJob" if is_service else operation, jobId=job["jobId"], reason=reason
+            )
             outcome = word
         outcomes.append({"job": text, "jobId": job["jobId"], "outcome": outcome})
         if not as_json:

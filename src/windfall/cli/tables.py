@@ -26,6 +26,7 @@ STATE_STYLES = {
     "SUBMITTED": "cyan",
     "PENDING": "cyan",
     "RUNNABLE": "yellow",
+    "SCHEDULED": "blue",
     "STARTING": "blue",
     "RUNNING": "blue",
     "SUCCEEDED": "green",
@@ -112,10 +113,14 @@ def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
     for name, value in fields:
         if value:
             table.add_row(name, value if isinstance(value, Text) else Text(plain(value)))
+    print_grid(table)
+
+
+def print_grid(grid: Table) -> None:
+    """Print a grid without the blanks that Rich fills its last column with: they copy and compare badly."""
     out = console()
     with out.capture() as captured:
-        out.print(table)
-    # Rich fills the last column with blanks, which copy and compare badly.
+        out.print(grid)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from windfall.cli.attempts import size
 from windfall.cli.plotting import meter
 from windfall.cli.tables import Column, plain, shown_ids, table_lines
-from windfall.cli.wording import amount, clock, duration
+from windfall.cli.wording import amount, clock, duration, gpu_name
 
 UNKNOWN = "-"
 #: A GPU that is held is used well above the first, badly below the second.
@@ -61,7 +61,7 @@ def _head(answer: Answer, width: int, trouble: str | None) -> list[Text]:
     cpu_share = None if cores is None else cores / host["vcpus"]
     memory = host["memoryMib"] * 2.0**20
     share = None if used is None else used / memory
-    bar = max(10, min(40, width - 56))
+    bar = max(10, min(40, width - 60))
     lines = [
         first,
         Text("CPU ")
@@ -82,9 +82,10 @@ def _gpu(number: int, gpu: Answer, answer: Answer, width: int) -> Text:
     sample, held = gpu["sample"], gpu["heldBy"]
     busy, memory, total = sample["busy"], sample["memoryBytes"], gpu["memoryMib"]
     name = plain(gpu["name"]).removeprefix("NVIDIA ").removeprefix("Tesla ")
-    name_width = 12 if width < 120 else 24
-    line = Text(f"GPU {number:<2} ").append(f"{name[:name_width]:<{name_width}} ")
-    line.append(meter(busy, max(8, min(30, width - 84)), _use_style(busy, held=bool(held))))
+    name_width = 16 if width < 120 else 24
+    name = _fitted_name(name, name_width, simulated=gpu["simulated"])
+    line = Text(f"GPU {number:<2} ").append(f"{name:<{name_width}} ")
+    line.append(meter(busy, max(8, min(30, width - 88)), _use_style(busy, held=bool(held))))
     line.append(f" {_percent(busy):>5}", style=_use_style(busy, held=bool(held)))
     share = None if memory is None or not total else memory / (total * 2.0**20)
     words = f"{_known(memory, lambda b: f'{b / _GIB:.1f}')}/{_known(total, lambda m: f'{m / 1024:.0f}')} GiB"
@@ -104,6 +105,12 @@ def _gpu(number: int, gpu: Answer, answer: Answer, width: int) -> Text:
         line.append("  free", style="dim")
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def _fitted_name(name: str, width: int, *, simulated: bool) -> str:
+    """A GPU's name in so much room; that it is simulated is never what gives way."""
+    whole = gpu_name(name, simulated=simulated)
+    return f"{name[: width - 7]} (sim.)" if simulated and len(whole) > width else whole[:width]
 
 
 def _jobs(jobs: list[Answer], now: int, width: int) -> list[Text]:

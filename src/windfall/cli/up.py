@@ -84,7 +84,7 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
         lines += [
             f"offers          {_offer(ready.machine)}",
             f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
-            f"containers      {facts.get('containers') or 'no engine answers, jobs are processes'}",
+            f"containers      {facts.get('containers') or _no_engine(settings)}",
         ]
     lines.append(f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""))
     if ready.live_jobs:
@@ -94,6 +94,15 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
     lines.append(f'for AWS clients, in another shell: eval "$(windfall env{where})"')
     click.echo("\n".join(lines), err=True)
     click.echo(f"windfall is listening on {ready.url}")
+
+
+def _no_engine(settings: Settings) -> str:
+    if settings.container_socket == "none":
+        return "not looked for, jobs are processes"
+    where = f" at {settings.container_socket}" if settings.container_socket else ""
+    if settings.runtime == "container":
+        return f"no engine answers{where}, and jobs are to be containers: they fail until one does"
+    return f"no engine answers{where}, jobs are processes"
 
 
 def _offer(machine: Machine) -> str:

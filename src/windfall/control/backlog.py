@@ -1,15 +1,15 @@
 """The jobs that wait for a place, grouped by shape so that the scheduler never walks them one by one.
 
-Within a group jobs are in FIFO order. A job that comes back for another attempt was placed before everything that
-still waits in its group, so it goes to a small "returned" part in front; everything else is appended. Knows nothing
-of capacity.
+Within a group jobs are in FIFO order. A job that comes back for another attempt goes to a small "returned" part, which
+is merged with the others when somebody looks: mostly it comes before them, but one that waits for a place that is being
+left to it may have been passed by a later one. Everything else is appended. Knows nothing of capacity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from heapq import merge
 from operator import attrgetter
 
 from windfall.jobs.ids import JobId, QueueName
@@ -30,7 +30,8 @@ class Group:
 
     def __iter__(self) -> Iterator[Waiting]:
         if self.returned:
-            return chain(sorted(self.returned.values(), key=_by_order), self.fifo.values())
+            returned = sorted(self.returned.values(), key=_by_order)
+            return merge(returned, self.fifo.values(), key=_by_order)
         return iter(self.fifo.values())
 
 
@@ -79,6 +80,14 @@ Kin = tuple[Shape, Standing]
 def kin_of(job: Job) -> Kin:
     """Whom a job waits with."""
     return shape_of(job), standing_of(job)
+
+
+def alike(jobs: Mapping[JobId, Job], job: Job, other_id: JobId) -> Job | None:
+    """Another live job, if it waits with those that this one waits with."""
+    other = jobs.get(other_id)
+    if other is None or other.submission.queue != job.submission.queue:
+        return None
+    return other if kin_of(other) == kin_of(job) else None
 
 
 @dataclass(slots=True)

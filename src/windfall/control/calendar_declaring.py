@@ -14,6 +14,7 @@ from windfall.capacity.environments import Switch
 from windfall.control.agenda import policies, watch_schedule
 from windfall.control.commands import calendar as commands
 from windfall.control.declaring import retagged
+from windfall.control.deletions import is_done, note_deletion
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -69,8 +70,11 @@ def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: R
 
 def on_delete_schedule(state: State, command: commands.DeleteSchedule, round_: Round) -> None:
     """Remove a schedule; what it started goes on."""
+    if is_done(state, command.key, command.client_token, round_.now):
+        return
     _schedule(state, command.key)
     _remove(state, command.key, round_)
+    note_deletion(state, command.key, command.client_token, round_)
 
 
 def on_create_schedule_group(
@@ -95,11 +99,14 @@ def on_delete_schedule_group(state: State, command: commands.DeleteScheduleGroup
     """Remove a group with all its schedules."""
     if command.name == DEFAULT_GROUP:
         raise Invalid("The default schedule group cannot be deleted; delete its schedules instead")
+    if is_done(state, command.name, command.client_token, round_.now):
+        return
     _require_group(state, command.name)
     for key in _keys_of(state, command.name):
         _remove(state, key, round_)
     del state.schedule_groups[command.name]
     round_.changes.declared[ScheduleGroup, command.name] = None
+    note_deletion(state, command.name, command.client_token, round_)
 
 
 def on_tag_schedules(state: State, command: commands.TagSchedules, round_: Round) -> None:

@@ -18,7 +18,7 @@ from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId,
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob
-from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
+from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 
 #: Small things with a key, all of which are in memory; the store keeps them alike.
 Declared = (
@@ -29,6 +29,7 @@ Declared = (
     | ServiceEnvironment
     | Schedule
     | ScheduleGroup
+    | Deletion
 )
 
 

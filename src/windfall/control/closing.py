@@ -14,7 +14,7 @@ from windfall.control.growing import ask_for_more
 from windfall.control.instances import let_go_if_left
 from windfall.control.interrupting import ask_to_stop, give_notice
 from windfall.control.lifecycle import finish, make_runnable
-from windfall.control.limits import RUN_TIME, WAIT_TIME, budget_reason, reached_while_waiting, watch
+from windfall.control.limits import end_at_limit, reached_while_waiting, watch
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import (
@@ -125,26 +125,25 @@ def _words(attempt: Attempt, *, lost: bool) -> str:
 
 
 def _decide(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
-    stopped = {
-        StopCause.TERMINATED: job.stop_reason,
-        StopCause.TIMED_OUT: TIMED_OUT,
-        StopCause.RUN_TIME: RUN_TIME,
-        StopCause.WAIT_TIME: WAIT_TIME,
-    }
-    if attempt.stop_cause in stopped:
-        finish(state, job, FAILED, stopped[attempt.stop_cause], round_)
+    cause = attempt.stop_cause
+    if cause is StopCause.TERMINATED:
+        finish(state, job, FAILED, job.stop_reason, round_)
+    elif cause is StopCause.TIMED_OUT:
+        finish(state, job, FAILED, TIMED_OUT, round_)
+    elif cause is StopCause.RUN_TIME or cause is StopCause.WAIT_TIME:
+        end_at_limit(state, job, cause, round_)
     elif attempt.succeeded:
         finish(state, job, SUCCEEDED, attempt.status_reason, round_)
     elif job.terminated:  # while the last nodes of a gang were being stopped
         finish(state, job, FAILED, job.stop_reason, round_)
-    elif attempt.stop_cause is StopCause.BUDGET:
-        finish(state, job, FAILED, budget_reason(job), round_)
+    elif cause is StopCause.BUDGET:
+        end_at_limit(state, job, cause, round_)
     elif job.outgrew(attempt) and (reason := ask_for_more(state, job, attempt)) is not None:
         finish(state, job, FAILED, reason, round_)
     elif not job.outgrew(attempt) and not _tried_again(job, attempt):
         finish(state, job, FAILED, attempt.status_reason, round_)
-    elif (reason := reached_while_waiting(state, job, round_.now)) is not None:
-        finish(state, job, FAILED, reason, round_)
+    elif (limit := reached_while_waiting(state, job, round_.now)) is not None:
+        end_at_limit(state, job, limit, round_)
     else:
         job.status_reason = attempt.status_reason
         make_runnable(state, job, round_)

@@ -18,13 +18,11 @@ from windfall.control.commands.consumables import (
     UpdateConsumableResource,
 )
 from windfall.control.round import Round
-from windfall.control.state import State
+from windfall.control.state import CLIENT_TOKEN_MS, State
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.job import Job
 from windfall.scheduling.snapshot import QueueView, Tokens
 
-#: How long a client token stands for the update that it came with.
-CLIENT_TOKEN_MS = 8 * 3600 * 1000
 #: How many job ids a refusal names.
 _NAMED_MAX = 3
 

@@ -58,6 +58,8 @@ class FinishedJob:
     id: JobId
     state: JobState
     array_size: int | None = None
+    #: The final states of an array's children, as a ChildTable codes them; None where nobody asks for them.
+    children: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

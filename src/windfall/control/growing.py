@@ -15,7 +15,7 @@ from windfall.control.round import Round
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
-from windfall.jobs.gpus import gib
+from windfall.jobs.gpus import GpuWish, gib
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED
 from windfall.scheduling.gpu_reasons import NoSuchGpu
@@ -77,11 +77,16 @@ def fail_the_outgrown(state: State, offers: Offers, round_: Round) -> None:
 
 
 def _too_large_for_all(job: Job, found: list[Reason | None]) -> str:
-    needed = f"more than {gib((job.gpu_memory_floor_mib or 1) - 1)}"
-    kinds = dict.fromkeys(kind for reason in found if isinstance(reason, NoSuchGpu) for kind in reason.kinds)
+    wish = job.submission.gpu_wish
+    model = "" if wish is None else GpuWish(wish.model).words()
+    needed = f"a GPU{model} with more than {gib((job.gpu_memory_floor_mib or 1) - 1)}"
+    kinds = dict.fromkeys(
+        kind for reason in found if isinstance(reason, NoSuchGpu) for kind in reason.of_model
+    )
+    there = ", ".join(kinds) or f"no GPUs{model}"
     return (
-        f"Out of GPU memory: a GPU with {needed} is needed (windfall:on-gpu-oom=larger), and no compute environment of"
-        f" queue {job.submission.queue} has one that fits the job; there are {', '.join(kinds) or 'no GPUs'}"
+        f"Out of GPU memory: {needed} is needed (windfall:on-gpu-oom=larger), and no compute environment of"
+        f" queue {job.submission.queue} has one that fits the job; there are {there}"
     )
 
 

@@ -170,10 +170,12 @@ def take_back(state: State, reclaim: Reclaim, round_: Round) -> None:
     words = f"job {job.id} ({job.submission.name}) of quota share {job.submission.share} takes its place"
     if reclaim.preemption is Preemption.IN_SHARE:
         words += f": its priority is {job.submission.priority}, and {victim.submission.priority} here"
-    # Of several who leave for one place, one stands for it.
-    for_job = None if reclaim.beside else job.id
+    # Of several who leave for one place of an array, which has many, one stands for it.
+    for_job = None if reclaim.beside and job.is_array else job.id
     if give_notice(state, victim, deadline_at, words, round_, cause=cause, for_job=for_job):
-        victim.status_reason = f"{PREEMPTION_IN_PROGRESS}: {PREEMPTIONS[cause]}"
+        for one in [victim] if leaves_alone(victim) else members(state, victim):
+            if one.attempt is not None:
+                one.status_reason = f"{PREEMPTION_IN_PROGRESS}: {PREEMPTIONS[cause]}"
 
 
 def _deadline(notice_s: float, round_: Round) -> int:

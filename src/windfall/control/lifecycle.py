@@ -77,8 +77,9 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
     if table is not None:
         job.summary, job.summary_at = table.summary(), round_.now
     if job.parent is None:
-        known = FinishedJob(job.id, new, job.submission.array_size)
-        state.finished[job.id] = RecentEnd(round_.now, known, bytes(table.states) if table else None)
+        children = bytes(table.states) if table else None
+        known = FinishedJob(job.id, new, job.submission.array_size, children)
+        state.finished[job.id] = RecentEnd(round_.now, known)
     else:
         note_child(state, job, round_)
     round_.ended.append(Ended(job.id, new is SUCCEEDED, job.parent, job.index))
@@ -209,9 +210,14 @@ def _state_of_child(state: State, array: JobId, index: int) -> JobState:
     table = state.children.get(array)
     if table is not None:
         return table.state(index)
-    children = state.finished[array].children
+    children = state.finished[array].job.children
     assert children is not None, f"{array} is no array, and cannot gate another one"
     return state_of_code(children[index])
+
+
+def fail_child(state: State, array: Job, index: int, round_: Round) -> None:
+    """Fail one resting child for what it waited for."""
+    finish(state, recorded_child(state, array, index, round_), FAILED, DEPENDENCY_FAILED, round_)
 
 
 def consider_child(state: State, array: Job, index: int, round_: Round) -> None:
@@ -223,7 +229,6 @@ def consider_child(state: State, array: Job, index: int, round_: Round) -> None:
     if waits.sequential and index > 0:
         before.append(table.state(index - 1))
     if FAILED in before:
-        child = recorded_child(state, array, index, round_)
-        finish(state, child, FAILED, DEPENDENCY_FAILED, round_)
+        fail_child(state, array, index, round_)
     elif not waits.whole and all(one is SUCCEEDED for one in before):
         make_runnable(state, recorded_child(state, array, index, round_), round_)

@@ -21,10 +21,6 @@ from windfall.jobs.attempts import Attempt, StopCause
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, RUNNABLE
 
-RUN_TIME = "MaxRuntimeExceeded"
-WAIT_TIME = "MaxWaitTimeExceeded"
-PENDING_TIME = "MaxPendingTimeExceeded"
-
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -32,8 +28,6 @@ class Due:
 
     at: int
     cause: StopCause
-    #: The status reason of a job that ends by it.
-    reason: str
 
 
 def watch(state: State, job: Job) -> None:
@@ -76,38 +70,49 @@ def end_overdue(state: State, round_: Round) -> None:
         if due.at > round_.now:
             watch(state, job)
         elif attempt is None:
-            finish(state, job, FAILED, due.reason, round_)
+            end_at_limit(state, job, due.cause, round_)
         else:
-            _stop(state, job, due, round_)
+            _stop(state, job, due.cause, round_)
 
 
-def reached_while_waiting(state: State, job: Job, now: int) -> str | None:
-    """Why a job whose attempt has just been closed may not be tried again, if a limit says so."""
+def end_at_limit(state: State, job: Job, cause: StopCause, round_: Round) -> None:
+    """End a job for good that has used up its time or its money."""
+    job.ended_by = cause
+    finish(state, job, FAILED, _reason(state, job, cause), round_)
+
+
+def reached_while_waiting(state: State, job: Job, now: int) -> StopCause | None:
+    """The limit by which a job whose attempt has just been closed may not be tried again, if there is one."""
     submission = job.submission
     if submission.limits is None and submission.budget_usd is None:
         return None
     found = [due for due in (*_time_limits(job, None), *_budget(state, job, None)) if due.at <= now]
-    return min(found, key=lambda due: due.at).reason if found else None
+    return min(found, key=lambda due: due.at).cause if found else None
 
 
-def budget_reason(job: Job) -> str:
-    """What a job is told that has spent its budget."""
+def _reason(state: State, job: Job, cause: StopCause) -> str:
+    """What a job is told that has reached a limit."""
+    return _budget_reason(job) if cause is StopCause.BUDGET else state.rules.words.limit_reached(cause)
+
+
+def _budget_reason(job: Job) -> str:
     staging = job.submission.staging
     kept = staging is not None and staging.checkpoints is not None
     text = f"Budget of ${job.submission.budget_usd:,.2f} spent (windfall:budget-usd)"
     return f"{text}; its last checkpoint is kept" if kept else text
 
 
-def _stop(state: State, job: Job, due: Due, round_: Round) -> None:
-    if due.cause is StopCause.BUDGET:
+def _stop(state: State, job: Job, cause: StopCause, round_: Round) -> None:
+    words = _reason(state, job, cause)
+    if cause is StopCause.BUDGET:
         deadline_at = round_.now + int(state.rules.notice_s * 1000)
-        give_notice(state, job, deadline_at, due.reason, round_, cause=StopCause.BUDGET)
+        give_notice(state, job, deadline_at, words, round_, cause=StopCause.BUDGET)
         return
     hold_back(state, job)
-    ask_to_stop(state, members(state, job), due.cause, round_)
+    ask_to_stop(state, members(state, job), cause, round_)
     for one in members(state, job):
         if one.attempt is not None:
-            one.attempt.stop_words = due.reason
+            one.attempt.stop_words = words
             one.attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
 
 
@@ -117,21 +122,21 @@ def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
         return []
     found = []
     if limits.wait_s is not None:
-        found.append(Due(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME, WAIT_TIME))
+        found.append(Due(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME))
     if limits.run_s is not None:
         before = job.tries if attempt is None else job.tries[:-1]
         left_ms = limits.run_s * 1000 - sum(_run_ms(one) for one in before)
         if attempt is not None and attempt.started_at is not None:
-            found.append(Due(attempt.started_at + left_ms, StopCause.RUN_TIME, RUN_TIME))
+            found.append(Due(attempt.started_at + left_ms, StopCause.RUN_TIME))
         elif left_ms <= 0:
-            found.append(Due(job.created_at, StopCause.RUN_TIME, RUN_TIME))
+            found.append(Due(job.created_at, StopCause.RUN_TIME))
     if limits.pending_s is not None and attempt is None:
         since, waited_ms = job.created_at, 0
         for one in job.tries:
             waited_ms += max(0, one.placed_at - since)
             since = one.stopped_at or one.placed_at
         at = since + limits.pending_s * 1000 - waited_ms
-        found.append(Due(at, StopCause.WAIT_TIME, PENDING_TIME))
+        found.append(Due(at, StopCause.PENDING_TIME))
     return found
 
 
@@ -147,19 +152,17 @@ def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
     if budget is None:
         return []
     payers = members(state, job)
-    # Up to the present attempt's own beginning: its clock goes on from there.
-    until = max((one.stopped_at or 0 for each in payers for one in each.attempts), default=0)
-    until = until if attempt is None else attempt.placed_at
+    # Up to the last change among those who pay: who has ended is counted in full then, and the others go on from there.
+    until = max((one.stopped_at or one.placed_at for each in payers for one in each.attempts), default=0)
     left_usd = budget - sum(spent_usd(each, rates, until) for each in payers)
     if left_usd <= 0:
-        return [Due(job.created_at, StopCause.BUDGET, budget_reason(job))]
+        return [Due(job.created_at, StopCause.BUDGET)]
     if attempt is None:
         return []
-    # The other nodes count as if they had come with the main one, and go on.
     prices = [price_of(one, each.resources, rates) for each in payers if (one := each.attempt) is not None]
     usd_hour = sum(price.paid_usd or 0.0 for price in prices)
     if usd_hour <= 0:
         return []
     # A thousand years are enough: a price of next to nothing must not overflow.
     held_ms = min(left_usd / usd_hour * HOUR_MS, 1000 * 365 * 24 * HOUR_MS)
-    return [Due(attempt.placed_at + int(held_ms), StopCause.BUDGET, budget_reason(job))]
+    return [Due(until + int(held_ms), StopCause.BUDGET)]

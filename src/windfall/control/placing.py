@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import Hold, Instance, InstanceState, Offer
 from windfall.control import share_use
+from windfall.control.backlog import alike
 from windfall.control.changes import LogStream
 from windfall.control.consumables import hold_tokens
 from windfall.control.events import AttemptExited
@@ -26,7 +28,7 @@ from windfall.control.node_parts import container_of_node, staging_of_peer
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt, Market
-from windfall.jobs.containers import ContainerRun, Runtime
+from windfall.jobs.containers import ContainerRun
 from windfall.jobs.definitions import ContainerSpec, effective_container
 from windfall.jobs.ids import InstanceId, attempt_token, task_id
 from windfall.jobs.images import (
@@ -72,7 +74,7 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
         job.blocked_at = None
         if state.left_places:
             machine = state.instances[placement.instance].machine
-            state.left_places.served(job.id, machine, is_array=job.is_array)
+            state.left_places.served(job, machine, state.attempts, partial(alike, state.jobs, job))
     if job.is_gang:
         give_number(state, job)
     if job.is_array:
@@ -83,6 +85,7 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     container = _container(state, job)
     attempt = _new_attempt(state, job, instance, container, placement.gpu_ids, round_.now)
     job.attempts.append(attempt)
+    job.status_reason = None  # What it said was about the wait, or about the attempt before.
     job.move(STARTING)
     hold_tokens(state, job, round_)
     note_child(state, job, round_)
@@ -243,8 +246,7 @@ def _program(
 ) -> tuple[HostCommand, ContainerRun | None] | str:
     """What runs, as a process or as a container; or the reason why nothing can."""
     mappings, has_engine = state.images.values(), _has_engine(state, attempt.instance)
-    # A warm worker is a process: it outlives the children that it serves.
-    wish = job.submission.runtime if job.submission.worker is None else Runtime.PROCESS
+    wish = job.submission.runtime
     if is_container(container.image, wish, state.rules.runtime, mappings, has_engine=has_engine):
         if not has_engine or container.image == HOST_IMAGE:
             return no_engine_reason(container.image)

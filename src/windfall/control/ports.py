@@ -124,6 +124,9 @@ class Store(Protocol):
     def list_jobs(self, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
         """A page of top-level jobs, or of an array's recorded children by index when `parent` is given."""
 
+    def ended_children(self, array: JobId) -> list[tuple[int, JobState]]:
+        """Index and final state of an array's children that ended with a record of their own, by index."""
+
     def find_job(self, text: str) -> list[JobId]:
         """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10."""
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import heapq
 from functools import partial
+from operator import itemgetter
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ServiceEnvironment
 from windfall.capacity.machines import Hold
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.agenda import rebuild_agenda
+from windfall.control.backlog import alike
 from windfall.control.consumables import rebuild_holders
 from windfall.control.gangs import may_wait_alone
 from windfall.control.instructions import Instruction
@@ -31,7 +33,7 @@ from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import InstanceId, JobId, MachineId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
-from windfall.schedules.schedule import Schedule, ScheduleGroup
+from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup
 from windfall.scheduling.explain import AwsReason
 from windfall.scheduling.quotas import AwsQuotaReason
 
@@ -62,11 +64,17 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     }
     for job in sorted(loaded.jobs, key=lambda job: job.order):
         _rebuild_place(state, job)
-        for attempt in job.attempts[-1:]:
-            state.left_places.note(attempt, _machine_of(state, attempt.instance))
+        # One that left a place may have got another since, and the job that it left for none.
+        for attempt in job.attempts:
+            if attempt.stopped_at is None or attempt.stop_for not in state.children:
+                state.left_places.note(attempt, _machine_of(state, attempt.instance))
+            # Else a child of that array may have had the place, and have ended since: nobody knows of it here.
     if state.left_places:
-        for job in loaded.jobs:
-            state.left_places.taken(job, partial(_machine_of, state))
+        tries = [(attempt.placed_at, job, attempt) for job in loaded.jobs for attempt in job.attempts]
+        for _, job, attempt in sorted(tries, key=itemgetter(0)):
+            state.left_places.taken(
+                job, attempt, partial(_machine_of, state), partial(alike, state.jobs, job)
+            )
     rebuild_shares(state, [use for use in loaded.declared if isinstance(use, ShareUse)])
     rebuild_service_shares(state)
     state.shared_machines = {
@@ -95,6 +103,9 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.schedule_groups[it.name] = it
             case Schedule():
                 state.schedules[it.key] = it
+            case Deletion():
+                state.deletions[it.request] = it
+    state.deletions = dict(sorted(state.deletions.items(), key=lambda kept: kept[1].at))
     state.service_jobs = {job.id: job for job in loaded.service_jobs}
     state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}
     rebuild_agenda(state)
@@ -128,7 +139,10 @@ def _rebuild_children(state: State, loaded: Loaded) -> None:
 
 
 def _rebuild_waits(state: State, job: Job) -> None:
-    """A dependency that is not live any more has succeeded: had it failed, this job would have failed with it."""
+    """A dependency that is not live any more has succeeded: had it failed, this job would have failed with it.
+
+    Of an array that is followed child by child each child has: those that followed a failed one failed with it.
+    """
     waits = Waits()
     for dependency in job.submission.depends_on:
         if dependency.type is DependencyType.SEQUENTIAL:

@@ -15,6 +15,7 @@ from windfall.control.commands.service_jobs import (
     DeleteServiceEnvironment,
     UpdateServiceEnvironment,
 )
+from windfall.control.quota_shares import has_quotas
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -83,11 +84,12 @@ def check_service_queue(state: State, queue: JobQueue) -> None:
         )
     if queue.service_environment not in state.service_environments:
         raise NotFound(f"{queue.service_environment} does not exist")
-    policy = state.policies.get(queue.policy or "")
-    if policy is None or not policy.is_quota:
-        return
-    others = [one for one in state.queues.values() if one.name != queue.name]
-    if any(one.service_environment == queue.service_environment for one in others):
+    beside = [
+        one
+        for one in state.queues.values()
+        if one.name != queue.name and one.service_environment == queue.service_environment
+    ]
+    if beside and any(has_quotas(state, one) for one in (queue, *beside)):
         raise Invalid(
             f"Service environment {queue.service_environment} has another job queue; a queue with quota shares needs"
             " one of its own"

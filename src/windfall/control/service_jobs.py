@@ -24,7 +24,8 @@ from windfall.control.share_use import check_share
 from windfall.control.state import State
 from windfall.control.state_changes import tell_service_job
 from windfall.control.stopping import on_terminate_job
-from windfall.control.training_ends import failure_reason, final_message, has_failed, lacked_capacity
+from windfall.control.training_ends import lacked_capacity
+from windfall.control.words import Words
 from windfall.jobs.attempts import TIMED_OUT
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId, QueueName
@@ -33,8 +34,6 @@ from windfall.jobs.retry import Action, decide
 from windfall.jobs.service_jobs import HOLDING, ServiceAttempt, ServiceJob, ServiceState
 from windfall.jobs.states import RUNNING, STARTING, SUCCEEDED
 
-#: What AWS puts before SageMaker's own words. Rules of the SageMaker SDK lack the blank, so it does not count there.
-RECEIVED = "Received status from SageMaker: "
 _PREEMPTING = "PREEMPTION_IN_PROGRESS: "
 _STAGES = {STARTING: ServiceState.STARTING, RUNNING: ServiceState.RUNNING}
 
@@ -103,7 +102,7 @@ def on_training_refused(state: State, command: TrainingRefused, round_: Round) -
     if job is None or attempt is None or attempt.training_job != command.training_job:
         return
     if attempt.training_id is None:
-        attempt.status_reason = f"{RECEIVED}{command.reason}"
+        attempt.status_reason = state.rules.words.training_refused(command.reason)
         _attempt_ended(state, job, attempt, round_)
 
 
@@ -205,8 +204,7 @@ def _training_ended(
 ) -> None:
     if attempt.started_at is None and training.started_at is not None:
         attempt.started_at = job.started_at = training.started_at
-    words = failure_reason(training) if has_failed(training) else final_message(training)
-    attempt.status_reason = f"{RECEIVED}{words}"
+    attempt.status_reason = state.rules.words.training_ended(training)
     if training.state is SUCCEEDED:
         service_ended(state, job, round_.now)
         attempt.stopped_at = round_.now
@@ -229,7 +227,7 @@ def _attempt_ended(state: State, job: ServiceJob, attempt: ServiceAttempt, round
     if job.terminated:
         attempt.status_reason = attempt.status_reason or job.stop_reason
         _finish(state, job, ServiceState.FAILED, job.stop_reason, round_)
-    elif _goes_on(job, attempt):
+    elif _goes_on(job, attempt, state.rules.words):
         if attempt.no_capacity:
             _keep_newest(job, round_)
         job.status_reason = attempt.status_reason
@@ -239,22 +237,20 @@ def _attempt_ended(state: State, job: ServiceJob, attempt: ServiceAttempt, round
         _finish(state, job, ServiceState.FAILED, attempt.status_reason, round_)
 
 
-def _goes_on(job: ServiceJob, attempt: ServiceAttempt) -> bool:
+def _goes_on(job: ServiceJob, attempt: ServiceAttempt, words: Words) -> bool:
     if attempt.no_capacity:
         return True
     if attempt.preempted:
         preempted = sum(one.preempted for one in job.attempts)
         return job.preemptions_max is None or preempted <= job.preemptions_max
     charged = sum(one.is_charged for one in job.attempts)
-    rules = tuple(replace(rule, on_status_reason=_alike(rule.on_status_reason)) for rule in job.retry.rules)
+
+    def alike(text: str | None) -> str | None:
+        return None if text is None else words.comparable(text)
+
+    rules = tuple(replace(rule, on_status_reason=alike(rule.on_status_reason)) for rule in job.retry.rules)
     strategy = replace(job.retry, rules=rules)
-    return decide(strategy, charged, _alike(attempt.status_reason), None, None) is Action.RETRY
-
-
-def _alike(text: str | None) -> str | None:
-    """A text with the blank after AWS's prefix left out, so that rules with and without it match."""
-    bare = RECEIVED.rstrip()
-    return f"{bare}{text.removeprefix(bare).lstrip()}" if text is not None and text.startswith(bare) else text
+    return decide(strategy, charged, alike(attempt.status_reason), None, None) is Action.RETRY
 
 
 def _keep_newest(job: ServiceJob, round_: Round) -> None:

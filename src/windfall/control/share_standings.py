@@ -140,7 +140,7 @@ def _service_tallies(state: State, queue: JobQueue) -> dict[str | None, _Tally]:
     for job in state.service_jobs.values():
         if job.queue != queue.name:
             continue
-        tally = found.setdefault(job.share, _Tally())
+        tally = found.setdefault(job.quota_share or job.share, _Tally())
         if job.state in HOLDING:
             instances = float(sum(job.instances.values()))
             tally.add(Amount(instances), {**job.instances, INSTANCES: instances})

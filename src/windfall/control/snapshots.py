@@ -16,6 +16,7 @@ from windfall.capacity.machines import Hold, Instance, Offer, share_of
 from windfall.capacity.occupancy import InstanceUse
 from windfall.control.backlog import kin_of
 from windfall.control.consumables import tokens_named
+from windfall.control.gangs import gang_of, leaves_alone
 from windfall.control.interrupting import grace_of
 from windfall.control.quota_shares import quota_views
 from windfall.control.share_use import fair_share_view
@@ -23,8 +24,7 @@ from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.jobs.job import Job
-from windfall.jobs.nodes import Nodes
-from windfall.jobs.resources import NOTHING, Resources
+from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import (
     Claim,
     EnvironmentView,
@@ -94,15 +94,21 @@ def _claims(state: State, now: int) -> list[Claim]:
         waiting = state.backlog.find(job) if job is not None else None
         if job is not None and waiting is not None:
             places = min(count, waiting.count)
-            if job.submission.share is not None:
-                # Several may leave for one job, on several machines, when it is its quota that they give back.
+            if job.submission.share is not None or job.is_gang:
+                # Several may leave for one job, on several machines: for its quota, or for its nodes.
                 places = min(places, waiting.count - kept[job_id])
                 kept[job_id] += places
             shape, standing = kin_of(job)
+            left_at = state.left_places.left_at(job_id) if job.is_gang else None
             claims.append(
-                Claim(job_id, job.submission.queue, shape, machine, waiting.order, places, standing)
+                Claim(
+                    *(job_id, job.submission.queue, shape, machine, waiting.order, places, standing, left_at)
+                )
             )
-    return sorted(claims, key=lambda claim: (claim.order, claim.job_id, claim.machine))
+    # As their turns come: within a share the more urgent one first.
+    return sorted(
+        claims, key=lambda claim: (-claim.standing.priority, claim.order, claim.job_id, claim.machine)
+    )
 
 
 def _offers_left(
@@ -183,7 +189,6 @@ class _Releases(Sequence[Release]):
         lent = self._lends and not leaving
         share = job.submission.share if job.submission.queue in self._quotas and not leaving else None
         restart_s = self._state.rules.restart_s
-        asked_of = hold.resources if job.submission.nodes is None else all_nodes(job.submission.nodes)
         return Release(
             hold.resources,
             hold.gpu_ids,
@@ -193,18 +198,12 @@ class _Releases(Sequence[Release]):
             job.submission.queue,
             reclaimable=lent,
             leaving=leaving,
-            loss=loss_of(attempt, asked_of, restart_s, self._now) if lent or share is not None else 0.0,
+            loss=loss_of(attempt, hold.resources, restart_s, self._now) if lent or share is not None else 0.0,
             share=share,
             priority=job.submission.priority,
+            gang=None if job.submission.nodes is None else gang_of(self._state, job).id,
+            alone=leaves_alone(job),
         )
-
-
-def all_nodes(nodes: Nodes) -> Resources:
-    """What a multi-node job holds in all: to lose one node's place may cost the work of every one."""
-    total = NOTHING
-    for number in range(nodes.count):
-        total = total + nodes.resources(number)
-    return total
 
 
 def _given_back_at(state: State, job: Job, attempt: Attempt) -> int | None:

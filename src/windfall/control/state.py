@@ -20,6 +20,7 @@ from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
 from windfall.control.share_meters import ShareMeters
 from windfall.control.tick_book import TickBook
+from windfall.control.words import PlainWords, Words
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition
@@ -27,11 +28,13 @@ from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, 
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob
-from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
+from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.schedules.zones import Zones, utc_only
 from windfall.scheduling.snapshot import SchedulingRules
 
 DAY_MS = 24 * 3600 * 1000
+#: How long a client token stands for the request that it came with.
+CLIENT_TOKEN_MS = 8 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Rules:
     event_destinations: tuple[str, ...] = ()
     #: The rules of time zones, by name.
     zones: Zones = utc_only
+    #: How AWS says what clients compare.
+    words: Words = field(default_factory=PlainWords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,6 @@ class RecentEnd:
 
     at: int
     job: FinishedJob
-    #: The final states of an array's children, as a ChildTable codes them.
-    children: bytes | None = None
 
 
 #: How long an end is remembered: far longer than a request takes from the look into the store to the reactor.
@@ -125,6 +128,8 @@ class State:
     schedule_groups: dict[str, ScheduleGroup] = field(default_factory=dict)
     #: By `<group>/<name>`.
     schedules: dict[str, Schedule] = field(default_factory=dict)
+    #: What was deleted lately by requests with a token, oldest first.
+    deletions: dict[str, Deletion] = field(default_factory=dict)
     #: Ticks that are not closed, by schedule and due time, and when the calendar looks at what.
     ticks: dict[tuple[str, int], Tick] = field(default_factory=dict)
     tick_book: TickBook = field(default_factory=TickBook)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from windfall.capacity.environments import WITHOUT_GPUS, JobQueue, Switch
 from windfall.control.consumables import wanted_tokens
 from windfall.control.events import FinishedJob, SubmitJob
 from windfall.control.gang_requests import check_node_wishes, most_gpus, requested_nodes
 from windfall.control.gpu_requests import check_gpu_wish
-from windfall.control.lifecycle import consider_child, dependencies_met, fail_waiting, make_runnable
+from windfall.control.lifecycle import (
+    consider_child,
+    dependencies_met,
+    fail_child,
+    fail_waiting,
+    make_runnable,
+)
 from windfall.control.quota_shares import check_quota_share
 from windfall.control.round import Round
 from windfall.control.share_use import check_share, joined
 from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
-from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, RUNTIME, WORKER, Wishes, wishes_of
+from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
-from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -27,7 +34,11 @@ from windfall.jobs.states import FAILED, PENDING, SUBMITTED, SUCCEEDED, TERMINAL
 
 def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     """Accept a job, or refuse it with nothing changed."""
-    queue, definition = _queue(state, command), _definition(state, command)
+    queue = _queue(state, command)
+    # Before the definition: clients that make a missing one and submit again must not make it for nothing.
+    check_share(state, queue.name, command.share, command.priority, round_.now)
+    check_quota_share(state, queue, command.share)
+    definition = _definition(state, command)
     nodes = requested_nodes(definition, command)
     if nodes is None:
         resources = requested_resources(definition, command.overrides)
@@ -36,7 +47,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         resources = nodes.resources(nodes.main)
     largest = resources if nodes is None else most_gpus(nodes)
     _check_capability(state, queue, largest)
-    waits, any_failed = _resolve(state, command)
+    known = _resolve(state, command)
     wishes = wishes_of(
         command.job_id, command.tags, command.parameters, definition, state.rules.checkpoint_root
     )
@@ -46,8 +57,6 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     if nodes is not None:
         tokens = nodes.consumables or tokens
     check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)
-    check_share(state, queue.name, command.share, command.priority, round_.now)
-    check_quota_share(state, queue, command.share)
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
     submission = Submission(
@@ -89,12 +98,13 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     if command.array_size is not None:
         state.children[job.id] = ChildTable.of(command.array_size, PENDING)
         job.rest = PENDING
-    _enter(state, job, waits, any_failed, round_)
+    _enter(state, job, known, round_)
     return job
 
 
-def _enter(state: State, job: Job, waits: Waits, any_failed: bool, round_: Round) -> None:
-    if any_failed:
+def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:
+    waits = known.waits
+    if known.failed:
         if job.is_array:
             job.move(PENDING)
         fail_waiting(state, job, DEPENDENCY_FAILED, round_)
@@ -107,6 +117,8 @@ def _enter(state: State, job: Job, waits: Waits, any_failed: bool, round_: Round
     state.waits[job.id] = waits
     for awaited in waits.whole | waits.gates:
         state.dependents.setdefault(awaited, []).append(job.id)
+    for index in sorted(known.failed_children):
+        fail_child(state, job, index, round_)
     if not waits.whole:
         dependencies_met(state, job, waits, round_)
     elif waits.gates:
@@ -177,16 +189,22 @@ def _check_worker(wishes: Wishes, array_size: int | None) -> None:
             f"{WORKER} goes with none of {CHECKPOINT}, {GIT} and {PROFILE}, which are brought and saved for each child"
             " alone: drop the one or the others"
         )
-    if wishes.runtime is Runtime.CONTAINER:
-        raise Invalid(
-            f"{WORKER} keeps a process of this host between children and cannot keep a container: drop {RUNTIME}, and"
-            " say with `windfall image add` which directory and command stand for the image"
-        )
 
 
-def _resolve(state: State, command: SubmitJob) -> tuple[Waits, bool]:
-    """What the job waits for, and whether a dependency has failed already."""
-    waits, any_failed = Waits(), False
+@dataclass(slots=True)
+class _Dependencies:
+    """What a new job waits for, and what of it has failed already."""
+
+    waits: Waits = field(default_factory=Waits)
+    #: Whether the job fails with a dependency that it waits for as a whole.
+    failed: bool = False
+    #: The children whose counterparts failed in arrays that have ended (N_TO_N).
+    failed_children: set[int] = field(default_factory=set)
+
+
+def _resolve(state: State, command: SubmitJob) -> _Dependencies:
+    resolved = _Dependencies()
+    waits = resolved.waits
     for dependency in command.depends_on:
         if dependency.type is DependencyType.SEQUENTIAL:
             if command.array_size is None:
@@ -200,13 +218,22 @@ def _resolve(state: State, command: SubmitJob) -> tuple[Waits, bool]:
         if known is None:
             raise NotFound(f"Job {dependency.job_id} does not exist, so nothing can depend on it")
         _check_n_to_n(dependency, known, command.array_size)
-        if known.state is FAILED:
-            any_failed = True
+        gate = dependency.type is DependencyType.N_TO_N
+        if known.state is FAILED and gate and known.children is not None:
+            resolved.failed_children |= _failed_among(known.children)
+            waits.gated = True
+        elif known.state is FAILED:
+            resolved.failed = True
         elif known.state is not SUCCEEDED:
-            gate = dependency.type is DependencyType.N_TO_N
             (waits.gates if gate else waits.whole).add(known.id)
             waits.gated = waits.gated or gate
-    return waits, any_failed
+    if len(resolved.failed_children) == command.array_size:
+        resolved.failed = True  # with all its children at once, which then need no records
+    return resolved
+
+
+def _failed_among(children: bytes) -> set[int]:
+    return {index for index, code in enumerate(children) if state_of_code(code) is FAILED}
 
 
 def _check_n_to_n(dependency: Dependency, known: FinishedJob, array_size: int | None) -> None:
@@ -230,8 +257,9 @@ def _look_up(state: State, job_id: JobId, finished: tuple[FinishedJob, ...]) -> 
         table, recent = state.children.get(parent), state.finished.get(parent)
         if table is not None and index < table.size:
             return FinishedJob(job_id, table.state(index))
-        if recent is not None and recent.children is not None and index < len(recent.children):
-            return FinishedJob(job_id, state_of_code(recent.children[index]))
+        ended = None if recent is None else recent.job.children
+        if ended is not None and index < len(ended):
+            return FinishedJob(job_id, state_of_code(ended[index]))
     if (end := state.finished.get(job_id)) is not None:
         return end.job
     return next((known for known in finished if known.id == job_id and known.state in TERMINAL), None)

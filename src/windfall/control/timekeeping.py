@@ -9,6 +9,7 @@ import heapq
 
 from windfall.control.calendar import on_calendar
 from windfall.control.changes import Purge
+from windfall.control.deletions import forget_deletions
 from windfall.control.gangs import hold_back, members
 from windfall.control.infrastructure import ask_to_leave
 from windfall.control.interrupting import ask_to_stop
@@ -42,6 +43,7 @@ def on_time_passed(state: State, round_: Round) -> None:
     if round_.now - state.purged_at >= PURGE_EVERY_MS:
         state.purged_at = round_.now
         keep_shares(state, round_)
+        forget_deletions(state, round_)
         round_.changes.purge = Purge(
             round_.now - state.rules.retention_ms, PURGE_ROWS, round_.now - TICK_RETENTION_MS
         )

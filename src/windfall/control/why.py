@@ -224,7 +224,8 @@ def _placed(job: Job, now: int) -> tuple[str, str]:
     if attempt is None or job.state not in (STARTING, RUNNING):
         return ("settling", "is between two states")
     tries = f"attempt {attempt.number}"
-    if not job.submission.free_interruptions:
+    # One that left for others, or was replaced in its gang, may have more attempts than it may fail.
+    if not job.submission.free_interruptions and attempt.number <= job.submission.retry.attempts:
         tries += f" of {job.submission.retry.attempts}"
     where = f"on instance {attempt.instance} of {attempt.environment}, {tries}"
     if attempt.stop_cause in WITH_NOTICE:

@@ -36,7 +36,8 @@ _YES, _NO = ("true", "yes", "1"), ("", "false", "no", "0")
 _URI = re.compile(r"(file:///|s3://[^/]+).*")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
-_ALL = (
+#: All of them.
+JOB_TAGS = (
     *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX),
     *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU, REPLACE_LOST_NODES),
 )
@@ -79,7 +80,7 @@ def wishes_of(
     if not (tags or parameters or definition.tags or definition.parameters):
         return NONE  # as most jobs are
     sources = (tags, parameters, definition.tags, definition.parameters)
-    found = {name: value for name in _ALL if (value := _find(name, sources)) is not None}
+    found = {name: value for name in JOB_TAGS if (value := _find(name, sources)) is not None}
     if not found:
         return NONE
     checkpoints = _checkpoints(found.get(CHECKPOINT, ""), job_id, checkpoint_root)

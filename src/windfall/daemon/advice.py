@@ -177,11 +177,11 @@ class Adviser:
         if not job.resources.gpus:
             return "it holds no GPU: there is none to use better"
         if not seen:
-            return "it has not run yet"
+            return "it has not run"
         if not self._sample_every_s:
             return "sampling is off: set sample_every_s in windfall.toml"
         if sum(one.hours for one in seen) * 3600 < 5 * self._sample_every_s:
-            return "it ran for too short a time to be sampled"
+            return "too short to be sampled"
         return "it has no samples: they are kept as long as its log, and taken by agents of this version"
 
 

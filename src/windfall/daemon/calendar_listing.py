@@ -15,10 +15,12 @@ from windfall.capacity.environments import Switch
 from windfall.control.ports import Store
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.time_zones import zone_named
+from windfall.jobs.ids import JobId
+from windfall.jobs.states import PENDING, RUNNABLE, SUBMITTED
 from windfall.schedules.due_times import Due, due_times, local_time
 from windfall.schedules.errors import ScheduleError
 from windfall.schedules.forecast import Forecast, durations_ms, forecast
-from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup, Tick
+from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup, Tick, TickOutcome
 from windfall.schedules.tag_rules import Policies, policies_of
 from windfall.schedules.wording import describe
 from windfall.schedules.zones import utc_only
@@ -26,6 +28,7 @@ from windfall.schedules.zones import utc_only
 #: A forecast is made from the newest so many ticks.
 JUDGED_BY = 100
 SHOWN_DUE = 5
+_WAITING = frozenset({SUBMITTED, PENDING, RUNNABLE})
 PAGE_MAX = 1_000
 
 
@@ -66,9 +69,7 @@ def _listed(store: Store, limit: int, now: int) -> dict[str, Any]:
     dues = {one.key: _coming(one, policies_of(one, groups.get(one.group)), now, 2) for one in schedules}
     schedules.sort(key=lambda one: (dues[one.key][0].at if dues[one.key] else 1 << 62, one.key))
     shown = [
-        _schedule(
-            one, policies_of(one, groups.get(one.group)), dues[one.key], store.ticks(one.key, JUDGED_BY)
-        )
+        _schedule(store, one, policies_of(one, groups.get(one.group)), dues[one.key])
         for one in schedules[:limit]
     ]
     return {"now": now, "schedules": shown, "leftOut": len(schedules) - len(shown)}
@@ -82,18 +83,19 @@ def _history(store: Store, name: str, limit: int, before: int | None, now: int) 
         keys = [key for key, one in schedules.items() if one.name == name] + keys
     key = keys[0]
     ticks, schedule = store.ticks(key, limit, before), schedules.get(key)
+    waiting = _waiting_runs(store, ticks)
     if schedule is None:
         if not ticks:
             return None
-        return {"now": now, "key": key, "schedule": None, "ticks": [_tick(it, None) for it in ticks]}
+        return {"now": now, "key": key, "schedule": None, "ticks": [_tick(it, None, waiting) for it in ticks]}
     group = next((one for one in store.declared(ScheduleGroup) if one.name == schedule.group), None)
     policies = policies_of(schedule, group)
     due = _coming(schedule, policies, now, SHOWN_DUE)
     return {
         "now": now,
         "key": key,
-        "schedule": _schedule(schedule, policies, due, store.ticks(key, JUDGED_BY)),
-        "ticks": [_tick(it, schedule) for it in ticks],
+        "schedule": _schedule(store, schedule, policies, due),
+        "ticks": [_tick(it, schedule, waiting) for it in ticks],
     }
 
 
@@ -109,7 +111,21 @@ def _coming(schedule: Schedule, policies: Policies, now: int, count: int) -> lis
         return []
 
 
-def _schedule(schedule: Schedule, policies: Policies, due: list[Due], ticks: list[Tick]) -> dict[str, Any]:
+def _waiting_runs(store: Store, ticks: list[Tick]) -> set[str]:
+    """The runs that wait for a place; of an array, until its first child has one."""
+    live = [JobId(tick.run) for tick in ticks if tick.run is not None and tick.run_ended_at is None]
+    jobs = store.jobs(live) if live else []
+    return {
+        job.id
+        for job in jobs
+        if job.state in _WAITING
+        and not any(count for state, count in (job.summary or {}).items() if state not in _WAITING)
+    }
+
+
+def _schedule(store: Store, schedule: Schedule, policies: Policies, due: list[Due]) -> dict[str, Any]:
+    ticks = store.ticks(schedule.key, JUDGED_BY)
+    waiting = _waiting_runs(store, ticks)
     running = next((tick for tick in ticks if tick.run is not None and tick.run_ended_at is None), None)
     doable = [one.at for one in due if not one.skipped]
     return {
@@ -129,13 +145,14 @@ def _schedule(schedule: Schedule, policies: Policies, due: list[Due], ticks: lis
             {"at": one.at, "local": _local(schedule, one.at), "note": one.note, "skipped": one.skipped}
             for one in due
         ],
-        "last": _tick(ticks[0], schedule) if ticks else None,
-        "running": None if running is None else _tick(running, schedule),
+        "last": _tick(ticks[0], schedule, waiting) if ticks else None,
+        "running": None if running is None else _tick(running, schedule, waiting),
         "forecast": _forecast(forecast(durations_ms(ticks), doable)),
     }
 
 
-def _tick(tick: Tick, schedule: Schedule | None) -> dict[str, Any]:
+def _tick(tick: Tick, schedule: Schedule | None, waiting: set[str]) -> dict[str, Any]:
+    windowed = schedule is not None and schedule.window_minutes is not None
     return {
         "dueAt": tick.due_at,
         "local": _local(schedule, tick.due_at),
@@ -145,7 +162,9 @@ def _tick(tick: Tick, schedule: Schedule | None) -> dict[str, Any]:
         "jobId": tick.run,
         "attempts": tick.attempts,
         "doneAt": tick.done_at,
+        "comesAt": tick.at if windowed and tick.outcome is TickOutcome.DUE and not tick.attempts else None,
         "againAt": tick.at if tick.unstarted and tick.attempts else None,
+        "runWaits": tick.run in waiting,
         "runStartedAt": tick.run_started_at,
         "runEndedAt": tick.run_ended_at,
         "runSucceeded": tick.run_succeeded,

@@ -6,6 +6,7 @@ from typing import Any
 
 from windfall.advisor.failures import Ending, diagnose
 from windfall.advisor.remedies import remedies
+from windfall.control.wishes import PREEMPTIONS_MAX
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
@@ -50,10 +51,19 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
     texts = [text for a in job.attempts[-1:] for text in (a.reason, a.status_reason) if text] + [
         job.status_reason or ""
     ]
-    if job.state is not SUCCEEDED:
+    if (most := job.submission.preemptions_max) is not None and _left_too_often(job):
+        text = f"it may leave its place for others so often: {PREEMPTIONS_MAX}={most}"
+        answer["reasons"].append({"code": "preemptions_max", "text": text})
+        answer["changes"] = [
+            f"submit it again with a larger {PREEMPTIONS_MAX}, or without that tag: it then waits for a place again"
+        ]
+    elif job.state is not SUCCEEDED:
         found = _diagnosis(job.attempts[-1]) if job.attempts and not job.terminated else None
         if found is not None:
-            answer["reasons"].append({"code": found.cause, "text": f"{found.cause}: {found.evidence}"})
+            # What the attempt's own line has said is not said again. Evidence has single spaces, and may be cut.
+            said = found.evidence.rstrip("…") in " ".join(lines[-1].split())
+            seen = "" if said else f": {found.evidence}"
+            answer["reasons"].append({"code": found.cause, "text": f"{found.cause}{seen}"})
         fitting = [todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)]
         answer["changes"] = [todo.format(id=job.id) for todo in fitting[:1]]
         if found is not None and (found.cause is not FailureCause.NOT_STARTED or not fitting):
@@ -61,6 +71,11 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
         if not answer["changes"] and job.attempts:
             answer["changes"] = [f"read its log: windfall logs {job.id}"]
     return answer
+
+
+def _left_too_often(job: Job) -> bool:
+    """Whether it failed because it had to leave for others once more than its tag allows."""
+    return job.preemptions_exceeded and not job.terminated and job.tries[-1].preempted
 
 
 def _diagnosis(attempt: Attempt) -> Diagnosis | None:

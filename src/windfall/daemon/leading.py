@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ import msgspec
 from windfall.accounting.prices import Rates
 from windfall.agent.settings import AgentSettings
 from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.endings import SageMakerWords
 from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.capacity.machines import Machine
 from windfall.control.events import Report
@@ -43,6 +45,8 @@ from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import SchedulingRules
 from windfall.store.sharing import Lease, Presence
 from windfall.store.sql_store import SqlStore
+
+log = logging.getLogger(__name__)
 
 AGENT_START_S = 30.0
 
@@ -72,6 +76,7 @@ def rules_of(around: Surroundings) -> Rules:
         runtime=Runtime(s.runtime),
         zones=zone_named,
         event_destinations=destinations_in(s),
+        words=SageMakerWords(),
     )
 
 
@@ -110,7 +115,12 @@ class Alone:
     async def settle(self) -> Machine:
         """Wait until this host is known, and say where the daemon is."""
         machine = await self.leading.first_contact()
-        self._directory.write_address(self._url)
+        try:
+            self._directory.write_address(self._url)
+        except OSError as error:
+            raise DaemonError(
+                f"cannot write to {self._directory.root}: {error.strerror}; make room there"
+            ) from None
         return machine
 
     @property
@@ -188,17 +198,19 @@ class Leading:
     async def first_contact(self) -> Machine:
         """Wait until the agent has said what this host has, so that nothing is promised before."""
         assert self._turning is not None
-        connected = asyncio.create_task(self.local.connected.wait())
-        waited_for = [connected, self._turning, *self._engine_tasks]
-        await asyncio.wait(waited_for, timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
-        connected.cancel()
+        told = [asyncio.create_task(one.wait()) for one in (self.local.connected, self.local.unfit)]
+        waited_for = [*told, self._turning, *self._engine_tasks]
+        try:
+            await asyncio.wait(waited_for, timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in told:
+                one.cancel()
         for task in (self._turning, *self._engine_tasks):
             if task.done():
                 task.result()
         if self.local.machine is None:
-            raise DaemonError(
-                f"the agent did not start; its log is {self._around.directory.agent / 'agent.log'}"
-            )
+            log_file = self._around.directory.agent / "agent.log"
+            raise DaemonError(self.local.trouble or f"the agent did not start; its log is {log_file}")
         return self.local.machine
 
     async def running_attempts(self) -> int:
@@ -302,7 +314,10 @@ class Leading:
         def remove() -> None:
             for task_id in task_ids:
                 for name in (f"{task_id}.log", f"{task_id}.log.times", f"{task_id}.samples"):
-                    (logs / name).unlink(missing_ok=True)
+                    try:
+                        (logs / name).unlink(missing_ok=True)
+                    except OSError as error:
+                        log.warning("%s cannot be removed: %s", logs / name, error.strerror)
 
         asyncio.get_running_loop().run_in_executor(None, remove)
 

@@ -40,6 +40,7 @@ from windfall.daemon.routing import Routing
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.dispatch_order import dispatch_order
+from windfall.scheduling.quota_gate import QuotaGate
 from windfall.store.errors import CommitFailed, Superseded
 from windfall.store.letters import encoded_reply
 from windfall.store.sharing import Lease, Letter
@@ -65,6 +66,8 @@ _LAZY = AttemptStarted | AttemptProgressed | IsolationChanged
 #: How long a store that cannot write is left alone, at first and at most.
 COMMIT_AGAIN_S = 0.1
 COMMIT_AGAIN_MAX_S = 5.0
+#: What keeps it from writing is told again so often.
+TELL_AGAIN_S = 60.0
 
 Question = Callable[[State, Offers, int], Any]
 #: What was asked, and who waits for it: a caller of this process, or one who wrote through the store.
@@ -134,13 +137,12 @@ class ControlLoop:
         def look(state: State, offers: Offers, now: int) -> list[tuple[JobId, int]]:
             if (known := state.queues.get(queue)) is not None and known.service_environment is not None:
                 return front_of_service_queue(state, queue, now)[:QUEUE_SNAPSHOT_MAX]
-            views = make_snapshot(state, offers, now).queues
-            view = next((view for view in views if view.queue.name == queue), None)
+            snapshot = make_snapshot(state, offers, now)
+            view = next((view for view in snapshot.queues if view.queue.name == queue), None)
             if view is None:
                 return []
-            return [
-                (job_id, waiting.runnable_at) for job_id, waiting in dispatch_order(view, QUEUE_SNAPSHOT_MAX)
-            ]
+            first = dispatch_order(view, QUEUE_SNAPSHOT_MAX, QuotaGate(snapshot))
+            return [(job_id, waiting.runnable_at) for job_id, waiting in first]
 
         answer: list[tuple[JobId, int]] = await self._ask(look)
         return answer
@@ -268,16 +270,21 @@ class ControlLoop:
     async def _commit(self, write: Callable[..., T], *changes: Changes) -> T:
         """Write the round; a store that cannot is asked again, because the same round may be committed twice."""
         loop, wait_s = asyncio.get_running_loop(), COMMIT_AGAIN_S
+        told, told_s = "", 0.0
         while True:
             try:
-                return await loop.run_in_executor(self._writer, write, *changes)
+                done = await loop.run_in_executor(self._writer, write, *changes)
             except CommitFailed as error:
-                # No trace: the store's own words say what is wrong.
-                log.warning(
-                    "%s; nothing is answered or started until it can; trying again in %g s", error, wait_s
-                )
+                if str(error) != told or time.monotonic() - told_s >= TELL_AGAIN_S:
+                    told, told_s = str(error), time.monotonic()
+                    # No trace: the store's own words say what is wrong.
+                    log.warning("%s; nothing is answered or started until it can; trying again", error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
+            else:
+                if told:
+                    log.warning("the store can be written again")
+                return done
 
     def _react(self, batch: list[Asked], round_: Round) -> list[tuple[asyncio.Future[Any] | Letter, Any]]:
         self._state.many_tenants = self._many_tenants()
@@ -296,7 +303,8 @@ class ControlLoop:
                 reply = rejected
             if future is not None:
                 replies.append((future, reply))
-        if round_.now - self._ticked_at >= TICK_S * 1000 or (
+        # Also when the clock was set back: otherwise nothing would be due until it is where it was.
+        if not 0 <= round_.now - self._ticked_at < TICK_S * 1000 or (
             (due := next_due(self._state)) and due <= round_.now
         ):
             self._ticked_at = round_.now

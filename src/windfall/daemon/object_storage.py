@@ -6,10 +6,13 @@ directory. Must not know what is stored.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
 import os
+import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
@@ -36,6 +39,8 @@ VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ALLOW_HTTP",
 )
+#: How often the S3 server is looked at.
+WATCH_EVERY_S = 5.0
 #: Any of these means that somebody has an S3 elsewhere.
 _HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -48,6 +53,10 @@ class ObjectStorage:
         self._environment = environment
         self._server: S3Server | None = None
         self.url: str | None = None
+        #: Held while the server is started or ended; once closed it is not started again.
+        self._lock = threading.Lock()
+        self._closed = False
+        self._trouble = ""
 
     @property
     def checkpoint_root(self) -> str:
@@ -111,10 +120,33 @@ class ObjectStorage:
             ) from None
         return {ANCHOR_VARIABLE: str(root)}
 
+    async def watch(self, every_s: float = WATCH_EVERY_S) -> None:
+        """Start the S3 server again whenever it has ended, until cancelled: jobs wait for it meanwhile."""
+        while self._server is not None:
+            await asyncio.sleep(every_s)
+            await asyncio.to_thread(self.mend)
+
+    def mend(self) -> None:
+        """Start the S3 server again if it has ended, at the address that it had."""
+        server = self._server
+        with self._lock:
+            # One that has never been started, or whose directory was removed, is nobody's to miss.
+            if self._closed or server is None or server.pid is not None or server.url is None:
+                return
+            try:
+                log.warning("the S3 server has ended; it is started again at %s", server.start())
+                self._trouble = ""
+            except (DaemonError, OSError, subprocess.SubprocessError) as error:
+                if str(error) != self._trouble:
+                    self._trouble = str(error)
+                    log.warning("the S3 server has ended and cannot be started again: %s", error)
+
     def close(self) -> None:
         """End the S3 server: nothing runs any more that could need it."""
-        if self._server is not None:
-            self._server.stop()
+        with self._lock:
+            self._closed = True
+            if self._server is not None:
+                self._server.stop()
 
 
 def _told_before(told: Path) -> str | None:
@@ -133,7 +165,8 @@ def _key_for_jobs(key: Key) -> tuple[str, str]:
 
 
 def _write_secret(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}")
+    # With the pid: several daemons may share the directory and start at the same moment.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, text.encode())

@@ -28,6 +28,7 @@ from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.monitoring import Monitoring
 from windfall.daemon.samples import SampleReader
 from windfall.daemon.secrets import Secrets
+from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
 from windfall.daemon.settings import Settings
 from windfall.daemon.share_listing import Shares
 from windfall.engines.local.translation import THIS_HOST
@@ -124,8 +125,10 @@ class Operations:
         """What the daemon has, what it runs and what waits."""
         seen: dict[str, Any] = await self._loop.inspect(_seen)
         counts = await self._loop.read(lambda store: store.counts())
+        services = await self._loop.read(service_counts)
         for queue in seen["queues"]:
-            queue["counts"] = {state: n for (name, state), n in counts.items() if name == queue["name"]}
+            of_jobs = {state: n for (name, state), n in counts.items() if name == queue["name"]}
+            queue["counts"] = services.get(queue["name"], of_jobs)
         return {
             "version": __version__,
             "pid": self._pid,
@@ -153,6 +156,8 @@ class Operations:
         parent, _ = split_node(split_child(job_id)[0])
         found = await self._loop.read(lambda store: store.jobs([job_id, parent]))
         if not found:
+            for service_job in await self._loop.read(lambda store: store.service_jobs([job_id])):
+                return await why_service_job(self._loop, service_job)
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
         answer: dict[str, Any] = {"jobId": job_id, "jobName": found[0].submission.name, "changes": []}
         if live is None:
@@ -174,7 +179,8 @@ class Operations:
     async def find_jobs(self, call: Call) -> dict[str, Any]:
         """Jobs by name or by the beginning of their id."""
         text = _text(call, "text")
-        return {"jobIds": await self._loop.read(lambda store: store.find_job(text))}
+        found = await self._loop.read(lambda store: store.find_job(text) or find_service_jobs(store, text))
+        return {"jobIds": found}
 
     async def list_images(self, _: Call) -> dict[str, Any]:
         """All image mappings."""

@@ -41,6 +41,7 @@ class _Device:
     memory_mib: int | None
     fence: str | None
     holder: str | None
+    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,9 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
             for job, attempt in running[:JOBS_MOST]
         ],
         devices=[
-            _Device(gpu.id, gpu.name, gpu.memory_mib, machine.why_fenced(gpu), holders.get(gpu.id))
+            _Device(
+                gpu.id, gpu.name, gpu.memory_mib, machine.why_fenced(gpu), holders.get(gpu.id), gpu.simulated
+            )
             for machine in state.machines.values()
             for gpu in machine.gpus
         ],
@@ -161,7 +164,7 @@ def _gpus(devices: list[_Device], found: dict[str, GpuSample]) -> list[Family]:
     held = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds, which is named.")
     values = [(Family(name, "gauge", text), value) for name, text, value in _GPU_VALUES]
     for device in devices:
-        labels = {"gpu": device.id, "name": device.name}
+        labels = {"gpu": device.id, "name": device.name, "simulated": "true" if device.simulated else None}
         memory.add(None if device.memory_mib is None else device.memory_mib * _MIB, **labels)
         fenced.add(float(device.fence is not None), **labels)
         held.add(float(device.holder is not None), **labels, job_id=device.holder)

@@ -1,13 +1,15 @@
 """A real S3 server for those who have none: SeaweedFS, started beside the daemon on loopback.
 
 Decides its ports, its keys file, and that it outlives the daemon: jobs go on without the daemon and must be able to
-store their checkpoints. The next daemon adopts it, at the same address; only `stop` ends it. SeaweedFS is an extra and
-is looked for when it is asked for. Must not know what is stored in it.
+store their checkpoints. The next daemon adopts it, at the same address; only `stop` ends it. Daemons that share a
+directory and start at the same moment get one server between them. SeaweedFS is an extra and is looked for when it is
+asked for. Must not know what is stored in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -87,17 +89,42 @@ class S3Server:
     def start(self, timeout_s: float = 60.0) -> str:
         """Adopt the server that runs, or start one, and wait until it takes objects; the answer is its address."""
         deadline = time.monotonic() + timeout_s
-        if self._can_be_adopted():
-            self._wait_until_ready(deadline)
-        else:
-            self.stop()
-            self._start(deadline)
-        url = self.url
+        with self._alone(deadline):
+            if self._can_be_adopted():
+                self._wait_until_ready(deadline)
+            else:
+                self._end()
+                self._start(deadline)
+            url = self.url
         assert url is not None
         return url
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         """End the server, whoever started it, and leave nothing of it but its files."""
+        if self._read() is not None:
+            with self._alone(time.monotonic() + timeout_s):
+                self._end()
+
+    @contextlib.contextmanager
+    def _alone(self, deadline: float) -> Iterator[None]:
+        """Keep other daemons of this directory from starting or ending the server meanwhile."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # The kernel gives the lock back when its holder is killed, and whoever waited then adopts or starts.
+        with (self._directory / "lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise S3ServerError(
+                            f"another process has been starting the S3 server in {self._directory} for too long;"
+                            " try again, or look at seaweedfs.log there"
+                        ) from None
+                time.sleep(_POLL_S)
+            yield
+
+    def _end(self) -> None:
         running = self._read()
         if running is None:
             return
@@ -130,7 +157,7 @@ class S3Server:
                 self._wait_until_ready(deadline)
             except S3ServerError:
                 # A port may have been taken between choosing and binding; a fixed one stays taken.
-                self.stop()
+                self._end()
                 if attempt + 1 == _TRIES or time.monotonic() >= deadline:
                     raise
             else:

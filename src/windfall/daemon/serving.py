@@ -14,8 +14,9 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import uvicorn
 
@@ -34,6 +35,7 @@ from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import check_event_settings
 from windfall.daemon.forwarding import Forwarding
 from windfall.daemon.gateway import Gateway
+from windfall.daemon.http_connection import HttpConnection
 from windfall.daemon.leading import Alone, Surroundings, training_settings
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.operations import Operations
@@ -48,6 +50,8 @@ from windfall.store.opening import open_store
 from windfall.store.sql_store import SqlStore
 
 log = logging.getLogger(__name__)
+
+Settled = TypeVar("Settled")
 
 SERVICES = ("batch", "sagemaker", "logs", "cloudwatch", "scheduler", "sts")
 
@@ -86,20 +90,53 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
             lock = directory.share(store.sharing.leadership.identity())
     except (ProtocolError, StoreError) as error:
         raise DaemonError(str(error)) from None
+    except OSError as error:
+        raise _unusable(directory, error) from None
     try:
-        objects = ObjectStorage(settings, os.environ)
-        objects.open(_first_admin_key(directory), directory.objects_file)
-        with asyncio.Runner(loop_factory=_event_loop) as runner:
-            return runner.run(_Daemon(settings, directory, store, objects).run(ready))
+        # The port first: where it is taken, nothing must be left running.
+        with _listen(settings) as listening:
+            daemon = _opened(settings, directory, store)
+            return run_to_its_end(daemon.run(listening, ready))
     finally:
         store.close()
         os.close(lock)
+
+
+def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _Daemon:
+    """A daemon with all that it needs at its start; DaemonError says what cannot be had."""
+    try:
+        objects = ObjectStorage(settings, os.environ)
+        objects.open(_first_admin_key(directory), directory.objects_file)
+        return _Daemon(settings, directory, store, objects)
+    except (ProtocolError, StoreError) as error:
+        raise DaemonError(str(error)) from None
+    except OSError as error:
+        raise _unusable(directory, error) from None
+
+
+def _unusable(directory: DataDirectory, error: OSError) -> DaemonError:
+    return DaemonError(
+        f"cannot use {error.filename or directory.root}: {error.strerror or error};"
+        " the data directory needs room and must belong to the user that runs the daemon"
+    )
 
 
 def _first_admin_key(directory: DataDirectory) -> Key | None:
     """Whose key the S3 server knows: the one that `windfall env` exports, if there is one."""
     valid = (key for key in load_keys(directory.keys) if key.revoked_at is None)
     return next((key for key in valid if key.role is Role.ADMIN), None)
+
+
+def run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
+    """Run what a daemon does on an event loop that can be closed even when no file can be opened any more."""
+    # Uvloop opens two sockets whenever it begins to run, also for the last words before it is closed.
+    spare = socket.socketpair()
+    with asyncio.Runner(loop_factory=_event_loop) as runner:
+        try:
+            return runner.run(work)
+        finally:
+            for one in spare:
+                one.close()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -135,30 +172,35 @@ class _Daemon:
         machine = self._machine()
         return None if machine is None else machine.total
 
-    async def run(self, ready: Callable[[Ready], None]) -> int:
-        listening = _listen(self._settings)
+    async def run(self, listening: socket.socket, ready: Callable[[Ready], None]) -> int:
         url = _url(listening, self._settings.host)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         watched = self._place.begin(url)
+        mending = asyncio.create_task(self._objects.watch(), name="s3 server watch")
+        stopping = asyncio.create_task(self._stop.wait())
         server: uvicorn.Server | None = None
         serving: asyncio.Task[None] | None = None
         try:
             # The services read their models, which takes as long as an agent needs to start.
             reading = asyncio.get_running_loop().run_in_executor(None, self._server_config)
-            machine, config = await asyncio.gather(self._place.settle(), reading)
+            settled = await unless_stopped(asyncio.gather(self._place.settle(), reading), stopping)
+            if settled is None:
+                return 0
+            machine, config = settled
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve([listening]), name="http")
             leading = self._place.leading
             live_jobs = 0 if leading is None else leading.live_jobs
             ready(Ready(url, machine, live_jobs, self._objects.url, self._place.leader))
-            stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait([stopping, serving, *watched], return_when=asyncio.FIRST_COMPLETED)
             for task in watched:
                 if task.done():
                     task.result()  # A part that ended by itself has a fault to tell.
             return 0
         finally:
+            mending.cancel()
+            stopping.cancel()
             await self._go(server, serving)
 
     def _server_config(self) -> uvicorn.Config:
@@ -194,7 +236,8 @@ class _Daemon:
         )
         return uvicorn.Config(
             application,
-            http="httptools",
+            http=HttpConnection,
+            ws="none",  # whatever libraries there are beside us
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -220,14 +263,29 @@ class _Daemon:
         self._gate.close()
 
 
+async def unless_stopped(work: asyncio.Future[Settled], stopping: asyncio.Task[Any]) -> Settled | None:
+    """What the work has to say; None, and no more work, once the daemon is to stop: an agent may never come."""
+    await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        return work.result()
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+    return None
+
+
 def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((settings.host, settings.port))
-        listening.listen(512)
-        listening.setblocking(False)  # noqa: FBT003 (the standard library's own signature)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((settings.host, settings.port))
+            listening.listen(512)
+            listening.setblocking(False)  # noqa: FBT003 (the standard library's own signature)
+        except OSError:
+            listening.close()
+            raise
     except OSError as error:
         raise DaemonError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror};"

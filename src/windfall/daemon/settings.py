@@ -7,6 +7,7 @@ reads the environment for settings.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import tomllib
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ CONFIG_NAME = "windfall.toml"
 S3_BUCKET = "windfall"
 #: What comes before the path of a set of recorded GPUs.
 RECORDED = "recorded:"
+#: More often than this, measuring would cost the jobs more than it tells of them.
+_LEAST_SAMPLE_S = 0.1
 
 
 def default_data() -> Path:
@@ -83,7 +86,7 @@ class Settings:
     runtime: str = "auto"
     #: Socket of the Docker or Podman engine; found in the usual places by default, `none` never looks.
     container_socket: str | None = None
-    #: Seconds between two samples of every running job (its GPUs, CPU, memory, disk, network); 0 takes none.
+    #: Seconds between two samples of each running job (GPUs, CPU, memory, disk, network), 0.1 or more; 0 takes none.
     sample_every_s: float = 2.0
     #: File that gets a line of JSON for every change of a job's state, in the form of EventBridge's events.
     events_file: str | None = None
@@ -224,10 +227,14 @@ def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | N
 
 
 def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
-    if not path.exists():
-        return {}
     try:
+        if not path.exists():
+            return {}
         content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadSetting(
+            f"{path} cannot be read: {error.strerror}; it must be a file that you may read"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"{path} is not valid TOML: {error}") from None
     unknown = sorted(set(content) - known | ({"data"} & set(content)))
@@ -256,6 +263,10 @@ def _checked(name: str, value: Any) -> Any:
             raise BadSetting(f"{name} must be {meaning}, not {value!r}")
     if name == "gpus" and value.startswith(RECORDED):
         _check_recorded(value.removeprefix(RECORDED))
+    if name == "sample_every_s" and 0 < value < _LEAST_SAMPLE_S:
+        raise BadSetting(f"sample_every_s must be 0 (no samples) or at least {_LEAST_SAMPLE_S}, not {value}")
+    if name == "job_user":
+        _check_job_user(value)
     return value
 
 
@@ -267,6 +278,16 @@ def _check_recorded(path: str) -> None:
         read_set(path)
     except AgentError as error:
         raise BadSetting(f"gpus: {error}") from None
+
+
+def _check_job_user(name: str) -> None:
+    """An agent without its user does not start either, and its warden would go on trying with that name."""
+    if os.geteuid() != 0:
+        return  # Jobs run as whoever started the daemon.
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        raise BadSetting(f"job_user must be a user of this host, and there is no {name!r} here") from None
 
 
 def _switched(name: str, value: Any) -> bool:

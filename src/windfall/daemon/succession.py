@@ -206,7 +206,11 @@ class Succession:
         watched = leading.start()
         self.leading = leading
         self._gate.lead(leading.loop)
-        self._around.directory.write_address(self._me.address)
+        try:
+            self._around.directory.write_address(self._me.address)
+        except OSError as trouble:
+            # Other commands ask any daemon then, which hands on to the leader.
+            log.warning("the address cannot be written down: %s", trouble)
         log.warning("this daemon, at %s, leads now; unfinished jobs: %d", self._me.address, leading.live_jobs)
         self._settled.set()
         self._mail.set()

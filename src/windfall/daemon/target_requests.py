@@ -10,19 +10,15 @@ import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 import msgspec
 
-from windfall.aws_api.protocol.operations import load_service_model
-from windfall.aws_api.scheduler.targets import UNIVERSAL
+from windfall.aws_api.batch.tags import DUE_AT, SCHEDULE
+from windfall.aws_api.scheduler.targets import UNIVERSAL, input_shape
 from windfall.daemon.errors import BadTarget
 from windfall.schedules.schedule import Schedule
 
-#: What its run is tagged with.
-SCHEDULE_TAG = "windfall:schedule"
-DUE_TAG = "windfall:due-at"
 #: Ids of runs are derived from it, the schedule and the due time, so that one due time has one id for ever.
 _NAMESPACE = uuid.UUID("6f1c5f0e-6f0e-5d1c-9a57-51d6b1f0c0de")
 _UNIVERSAL = re.compile(r"arn:aws(?:-[a-z]+)*:scheduler:::aws-sdk:([A-Za-z0-9]+):([A-Za-z0-9]+)", re.ASCII)
@@ -65,8 +61,8 @@ def request_of(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str)
     operation = UNIVERSAL.get((match[1], match[2])) if match else "SubmitJob"
     if operation is None:
         raise BadTarget(f"Windfall has no target {schedule.target.arn}; correct it with update-schedule")
-    params: dict[str, Any] = _respelled(_input_shape(service, operation), sent)
-    tags = {SCHEDULE_TAG: schedule.key, DUE_TAG: _iso(due_at)}
+    params: dict[str, Any] = _respelled(input_shape(service, operation), sent)
+    tags = {SCHEDULE: schedule.key, DUE_AT: _iso(due_at)}
     if service == "batch":
         if match is None:
             params.setdefault("jobQueue", schedule.target.arn)
@@ -92,7 +88,7 @@ def _filled_in(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str)
 
 
 def _respelled(shape: Any, value: Any) -> Any:
-    """A value with the names of structures as the service has them; what it does not know stays, to be refused."""
+    """A value with the names of structures as the service has them. What it does not know was refused before."""
     if shape.type_name == "structure" and isinstance(value, dict):
         names = {name.lower(): name for name in shape.members}
         found = {}
@@ -105,11 +101,6 @@ def _respelled(shape: Any, value: Any) -> Any:
     if shape.type_name == "map" and isinstance(value, dict):
         return {key: _respelled(shape.value, inner) for key, inner in value.items()}
     return value
-
-
-@cache
-def _input_shape(service: str, operation: str) -> Any:
-    return load_service_model(service, [operation]).operation_model(operation).input_shape
 
 
 def _utc(at: int) -> datetime:

@@ -9,19 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from windfall.agent import messages
 from windfall.agent.client import AgentConnection, connect, start_detached
-from windfall.agent.errors import AgentError, AgentRejected
+from windfall.agent.errors import AgentError, AgentRejected, AgentUnfit, AgentUnreachable
 from windfall.agent.settings import AgentSettings
 from windfall.engines.translation import ENDED
 
 log = logging.getLogger(__name__)
 
-RECONNECT_S = 0.2
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an agent that does not do as it should is borne with, in seconds."""
+
+    #: Between two tries to reach one, at first and at most.
+    again_s: float = 0.2
+    again_most_s: float = 5.0
+    #: A trouble that lasts is told again so often.
+    tell_again_s: float = 600.0
+    #: How often one that says nothing is asked whether it is there, and after how long without a word it is told of.
+    ping_every_s: float = 30.0
+    silent_s: float = 60.0
+    #: For one that is told to end and has nothing to do.
+    retire_s: float = 60.0
+
 
 #: Takes what an agent has, and the results that it repeats at a connection.
 OnConnected = Callable[[messages.Inventory, list[messages.Result]], None]
@@ -32,20 +49,34 @@ class AgentLink:
     """One agent on this host, for as long as somebody wants it."""
 
     def __init__(
-        self, agent: AgentSettings, epoch: int, on_connected: OnConnected, on_message: OnMessage
+        self,
+        agent: AgentSettings,
+        epoch: int,
+        on_connected: OnConnected,
+        on_message: OnMessage,
+        patience: Patience = Patience(),  # noqa: B008 (frozen: nobody can change what others get)
     ) -> None:
         self._agent = agent
+        self._patience = patience
+        self._troubles = _Troubles(patience)
         self._epoch = epoch
         self._on_connected = on_connected
         self._on_message = on_message
         self._connection: AgentConnection | None = None
         self._closing = False
+        self._running: asyncio.Task[None] | None = None
+        #: When the agent was last heard, on the monotonic clock.
+        self._heard_s = 0.0
         #: Whether the epoch comes with a lease: a higher one is then another daemon's, and is not outbid.
         self.leased = False
         #: No agent is started before this is set.
         self.wanted = asyncio.Event()
         #: Set while an agent is connected that has said what it has.
         self.connected = asyncio.Event()
+        #: What kept the last one from being reached, until one is.
+        self.trouble: str | None = None
+        #: Set while agents end as soon as they are started.
+        self.unfit = asyncio.Event()
 
     def write(self, told: Sequence[messages.Message]) -> None:
         """Tell the agent, if one is connected."""
@@ -54,6 +85,7 @@ class AgentLink:
 
     async def run(self) -> None:
         """Keep a connection to the agent, starting one when none answers, until told to close."""
+        self._running = asyncio.current_task()
         await self.wanted.wait()
         while not self._closing:
             connection: AgentConnection | None = None
@@ -61,26 +93,66 @@ class AgentLink:
                 socket = await start_detached(self._agent)
                 connection = await connect(socket, self._epoch)
                 if self._is_outdated(connection.inventory) and not _live(connection.inventory):
-                    await _retire(connection)
+                    await self._retire(connection)
                 else:
                     self._connection = connection
                     await self._listen(connection)
+                    self._troubles.ended()
             except AgentRejected as rejected:
                 if self.leased:
                     raise
                 # Only one daemon can hold this data directory, so a higher epoch is an older clock of our own.
                 self._epoch = rejected.epoch + 1
             except AgentError as error:
-                log.warning("the agent does not answer (%s); trying again", error)
+                self.trouble = str(error)
+                self._troubles.note(f"the agent does not answer ({error})")
+                if isinstance(error, AgentUnfit):
+                    self.unfit.set()
             finally:
                 self._connection = None
                 self.connected.clear()
                 if connection is not None:
                     await connection.close()
             if not self._closing:
-                await asyncio.sleep(RECONNECT_S)
+                await asyncio.sleep(self._troubles.wait_s)
 
     async def _listen(self, connection: AgentConnection) -> None:
+        """Hand on what the agent says, until it goes."""
+        watching = asyncio.create_task(self._watch(connection), name="agent watch")
+        try:
+            await self._hear_all(connection)
+        finally:
+            watching.cancel()
+
+    async def _watch(self, connection: AgentConnection) -> None:
+        """Ask an agent that says nothing whether it is there, and tell of one that does not answer.
+
+        It is not replaced: its process lives, with the jobs below it, and a second one could not have its directory.
+        """
+        self._heard_s = time.monotonic()
+        #: When it was last heard before it was told of.
+        silent_since_s: float | None = None
+        while True:
+            await asyncio.sleep(self._patience.ping_every_s)
+            if silent_since_s is not None and self._heard_s != silent_since_s:
+                silent_since_s = None
+                log.warning("the agent answers again")
+            silent_s = time.monotonic() - self._heard_s
+            if silent_since_s is None and silent_s >= self._patience.silent_s:
+                silent_since_s = self._heard_s
+                pid = connection.inventory.agent_pid
+                log.warning(
+                    "the agent (pid %d) has not answered for %.0f s, so that jobs are neither started nor stopped;"
+                    " is its process stopped (kill -CONT %d), or the disk of %s full?",
+                    pid,
+                    silent_s,
+                    pid,
+                    self._agent.directory,
+                )
+            if silent_since_s is None:
+                connection.write([messages.Ping()])
+
+    async def _hear_all(self, connection: AgentConnection) -> None:
         """Hand on what the agent says; the results that it repeats at first belong to its inventory."""
         inventory = self._with_warning(connection.inventory)
         owed = {status.token for status in inventory.attempts if status.state in ENDED}
@@ -88,6 +160,7 @@ class AgentLink:
         if not owed:
             self._introduce(inventory, results)
         async for batch in connection:
+            self._heard_s = time.monotonic()
             for message in batch:
                 if owed and isinstance(message, messages.Result) and message.token in owed:
                     results.append(message)
@@ -95,9 +168,13 @@ class AgentLink:
                     if not owed:
                         self._introduce(inventory, results)
                     continue
-                self._on_message(message)
+                if not isinstance(message, messages.Pong):  # It has been heard, which is all that it says.
+                    self._on_message(message)
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
+        self._troubles.over()
+        self.trouble = None
+        self.unfit.clear()
         self._on_connected(inventory, results)
         self.connected.set()
 
@@ -114,10 +191,25 @@ class AgentLink:
         )
         return msgspec.structs.replace(inventory, warnings=[*inventory.warnings, warning])
 
+    async def _retire(self, connection: AgentConnection) -> None:
+        """Let an agent that has nothing to do end; the next one reads its journal."""
+        await connection.send([messages.Shutdown(kill=False)])
+        try:
+            async with asyncio.timeout(self._patience.retire_s):
+                async for _ in connection:
+                    continue
+        except TimeoutError:
+            pid = connection.inventory.agent_pid
+            raise AgentUnreachable(
+                f"pid {pid} has other settings and does not end when it is told to"
+            ) from None
+
     async def shut_down(self, *, kill: bool) -> None:
         """End the agent, with its attempts if `kill`; without it they run on and are adopted by the next one."""
         self.let_go()
         if self._connection is None:
+            if self._running is not None:
+                self._running.cancel()  # Whoever cannot be reached is not to be waited for.
             return
         try:
             await self._connection.send([messages.Shutdown(kill)])
@@ -130,12 +222,34 @@ class AgentLink:
         self.wanted.set()
 
 
+class _Troubles:
+    """What keeps the link from its agent: told once and now and then, tried again ever less often."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._told, self._told_s = "", 0.0
+        self._is_over = True
+        self.wait_s = patience.again_s
+
+    def note(self, trouble: str) -> None:
+        """Something has gone wrong once more."""
+        now = time.monotonic()
+        if trouble != self._told or now - self._told_s >= self._patience.tell_again_s:
+            log.warning("%s; trying again", trouble)
+            self._told, self._told_s, self._is_over = trouble, now, False
+        self.wait_s = min(self.wait_s * 2, self._patience.again_most_s)
+
+    def over(self) -> None:
+        """The agent is there and has said what it has."""
+        if not self._is_over:
+            self._is_over = True
+            log.warning("the agent answers again")
+
+    def ended(self) -> None:
+        """A connection that was good is over: the next one is tried soon, and whatever is wrong then is told."""
+        self._told = ""
+        self.wait_s = self._patience.again_s
+
+
 def _live(inventory: messages.Inventory) -> int:
     return sum(status.state not in ENDED for status in inventory.attempts)
-
-
-async def _retire(connection: AgentConnection) -> None:
-    """Let an agent that has nothing to do end; the next one reads its journal."""
-    await connection.send([messages.Shutdown(kill=False)])
-    async for _ in connection:
-        continue

@@ -40,6 +40,8 @@ class StopCause(StrEnum):
     RUN_TIME = "run time exceeded"
     #: A training job has waited and run for as long as it may (MaxWaitTimeInSeconds).
     WAIT_TIME = "wait time exceeded"
+    #: A training job has waited for a place for as long as it may (MaxPendingTimeInSeconds); no attempt ends by it.
+    PENDING_TIME = "pending time exceeded"
     #: The main node of its multi-node job has ended.
     MAIN_ENDED = "main node ended"
     #: Another node of its multi-node job has failed, and all of them are needed.
@@ -176,8 +178,10 @@ class Attempt:
 
     @property
     def was_container(self) -> bool:
-        """Whether it ran in a container of its image; its agent's words begin with that then."""
-        return self.isolation is not None and self.isolation.startswith("container")
+        """Whether it ran in a container of its image; its agent's words say so."""
+        return self.isolation is not None and self.isolation.removeprefix("warm worker, ").startswith(
+            "container"
+        )
 
     @property
     def succeeded(self) -> bool:

@@ -75,6 +75,15 @@ class ScheduleGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """A request to delete a schedule or a group that was carried out."""
+
+    #: `<group>/<name>` or `<group>`, a blank, and the request's token.
+    request: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """When to do what."""
 

@@ -17,6 +17,7 @@ OVERLAP = "windfall:overlap"
 CATCH_UP = "windfall:catch-up"
 SUMMER_TIME = "windfall:summer-time"
 
+_OWN = "windfall:"
 _VALUES: Mapping[str, type[StrEnum]] = {OVERLAP: Overlap, CATCH_UP: CatchUp, SUMMER_TIME: SummerTime}
 
 
@@ -41,7 +42,10 @@ def policies_of(schedule: Schedule, group: ScheduleGroup | None) -> Policies:
 
 
 def check_policy_tags(tags: Mapping[str, str]) -> None:
-    """Raise if a tag that means something here has a value that means nothing."""
+    """Raise if a tag that means something here has a value that means nothing, or one of ours means nothing here."""
+    unknown = next((name for name in tags if name.startswith(_OWN) and name not in _VALUES), None)
+    if unknown is not None:
+        raise ScheduleError(f"A schedule has no tag {unknown[:100]}; there are {', '.join(_VALUES)}")
     for name, values in _VALUES.items():
         if name in tags and tags[name] not in [value.value for value in values]:
             allowed = ", ".join(value.value for value in values)

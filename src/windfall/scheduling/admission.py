@@ -47,6 +47,9 @@ class Gate(Protocol):
     def started(self, asking: AtGate, count: int) -> None:
         """Note that so many have got a place."""
 
+    def pledge(self, asking: InQueue, count: int) -> None:
+        """Keep what so many jobs will hold from others, who leave them a place; below 0, no more."""
+
     def reasons(self, asking: AtGate) -> list[Reason]:
         """Why it would not let one more of them start now, with its numbers; none if it would."""
 
@@ -79,6 +82,11 @@ class Admission:
         """Note that so many have got a place."""
         for gate in self.gates:
             gate.started(asking, count)
+
+    def pledge(self, asking: InQueue, count: int) -> None:
+        """Keep from others what so many will hold; below 0, no more."""
+        for gate in self.gates if count else ():
+            gate.pledge(asking, count)
 
     def reasons(self, asking: AtGate) -> list[Reason]:
         """Why one more of them may not start now, by every gate that bars it; none if it may."""

@@ -14,11 +14,12 @@ from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.scheduling.admission import Admission
 from windfall.scheduling.dispatch_order import Turns, Until, by_priority
 from windfall.scheduling.fit import Floor, Places, takers
-from windfall.scheduling.gangs import keep_rooms, needs_of, seat_all
+from windfall.scheduling.gangs import keep_rooms, needs_of, on_its_way, seat_all
+from windfall.scheduling.horizon import Held
 from windfall.scheduling.lanes import Line
 from windfall.scheduling.launchable import Pools
-from windfall.scheduling.preempting import Preempting
-from windfall.scheduling.reclaim import MOST_AT_ONCE, Claims, Held
+from windfall.scheduling.looks import Looks
+from windfall.scheduling.reclaim import MOST_AT_ONCE, Claims
 from windfall.scheduling.reserve import guard_for, soonest
 from windfall.scheduling.snapshot import (
     ORDINARY,
@@ -74,13 +75,14 @@ class Assignment:
     claims: Claims = field(init=False)
     #: What may keep a job from starting beside the want of room.
     admission: Admission = field(init=False)
+    #: Which multi-node jobs look for others who could leave.
+    looks: Looks = field(init=False)
 
     def __post_init__(self) -> None:
         self.admission = Admission.to(self.snapshot)
-        quota = self.admission.quota
-        preempting = None if quota is None else Preempting(quota, self.floor)
-        self.claims = Claims(self.floor, self.snapshot.rules.notice_ms, preempting)
+        self.claims = Claims(self.floor, self.snapshot.rules.notice_ms, self.admission)
         self.claims.keep_earlier(self.snapshot)
+        self.looks = Looks.of(self.snapshot)
 
 
 def assign(snapshot: Snapshot, until: Until | None = None) -> Assignment:
@@ -121,7 +123,7 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
     while turns.first() is line and not (last is not None and last.reached(line)):
         admitted, barred_by = assignment.admission.admits(line, min(line.left_of_head, turns.stride))
         before = line.left_of_head
-        if admitted and assignment.claims.held and line.standing.gang is None:
+        if admitted and assignment.claims.held:
             _fill_claimed(assignment, line, admitted)
         _fill(assignment, line, all_places, admitted - (before - line.left_of_head))
         if before > line.left_of_head:
@@ -146,12 +148,12 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
             line.claimed += left.count
             turns.head_done()
             continue
-        shape, queue = line.group.shape, line.view.queue
-        gang = line.standing.gang
-        wanted = shape.resources if gang is None else needs_of(gang)
-        environments = takers(assignment.snapshot, queue.environments, wanted)
-        left = Blocked(queue.name, shape, line.head, line.left_of_head, environments, ahead=line.claimed)
-        left = replace(left, standing=line.standing)
+        queue = line.view.queue
+        left = Blocked(
+            *(queue.name, line.shape, line.head, line.left_of_head, _taking(assignment, line)),
+            ahead=line.claimed,
+            standing=line.standing,
+        )
         left = replace(left, claimed=_claim_head(assignment, left))
         if left.claimed == left.count:
             # All of them have a place as soon as others have left it: those behind have their turn.
@@ -177,8 +179,15 @@ def _barred(assignment: Assignment, line: Line, gate: str) -> Blocked:
     quota = assignment.admission.quota
     if quota is None or gate != quota.name or not assignment.admission.only_quota_bars(line):
         return left
-    names = takers(assignment.snapshot, line.view.queue.environments, line.shape.resources)
+    names = _taking(assignment, line)
     return replace(left, claimed=_claim_head(assignment, replace(left, environments=names)))
+
+
+def _taking(assignment: Assignment, line: Line) -> tuple[EnvironmentName, ...]:
+    """The environments of its queue that take such jobs at all."""
+    gang = line.standing.gang
+    wanted = line.shape.resources if gang is None else needs_of(gang)
+    return takers(assignment.snapshot, line.view.queue.environments, wanted)
 
 
 def _within_gates(assignment: Assignment, line: Line, left: Blocked) -> Blocked:
@@ -221,13 +230,12 @@ def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: in
 
 def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
     """Place all nodes of the multi-node job at the head of a line, or none of them."""
-    gang, queue = line.standing.gang, line.view.queue
+    gang = line.standing.gang
     if gang is None or most < 1:
         return
-    names = takers(assignment.snapshot, queue.environments, needs_of(gang))
-    seats = seat_all(assignment.floor, names, gang)
+    seats = seat_all(assignment.floor, _taking(assignment, line), gang)
     assignment.placements += [
-        Placement(queue.name, line.head.job_id, one.room.view.id, one.gpu_ids, one.number) for one in seats
+        Placement(line.queue, line.head.job_id, one.room.view.id, one.gpu_ids, one.number) for one in seats
     ]
     if seats:
         line.left_of_head -= 1
@@ -236,32 +244,36 @@ def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
 
 def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
     """Let the head of a line take places that are kept for its like, as far as they are free by now."""
-    shape, queue = line.group.shape, line.view.queue
     # Those of jobs before it in the line stay: they are not free yet, or those jobs would have taken them.
     lifted = assignment.claims.lift(line, first=line.claimed)
     if not lifted:
         return
-    names = takers(assignment.snapshot, queue.environments, shape.resources)
-    floor, before = assignment.floor, len(assignment.placements)
+    names = _taking(assignment, line)
+    floor, before = assignment.floor, line.placed
     # First where they were freed for it. Then anywhere, looked for anew: what was found for this shape before was
     # found while its own places were kept from it too.
-    freed = [held.room for held in lifted]
+    freed = [held.places[0].room for held in lifted]
     rooms = [freed, *(floor.rooms.get(name, ()) for name in names)]
-    _fill(assignment, line, [Places(shape, some, floor.now) for some in rooms], most)
-    placed = len(assignment.placements) - before
-    for held in lifted[: max(0, len(lifted) - placed)]:
-        assignment.claims.claim(held.reservation.job_id, line, (held.room,), ask=False)
+    _fill(assignment, line, [Places(line.shape, some, floor.now) for some in rooms], most)
+    if line.placed == before:
+        assignment.claims.restore(line, lifted)
+        return
+    for held in lifted[: max(0, len(lifted) - (line.placed - before))]:
+        if line.standing.gang is None:
+            assignment.claims.claim_one_of(held.job_id, line, (held.places[0].room,), ask=False)
+        else:
+            assignment.claims.claim(held.job_id, line, names, ask=False)
 
 
 def _claim_head(assignment: Assignment, left: Blocked) -> int:
     """Have places left to the jobs at the head of a line, if they may ask for that; answers how many have one."""
     claims = assignment.claims
-    if left.standing.gang is not None:
-        return 0  # A gang asks nobody to leave: it would need many places at once.
     if not any(name in assignment.floor.claimable for name in left.environments) and not claims.may_ask(left):
         return 0
     most = min(left.ahead + left.count, MOST_AT_ONCE)
     while claims.count(left) < most:
+        if left.standing.gang is not None and not assignment.looks.next():
+            break
         if claim(assignment, left, left.head.job_id) is None:
             break
     return max(0, min(left.count, claims.count(left) - left.ahead))
@@ -269,11 +281,19 @@ def _claim_head(assignment: Assignment, left: Blocked) -> int:
 
 def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> Held | None:
     """Have a place left to a job that found none, unless new capacity can come for it and is what it lacks."""
-    rooms = assignment.claims.rooms(left, left.environments)
-    comes = any(assignment.pools[name].on_its_way(left.shape) for name in left.environments)
-    if not rooms or (comes and left.barred_by is None):
+    if not assignment.claims.rooms(left, left.environments):
         return None
-    return assignment.claims.claim(job_id, left, rooms, ask=True)
+    if left.barred_by is None and _comes(assignment, left):
+        return None
+    return assignment.claims.claim(job_id, left, left.environments, ask=True)
+
+
+def _comes(assignment: Assignment, left: Blocked) -> bool:
+    """Whether new capacity can come for the first of them."""
+    gang, pools = left.standing.gang, assignment.pools
+    if gang is not None:
+        return on_its_way(assignment.floor, pools, left.environments, gang)
+    return any(pools[name].on_its_way(left.shape) for name in left.environments)
 
 
 def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked) -> Reservation | None:

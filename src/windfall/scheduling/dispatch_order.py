@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.lanes import AT_ONCE, Lane, Line, lanes_of
+from windfall.scheduling.quota_gate import QuotaGate
 from windfall.scheduling.snapshot import ORDINARY, QueueView, Shape, Standing, Waiting
 
 
@@ -108,14 +109,25 @@ class Until:
         return self.order if self.kin is None or self.is_kin(line) else None
 
 
-def dispatch_order(view: QueueView, limit: int) -> list[tuple[JobId, Waiting]]:
-    """The first waiting entries of a queue in the order in which they get their turn, at most `limit`."""
+def dispatch_order(
+    view: QueueView, limit: int, quota: QuotaGate | None = None
+) -> list[tuple[JobId, Waiting]]:
+    """The first waiting entries of a queue in the order in which they get their turn, at most `limit`.
+
+    With the gate of quota shares, which counts along, those who would have to borrow come after all others.
+    """
     if view.fair_share is None and all(group.standing.share is None for group in view.groups):
         merged = merge(*(group.entries for group in view.groups), key=attrgetter("order"))
         waiting = ((entry.job_id, entry) for entry in merged if entry.count > 0)
         return list(islice(waiting, max(limit, 0)))
     turns, found = Turns([view]), list[tuple[JobId, Waiting]]()
     while len(found) < limit and (line := turns.first()) is not None:
+        if quota is not None:
+            quota.borrowing = turns.borrowing
+            if quota.waits_to_borrow(line):
+                turns.defer()
+                continue
+            quota.started(line, line.left_of_head)
         found.append((line.head.job_id, line.head))
         # As if all had found a place. To give an array all its places at once changes nothing: the next of its share
         # has its turn when the share has been charged for all of them.

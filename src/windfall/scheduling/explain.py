@@ -23,6 +23,7 @@ from windfall.scheduling.gang_obstacles import (
     passing_gang_obstacles,
 )
 from windfall.scheduling.gangs import needs_of
+from windfall.scheduling.horizon import Held
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
 from windfall.scheduling.quota_gate import QUOTA, kin_of
 from windfall.scheduling.quota_reasons import quota_words
@@ -46,7 +47,7 @@ from windfall.scheduling.reasons import (
     StartsNext,
     Undetermined,
 )
-from windfall.scheduling.reclaim import MOST_AT_ONCE, Held
+from windfall.scheduling.reclaim import MOST_AT_ONCE
 from windfall.scheduling.remedies import remedies
 from windfall.scheduling.reserve import soonest
 from windfall.scheduling.share_reasons import share_turn
@@ -129,7 +130,7 @@ def explain(
     if barred:
         left = replace(left, barred_by=QUOTA)
     # For one that a gate bars nothing is freed and nothing is kept; but a quota may be given back.
-    asks = gang is None and assignment.admission.only_quota_bars(asking)
+    asks = assignment.admission.only_quota_bars(asking)
     if _fits(assignment, names, shape) if gang is None else fits_together(assignment, names, gang):
         reasons = [*barred, *(_left_to_it(_claimed(assignment, left), queue) if barred and asks else ())]
         return Explanation(tuple(reasons) or (StartsNext(),), aws_reason=quota_words(reasons))
@@ -148,7 +149,7 @@ def explain(
     expected_at = chosen.expected_at if chosen is not None else None
     reasons = [*barred]
     if held:
-        expected_at = held[0].reservation.expected_at
+        expected_at = held[0].expected_at
         reasons += _left_to_it(held, queue)
     if reservation is not None:
         reasons.append(_reserved(snapshot, waiting, reservation))
@@ -210,14 +211,17 @@ def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
 def _left_to_it(held: list[Held], queue: QueueName) -> list[Reason]:
     """Who leaves it and until when, if anybody has to."""
     left = [one for one in held if one.leaving]
-    jobs = {release.job_id for one in left for release in one.leaving if release.job_id is not None}
+    leaving = [release for one in left for release in one.leaving]
+    named = ((one.job_id if one.alone else one.gang) for one in leaving)
+    jobs = {job_id for job_id in named if job_id is not None}
     if not jobs:
         return []
-    at = max(one.reservation.expected_at or 0 for one in left)
+    at = max(one.expected_at for one in left)
     have_notice = not any(one.asked_now for one in left)
     # On-demand jobs take nothing back from their own queue: where it is that, it is by quota.
-    by_quota = all(release.queue == queue for one in left for release in one.leaving)
-    return [PlaceLeft(left[0].reservation.instance, tuple(sorted(jobs)), at, have_notice, by_quota)]
+    by_quota = all(release.queue == queue for release in leaving)
+    instances = tuple(one.instance for one in left[0].reservations)
+    return [PlaceLeft(instances, tuple(sorted(jobs)), at, have_notice, by_quota)]
 
 
 def _reserved(snapshot: Snapshot, waiting: Waiting, reservation: Reservation) -> PlaceReserved:

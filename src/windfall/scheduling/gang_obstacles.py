@@ -12,7 +12,7 @@ from windfall.jobs.ids import EnvironmentName
 from windfall.scheduling.assign import Assignment
 from windfall.scheduling.fit import least
 from windfall.scheduling.gang_reasons import GangAboveMaxVcpus, GangIncomplete, GangTooLarge
-from windfall.scheduling.gangs import Standees, copy_of, launch_into, needs_of, put_back, seat, seat_all
+from windfall.scheduling.gangs import can_come, needs_of, put_back, seat, seat_all
 from windfall.scheduling.launchable import Bin, Pool, own_type, pack
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
 from windfall.scheduling.reasons import LaunchesNext, Reason
@@ -68,15 +68,9 @@ def passing_gang_obstacles(assignment: Assignment, name: EnvironmentName, gang: 
     floor = assignment.floor
     seats, standees = seat(floor.rooms.get(name, ()), gang, floor.now)
     yield GangIncomplete(name, len(seats), gang.size)
-    comes = _can_come(assignment, name, standees)
+    comes = can_come(assignment.pools[name], standees)
     for shape, _ in standees[:1]:
         # With its own nodes in their places: the next one lacks what they leave.
         found = list(passing_obstacles(assignment, name, shape))
         yield from (reason for reason in found if comes or reason.code != LaunchesNext.code)
     put_back(seats, floor.now)
-
-
-def _can_come(assignment: Assignment, name: EnvironmentName, standees: Standees) -> bool:
-    """Whether instances for all nodes without a place could be had: for some alone, none is launched."""
-    pool = copy_of(assignment.pools[name])
-    return all(launch_into(pool, shape, pack(pool.coming, shape, count))[1] == 0 for shape, count in standees)

@@ -32,12 +32,18 @@ class Seat:
 Standees = list[tuple[Shape, int]]
 
 
-def seat(rooms: Iterable[Room], gang: Gang, now: int) -> tuple[list[Seat], Standees]:
+#: Nodes of one shape with their numbers.
+Part = tuple[Shape, Sequence[int]]
+
+
+def seat(
+    rooms: Iterable[Room], gang: Gang, now: int, order: Sequence[Part] | None = None
+) -> tuple[list[Seat], Standees]:
     """Give places to as many nodes as these rooms hold, the largest first; and those that found none."""
     rooms = list(rooms)
     seats: list[Seat] = []
     standees: Standees = []
-    for shape, numbers in _largest_first(gang):
+    for shape, numbers in order or _largest_first(gang):
         places = Places(shape, rooms, now)
         left = list(reversed(numbers))
         while left and (room := places.tightest()) is not None:
@@ -56,14 +62,26 @@ def put_back(seats: Sequence[Seat], now: int) -> None:
 def seat_all(floor: Floor, names: Iterable[EnvironmentName], gang: Gang) -> list[Seat]:
     """Places for all nodes in the first environment that has them, the main node's first; none if none has."""
     for name in names:
-        rooms = floor.rooms.get(name, ())
-        if not _enough(rooms, gang):
-            continue
-        seats, standees = seat(rooms, gang, floor.now)
+        seats = seat_in(floor.rooms.get(name, ()), gang, floor.now)
+        if seats:
+            return seats
+    return []
+
+
+def seat_in(rooms: Sequence[Room], gang: Gang, now: int) -> list[Seat]:
+    """Places for all nodes in these rooms, the main node's first; none if they do not hold all.
+
+    Nodes of one shape find places if there are any. Where shapes differ, large ones may take what others need, so some
+    orders are tried; that they all fail is no proof.
+    """
+    if not _enough(rooms, gang):
+        return []
+    for order in _orders(gang):
+        seats, standees = seat(rooms, gang, now, order)
         if not standees:
-            order = {number: place for place, number in enumerate(_numbers(gang))}
-            return sorted(seats, key=lambda one: order[one.number])
-        put_back(seats, floor.now)
+            numbers = {number: place for place, number in enumerate(_numbers(gang))}
+            return sorted(seats, key=lambda one: numbers[one.number])
+        put_back(seats, now)
     return []
 
 
@@ -91,18 +109,35 @@ def _numbers(gang: Gang) -> Sequence[int]:
     return gang.numbers or range(gang.size)
 
 
-def _largest_first(gang: Gang) -> list[tuple[Shape, Sequence[int]]]:
+def _largest_first(gang: Gang) -> list[Part]:
     """Each part with its nodes' numbers; large ones would not find what small ones leave."""
-    numbers, parts, first = _numbers(gang), [], 0
+    return _orders(gang)[0]
+
+
+def _orders(gang: Gang) -> list[list[Part]]:
+    """The parts with their nodes' numbers, by GPUs, by vCPUs and by memory, the largest first; equal orders once."""
+    numbers, parts, first = _numbers(gang), list[Part](), 0
     for shape, count in gang.parts:
         parts.append((shape, numbers[first : first + count]))
         first += count
-    return sorted(parts, key=lambda part: _size(part[0]), reverse=True)
+    orders: list[list[Part]] = []
+    for size in (_by_gpus, _by_vcpus, _by_memory):
+        order = sorted(parts, key=lambda part: size(part[0].resources), reverse=True)
+        if order not in orders:
+            orders.append(order)
+    return orders
 
 
-def _size(shape: Shape) -> tuple[float, float, int]:
-    wanted = shape.resources
+def _by_gpus(wanted: Resources) -> tuple[float, float, float]:
     return (wanted.gpus, wanted.vcpus, wanted.memory_mib)
+
+
+def _by_vcpus(wanted: Resources) -> tuple[float, float, float]:
+    return (wanted.vcpus, wanted.memory_mib, wanted.gpus)
+
+
+def _by_memory(wanted: Resources) -> tuple[float, float, float]:
+    return (wanted.memory_mib, wanted.vcpus, wanted.gpus)
 
 
 def _times(amount: Resources, count: int) -> Resources:
@@ -213,6 +248,22 @@ def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]
 def copy_of(pool: Pool) -> Pool:
     """The same, to see what would be."""
     return replace(pool, coming=[replace(one) for one in pool.coming], taken=pool.taken.copy())
+
+
+def can_come(pool: Pool, standees: Standees) -> bool:
+    """Whether instances for all nodes without a place could be had: for some alone, none is launched."""
+    pool = copy_of(pool)
+    return all(launch_into(pool, shape, pack(pool.coming, shape, count))[1] == 0 for shape, count in standees)
+
+
+def on_its_way(floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gang: Gang) -> bool:
+    """Whether an environment can have what all nodes lack now."""
+    for name in names:
+        seats, standees = seat(floor.rooms.get(name, ()), gang, floor.now)
+        put_back(seats, floor.now)
+        if can_come(pools[name], standees):
+            return True
+    return False
 
 
 def launch_all(

@@ -23,6 +23,8 @@ class NoSuchGpu:
     asked: str
     #: What there is, as `2 x A10G (24 GiB)`.
     kinds: tuple[str, ...]
+    #: What of that is of the model that was asked for.
+    of_model: tuple[str, ...]
 
     def text(self) -> str:
         there = f"there are {', '.join(self.kinds)}" if self.kinds else "what its GPUs are is not known"
@@ -33,17 +35,20 @@ class NoSuchGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpusNotShared:
-    """It asks for a part of a GPU, and every one there can only be had whole."""
+    """It asks for a part of a GPU, and every one there that would fit can only be had whole."""
 
     code: ClassVar[str] = "GPUS_NOT_SHARED"
     environment: EnvironmentName
     share: float
+    #: What it must be, to stand behind `GPU`.
+    asked: str
+    #: Those that would fit as a whole.
     kinds: tuple[str, ...]
 
     def text(self) -> str:
-        there = f" ({', '.join(self.kinds)})" if self.kinds else ""
-        asks = f"asks {number(self.share)} of a GPU, and no GPU of {self.environment} can be shared{there}"
-        return f"{asks}; `windfall gpus` says why"
+        asks = f"asks {number(self.share)} of a GPU{self.asked}"
+        none = f"no {'such ' if self.asked else ''}GPU of {self.environment} can be shared"
+        return f"{asks}, and {none} ({', '.join(self.kinds)}); `windfall gpus` says why"
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,11 +109,14 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
 
 def _other_gpus(name: EnvironmentName, shape: Shape, devices: list[GpuDevice]) -> Reason:
     """What is wrong with the GPUs that there are, each kind named once."""
-    wish, kinds = shape.gpu_wish, listed_kinds(devices)
+    wish = shape.gpu_wish
     assert wish is not None, "a job without a wish takes any GPU"
-    if wish.share is not None and suited(devices, replace(wish, share=None)):
-        return GpusNotShared(name, wish.share, kinds)
-    return NoSuchGpu(name, shape.resources.gpus, wish.words(), kinds)
+    fitting = [gpu for gpu in devices if wish.admits(gpu.name, gpu.memory_mib)]
+    if wish.share is not None and fitting:
+        return GpusNotShared(name, wish.share, wish.words(), listed_kinds(fitting))
+    of_model = [gpu for gpu in devices if replace(wish, memory_mib=None).admits(gpu.name, gpu.memory_mib)]
+    kinds = listed_kinds(devices)
+    return NoSuchGpu(name, shape.resources.gpus, wish.words(), kinds, listed_kinds(of_model))
 
 
 def _gpus_of(snapshot: Snapshot, view: EnvironmentView, instance: InstanceView) -> tuple[GpuDevice, ...]:

@@ -21,5 +21,5 @@ def plan(snapshot: Snapshot) -> Plan:
         terminations=terminations(assignment),
         reservations=tuple(assignment.reservations),
         reclaims=tuple(assignment.claims.reclaims),
-        claims=tuple(held.reservation for each in assignment.claims.held.values() for held in each),
+        claims=tuple(one for held in assignment.claims.all() for one in held.reservations),
     )

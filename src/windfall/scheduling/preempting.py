@@ -8,16 +8,21 @@ really starts: there must be room on one machine, and its quota must let it in. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from windfall.jobs.ids import AttemptToken, QueueName
+from windfall.jobs.ids import QueueName
 from windfall.jobs.resources import Resources
-from windfall.scheduling.fit import Floor, Room
+from windfall.scheduling.fit import Room
+from windfall.scheduling.parties import Holders, Party, everybody
 from windfall.scheduling.quota_gate import InQueue, QuotaGate, amounts_of, in_units
 from windfall.scheduling.quotas import Amounts, Quotas, Verdict
 from windfall.scheduling.snapshot import Preemption, Release
-from windfall.scheduling.victims import Need, freed_by, victims
+from windfall.scheduling.victims import Lack, Need, cost_of, freed_by, victims
+
+#: Sums of parts of GPUs are exact only up to this.
+_EQUAL = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +39,53 @@ class Terms:
     #: What its quota lacks then.
     lacks: Amounts
     #: Attempts of shares that hold more than their own, and less urgent ones of its own share.
-    borrowers: tuple[Release, ...]
-    less_urgent: tuple[Release, ...]
+    borrowers: tuple[Party, ...]
+    less_urgent: tuple[Party, ...]
 
     @property
     def may_ask(self) -> bool:
         """Whether there is anybody."""
         return bool(self.borrowers or self.less_urgent)
 
-    def let_in_after(self, leaving: Iterable[Release]) -> bool:
-        """Whether its quota lets it in when these have left."""
-        if not self.lacks:
+    def let_in_after(self, leaving: Iterable[Party]) -> bool:
+        """Whether its quota lets it in when these have left.
+
+        Those of its own share leave for nobody who then borrows more than they did: others would take that back, and
+        they would be here again.
+        """
+        gone = [(one.share or "", in_units(one.resources)) for one in everybody(leaving)]
+        within = any(share == self.share for share, _ in gone)
+        if not self.lacks and not within:
             return True
-        gone = [(one.share or "", in_units(one.resources)) for one in leaving]
+        before = self.quotas.above(self.share)
         for share, amounts in gone:
             self.quotas.note(share, amounts, -1)
         verdict = self.quotas.verdict(self.share, self.amounts)
+        self.quotas.note(self.share, self.amounts)
+        after = self.quotas.above(self.share)
+        self.quotas.note(self.share, self.amounts, -1)
         for share, amounts in gone:
             self.quotas.note(share, amounts)
+        if within and any(amount > before.get(unit, 0.0) + _EQUAL for unit, amount in after.items()):
+            return False
         return verdict is Verdict.ADMITTED
+
+    def helped_by(self, party: Party) -> float:
+        """The largest share of what its quota lacks that a party gives back."""
+        given = in_units(freed_by(party.members))
+        return max((min(1.0, given.get(unit, 0.0) / lack) for unit, lack in self.lacks.items()), default=0.0)
+
+
+class ShareNeed(Lack[Party], Protocol):
+    """What a job lacks, its quota included."""
+
+    @property
+    def terms(self) -> Terms | None:
+        """What its quota says; None for a queue without quota shares."""
+
+    @property
+    def short(self) -> set[str]:
+        """The units that it lacks, of whatever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +96,38 @@ class PlaceNeed:
     #: Below 0 is what is there.
     own: Resources
     machine: Need
-    terms: Terms
-    #: Where those are who may be asked.
-    where: Mapping[AttemptToken | None, Room]
+    terms: Terms | None
+    holders: Holders
 
-    def met_by(self, leaving: Sequence[Release]) -> bool:
+    def met_by(self, leaving: Sequence[Party]) -> bool:
         """Whether it lacks nothing when these have left."""
-        in_room = [one for one in leaving if self.where[one.token] is self.room]
+        gone = list(everybody(leaving))
         return (
-            self.own.fits_in(freed_by(in_room))
-            and self.machine.met_by(self.on_machine(leaving))
-            and self.terms.let_in_after(leaving)
+            self.own.fits_in(freed_by(self._in_room(gone)))
+            and self.machine.met_by(self.on_machine(gone))
+            and (self.terms is None or self.terms.let_in_after(leaving))
         )
 
     def on_machine(self, leaving: Iterable[Release]) -> list[Release]:
         """Those of them whose leaving makes room on the machine."""
-        return [one for one in leaving if self.where[one.token].machine is self.room.machine]
+        return [one for one in leaving if self.holders.room_of(one).machine is self.room.machine]
 
-    def helped_by(self, release: Release) -> float:
-        """The largest share of something missing that one gives back, at most all of it."""
-        amounts, lacks = in_units(release.resources), self.terms.lacks
-        helps = [min(1.0, amounts.get(unit, 0.0) / lack) for unit, lack in lacks.items()]
-        if self.where[release.token].machine is self.room.machine:
-            helps.append(self.machine.helped_by(release))
-        if self.where[release.token] is self.room:
-            helps.append(Need(self.own).helped_by(release))
-        return max(helps, default=0.0)
+    def _in_room(self, leaving: Iterable[Release]) -> list[Release]:
+        return [one for one in leaving if self.holders.room_of(one) is self.room]
+
+    def helped_by(self, one: Party) -> float:
+        """The largest share of something missing that a party gives back, at most all of it."""
+        helps = [0.0 if self.terms is None else self.terms.helped_by(one)]
+        if on_machine := self.on_machine(one.members):
+            helps.append(self.machine.helped_by_all(on_machine))
+            helps.append(Need(self.own).helped_by_all(self._in_room(on_machine)))
+        return max(helps)
 
     @property
     def short(self) -> set[str]:
         """The units that it lacks, of whatever."""
-        found = {unit for unit, amount in self.terms.lacks.items() if amount > 0}
+        lacks = {} if self.terms is None else self.terms.lacks
+        found = {unit for unit, amount in lacks.items() if amount > 0}
         for missing in (self.own, self.machine.missing):
             found |= {unit for unit, amount in in_units(missing).items() if amount > 0}
         if self.machine.devices is not None and self.machine.devices.missing() > 0:
@@ -106,24 +140,23 @@ class Preempting:
     """Who holds places in queues with quota shares, looked up once while a plan is made."""
 
     gate: QuotaGate
-    floor: Floor
+    holders: Holders
     _held: dict[QueueName, list[Release]] = field(default_factory=dict)
-    #: Where each of them is.
-    where: dict[AttemptToken | None, Room] = field(default_factory=dict)
 
-    def terms(self, asking: InQueue, asked: set[AttemptToken]) -> Terms | None:
+    def terms(self, asking: InQueue) -> Terms | None:
         """What such a job may do; None for a queue without quota shares."""
         quotas = self.gate.soon.get(asking.queue)
         if quotas is None:
             return None
         share, amounts = asking.standing.share or "", amounts_of(asking)
-        held = [one for one in self._attempts(asking.queue) if one.token not in asked]
+        held = self._attempts(asking.queue)
         left = self.gate.left[asking.queue]
         above = {name for name in left.shares if name != share and left.above(name)}
         if not above or not quotas.entitles(share, amounts):
             above = set()
         known = quotas.shares.get(share)
         within = known is not None and known.preempts_within
+        priority = asking.standing.priority
         return Terms(
             asking.queue,
             share,
@@ -131,11 +164,11 @@ class Preempting:
             quotas,
             left,
             quotas.missing(share, amounts),
-            tuple(one for one in held if one.share in above),
+            tuple(self.holders.parties(one for one in held if one.share in above)),
             tuple(
-                one
-                for one in held
-                if within and one.share == share and one.priority < asking.standing.priority
+                self.holders.parties(
+                    one for one in held if within and one.share == share and one.priority < priority
+                )
             ),
         )
 
@@ -148,12 +181,9 @@ class Preempting:
         """All attempts of a queue that could be asked."""
         if not self._held:
             self._held = {name: [] for name in self.gate.soon}
-            for machine in self.floor.machines.values():
-                for room in machine.rooms:
-                    for release in room.view.releases:
-                        if release.share is not None and release.queue in self._held:
-                            self._held[release.queue].append(release)
-                            self.where[release.token] = room
+            for release in self.holders.everyone():
+                if release.share is not None and release.queue in self._held:
+                    self._held[release.queue].append(release)
         return self._held[queue]
 
 
@@ -164,41 +194,60 @@ def preemption_of(release: Release, asking: InQueue) -> Preemption | None:
     return Preemption.IN_SHARE if release.share == asking.standing.share else Preemption.CROSS_SHARE
 
 
-def least_loss(need: PlaceNeed, others: Sequence[Release]) -> tuple[Release, ...] | None:
+def least_loss(need: ShareNeed, others: Sequence[Party]) -> tuple[Party, ...] | None:
     """Those whose leaving lets the job start at little loss; `others` may be asked without regard to quotas.
 
     Tried are several orders in which a share could be asked for its attempts, and each attempt alone.
     """
-    help_of = {one.token: need.helped_by(one) for one in need.terms.borrowers}
-    helpful = [one for one in need.terms.borrowers if help_of[one.token] > 0]
-    orders: tuple[Callable[[Release], float], ...] = (
+    terms = need.terms
+    if terms is None:
+        return victims(need, others)
+    help_of = {id(one): need.helped_by(one) for one in terms.borrowers}
+    helpful = [one for one in terms.borrowers if help_of[id(one)] > 0]
+    orders: tuple[Callable[[Party], float], ...] = (
         lambda one: one.loss,
-        lambda one: one.loss / help_of[one.token],
-        lambda one: -help_of[one.token],
+        lambda one: one.loss / help_of[id(one)],
+        lambda one: -help_of[id(one)],
     )
-    free = [*need.terms.less_urgent, *others]
-    choices = [victims(need, [*free, *_above_limits(need, sorted(helpful, key=order))]) for order in orders]
+    free = [*terms.less_urgent, *others]
+    choices = [
+        victims(need, [*free, *above_limits(terms, need.short, sorted(helpful, key=order))])
+        for order in orders
+    ]
     alone = min((one for one in helpful if need.met_by((one,))), key=lambda one: one.loss, default=None)
     if alone is not None:
         choices.append((alone,))
     found = [chosen for chosen in choices if chosen is not None]
-    return min(found, key=lambda chosen: (sum(one.loss for one in chosen), len(chosen)), default=None)
+    return min(found, key=cost_of, default=None)
 
 
-def _above_limits(need: PlaceNeed, ordered: Sequence[Release]) -> list[Release]:
+def above_limits(terms: Terms, short: set[str], ordered: Sequence[Party]) -> list[Party]:
     """Of each share so many as it is above its limits by, in what the job lacks; the last may bring it below."""
-    short = need.short
-    left = {name: _relevant(need.terms.left, name, short) for name in {one.share or "" for one in ordered}}
+    left = {share: _relevant(terms.left, share, short) for share in {one.share for one in ordered}}
     chosen = []
     for one in ordered:
-        above = left[one.share or ""]
+        above = left[one.share]
         if not any(amount > 0 for amount in above.values()):
             continue
         chosen.append(one)
-        given = in_units(one.resources)
+        given = in_units(freed_by(one.members))
         for unit in above:
             above[unit] -= given.get(unit, 0.0)
     return chosen
+
+
+def within_what_is_above(terms: Terms, short: set[str], chosen: Sequence[Party]) -> bool:
+    """Whether there is an order in which every share is above its limits still when its last is asked."""
+    given: dict[str, list[dict[str, float]]] = {}
+    for one in chosen:
+        given.setdefault(one.share, []).append(in_units(freed_by(one.members)))
+    return all(
+        any(
+            amount > sum(each[unit] for each in amounts) - max(each[unit] for each in amounts)
+            for unit, amount in _relevant(terms.left, share, short).items()
+        )
+        for share, amounts in given.items()
+    )
 
 
 def _relevant(quotas: Quotas, share: str, short: set[str]) -> dict[str, float]:

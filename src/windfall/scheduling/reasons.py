@@ -150,7 +150,8 @@ class PlaceLeft:
     """Others leave a place to it: reclaimable attempts, for a job that is not; or others of its own queue."""
 
     code: ClassVar[str] = "PLACE_LEFT"
-    instance: InstanceId
+    #: Where; several for the nodes of a multi-node job.
+    instances: tuple[InstanceId, ...]
     #: Whose attempts leave.
     jobs: tuple[JobId, ...]
     expected_at: int
@@ -163,8 +164,9 @@ class PlaceLeft:
         who = f"{'job' if len(self.jobs) == 1 else 'jobs'} {', '.join(self.jobs)}"
         whose = "of its own queue" if self.by_quota else "on reclaimable capacity"
         verb = ("leaves" if len(self.jobs) == 1 else "leave") if self.have_notice else "must leave"
+        place, it = ("a place", "it") if len(self.instances) == 1 else ("places", "them")
         return (
-            f"takes back a place on {self.instance}: {who}, {whose}, {verb} it"
+            f"takes back {place} on {', '.join(self.instances)}: {who}, {whose}, {verb} {it}"
             f" at {utc(self.expected_at)} at the latest"
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, floor
 
-from windfall.capacity.environments import JobQueue, Switch
+from windfall.capacity.environments import UNDECLARED, JobQueue, Switch
 from windfall.capacity.machines import GpuDevice
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import EnvironmentName
@@ -137,10 +137,12 @@ def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactu
 
 
 def _elsewhere(assignment: Assignment, queue: JobQueue, shape: Shape) -> Iterator[Counterfactual]:
-    """Environments outside the queue that have a free place for it."""
+    """Environments outside the queue that have a free place for it; jobs and training jobs keep to their own."""
     snapshot = assignment.snapshot
-    others = [name for name in sorted(snapshot.environments) if name not in queue.environments]
-    for name in takers(snapshot, others, shape.resources):
+    if UNDECLARED.intersection(queue.environments):
+        return
+    others = snapshot.environments.keys() - UNDECLARED.union(queue.environments)
+    for name in takers(snapshot, sorted(others), shape.resources):
         if _has_place(assignment, name, shape):
             yield UseEnvironment(name)
 

@@ -5,12 +5,14 @@ Must not know places, nor how shares are ordered.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.fair_share import FairShareView, needs_of
+from windfall.scheduling.quota_gate import InQueue, Kin, kin_of
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.share_reasons import ComputeReserved
 from windfall.scheduling.snapshot import Snapshot
@@ -30,6 +32,8 @@ class ReservationGate:
     def __init__(self, views: Mapping[QueueName, FairShareView]) -> None:
         self._views = views
         self._left = {queue: view.usable - view.held for queue, view in views.items()}
+        #: For whom others leave a place.
+        self._pledged: Counter[Kin] = Counter()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ReservationGate | None:
@@ -48,6 +52,9 @@ class ReservationGate:
         if left is None:
             return wanted
         needs = needs_of(asking.shape, asking.standing)
+        for kin, count in self._pledged.items():
+            if kin[0] == asking.queue and kin != kin_of(asking):
+                left = left - needs_of(kin[1], kin[2]).times(count)
         return int(min(wanted, _fitting(left.vcpus, needs.vcpus), _fitting(left.gpus, needs.gpus)))
 
     def started(self, asking: AtGate, count: int) -> None:
@@ -55,6 +62,11 @@ class ReservationGate:
         left = self._left.get(asking.queue)
         if left is not None:
             self._left[asking.queue] = left - needs_of(asking.shape, asking.standing).times(count)
+
+    def pledge(self, asking: InQueue, count: int) -> None:
+        """Keep what so many jobs will hold from others of their queue."""
+        if asking.queue in self._left:
+            self._pledged[kin_of(asking)] += count
 
     def reasons(self, asking: AtGate) -> list[Reason]:
         """What is kept and what it leaves, if that is less than one more of them needs."""

@@ -34,7 +34,7 @@ def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int
     allowed = left.count if left.launchable is None else min(left.count, left.launchable)
     shape, jobs = left.shape, max(0, allowed - left.claimed)
     if left.standing.gang is not None:
-        return _launch_gangs(assignment, left, left.standing.gang)
+        return _launch_gangs(assignment, left, left.standing.gang, jobs)
     launched: list[Launch] = []
     pools = [assignment.pools[name] for name in left.environments]
     for pool in pools:
@@ -45,13 +45,13 @@ def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int
     return launched, jobs
 
 
-def _launch_gangs(assignment: Assignment, left: Blocked, gang: Gang) -> tuple[list[Launch], int]:
+def _launch_gangs(assignment: Assignment, left: Blocked, gang: Gang, jobs: int) -> tuple[list[Launch], int]:
     """The same for multi-node jobs, one after the other: for all nodes of one, or for none."""
     launched: list[Launch] = []
-    for served in range(left.count):
+    for served in range(jobs):
         more = launch_all(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
         if more is None:
-            return launched, left.count - served
+            return launched, jobs - served
         launched += more
     return launched, 0
 
@@ -79,7 +79,7 @@ def terminations(assignment: Assignment) -> tuple[InstanceId, ...]:
     snapshot = assignment.snapshot
     kept = {placement.instance for placement in assignment.placements}
     kept.update(reservation.instance for reservation in assignment.reservations)
-    kept.update(held.reservation.instance for each in assignment.claims.held.values() for held in each)
+    kept.update(place.room.view.id for held in assignment.claims.all() for place in held.places)
     idle = [
         (instance.idle_since, position, instance)
         for position, instance in enumerate(snapshot.instances)
@@ -116,10 +116,13 @@ def _may_go(assignment: Assignment, instance: InstanceView, idle_since: int) -> 
 def _is_awaited(assignment: Assignment, instance: InstanceView) -> bool:
     """Whether a job waits for room on the instance's machine, which other environments fill at the moment.
 
-    Such an instance would have to be launched again at once.
+    Such an instance would have to be launched again at once. One that has its machine for itself is free: a multi-node
+    job that waits all the same lacks others, and those may come only if it goes.
     """
     room = assignment.floor.room(instance.id)
     return room is not None and any(
-        instance.environment in left.environments and room.could_ever_hold(left.shape)
+        instance.environment in left.environments
+        and (instance.is_share or left.standing.gang is None)
+        and room.could_ever_hold(left.shape)
         for left in assignment.blocked
     )

@@ -126,6 +126,9 @@ class Release:
     #: Its quota share and its priority there, for one that has not been asked to leave.
     share: str | None = None
     priority: int = 0
+    #: The multi-node job that it is a node of, and whether it can leave without the others.
+    gang: JobId | None = None
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +195,14 @@ class Claim:
     job_id: JobId
     queue: QueueName
     shape: Shape
+    #: One of them, for a multi-node job: there is one claim for all its nodes.
     machine: MachineId
     #: The job's own place in the order, and how many places at most.
     order: int
     count: int
     standing: Standing = ORDINARY
+    #: When the last of them has left at the latest, for a multi-node job.
+    expected_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,18 @@
 
 Who waits without some token is passed by those behind. Once it has waited too long, tokens are kept for it: else a job
 that wants three licences would wait for ever behind those that want one. Nothing is kept for a job that lacks room and
-no token, because that may never come. Must not know places, nor who holds what beyond telling it.
+no token, because that may never come, unless others are leaving it a place. Must not know places, nor who holds what
+beyond telling it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from windfall.jobs.ids import JobId
+from windfall.scheduling.quota_gate import InQueue, Kin, kin_of
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.snapshot import Snapshot, Tokens
 from windfall.scheduling.wording import counted, number
@@ -34,14 +37,14 @@ class TokensTaken:
     total: int
     #: Who holds how many.
     holders: tuple[tuple[JobId, int], ...] = ()
-    #: How many of those that are free are kept for jobs which have waited longer.
+    #: How many of those that are free are kept for others: they have waited longer, or have a place already.
     kept: int = 0
     replenishable: bool = True
 
     def text(self) -> str:
         asks = f"wants {number(self.wanted)} of {self.resource}, {number(self.free)} of {number(self.total)} free"
         if self.kept:
-            asks += f" ({number(self.kept)} of them kept for jobs that have waited longer)"
+            asks += f" ({number(self.kept)} of them kept for jobs that come first)"
         if self.holders:
             named = [f"{job_id} ({number(count)})" for job_id, count in self.holders[:NAMED_MAX]]
             more = len(self.holders) - NAMED_MAX
@@ -57,13 +60,15 @@ class TokensTaken:
 class TokenGate:
     """Counts the tokens that are left while a plan is made."""
 
-    __slots__ = ("_free", "_kept", "_long_ago", "_tokens", "name")
+    __slots__ = ("_free", "_kept", "_long_ago", "_pledged", "_tokens", "name")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.name = "consumable resources"
         self._tokens = snapshot.tokens
         self._free = {name: tokens.free for name, tokens in snapshot.tokens.items()}
         self._kept: dict[str, int] = {}
+        #: What is kept for those who others leave a place to; their like may have it.
+        self._pledged: Counter[Kin] = Counter()
         #: Who became RUNNABLE before this has waited too long.
         self._long_ago = snapshot.now - snapshot.rules.reserve_after_ms
 
@@ -72,7 +77,7 @@ class TokenGate:
         tokens = asking.standing.tokens
         if not tokens:
             return wanted
-        enough_for = min([wanted, *(max(0, self._left(name)) // count for name, count in tokens)])
+        enough_for = min([wanted, *(self._left(name, asking) // count for name, count in tokens)])
         if not enough_for and asking.head.runnable_at < self._long_ago:
             self._keep_for(asking)
         return enough_for
@@ -82,14 +87,37 @@ class TokenGate:
         for name, wanted in asking.standing.tokens:
             self._free[name] = self._free.get(name, 0) - wanted * count
 
+    def pledge(self, asking: InQueue, count: int) -> None:
+        """Keep the tokens of so many jobs from others."""
+        if asking.standing.tokens:
+            self._pledged[kin_of(asking)] += count
+
     def reasons(self, asking: AtGate) -> list[Reason]:
         """One reason for each resource that has too few tokens left."""
         return [
-            self._taken(name, wanted) for name, wanted in asking.standing.tokens if self._left(name) < wanted
+            self._taken(name, wanted, asking)
+            for name, wanted in asking.standing.tokens
+            if self._left(name, asking) < wanted
         ]
 
-    def _left(self, name: str) -> int:
-        return self._free.get(name, 0) - self._kept.get(name, 0)
+    def _left(self, name: str, asking: InQueue) -> int:
+        """What it may take: what nobody has a better claim to, and what is pledged to it.
+
+        Nobody is kept from what is pledged to it, by one that has waited long: that one may wait just for this, and so
+        both would for ever. Where there are fewer tokens by now than pledges, the first of those get them.
+        """
+        free, kept = self._free.get(name, 0), self._kept.get(name, 0)
+        before = mine = after = 0
+        for kin, count in self._pledged.items():
+            pledged = count * dict(kin[2].tokens).get(name, 0)
+            if kin == kin_of(asking):
+                mine = pledged
+            elif mine:
+                after += pledged
+            else:
+                before += pledged
+        own = max(0, min(mine, free - before))
+        return own + max(0, free - before - mine - after - kept)
 
     def _keep_for(self, asking: AtGate) -> None:
         wanted = asking.standing.tokens
@@ -98,7 +126,7 @@ class TokenGate:
         for name, count in wanted:
             self._kept[name] = self._kept.get(name, 0) + count
 
-    def _taken(self, name: str, wanted: int) -> TokensTaken:
+    def _taken(self, name: str, wanted: int, asking: InQueue) -> TokensTaken:
         tokens, free = self._tokens.get(name, _NONE), self._free.get(name, 0)
         return TokensTaken(
             name,
@@ -106,6 +134,6 @@ class TokenGate:
             free,
             tokens.total,
             tuple(sorted(tokens.holders.items(), key=lambda held: (-held[1], held[0]))),
-            max(0, min(free, self._kept.get(name, 0))),
+            free - self._left(name, asking),
             tokens.replenishable,
         )

@@ -5,9 +5,9 @@ Decides among those who may be asked; must not know who may, nor how a loss was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.resources import NOTHING, Resources
@@ -15,13 +15,25 @@ from windfall.scheduling.devices import Devices, Kept
 from windfall.scheduling.snapshot import Release, Shape
 
 
-class Lack(Protocol):
+class Costly(Protocol):
+    """Whoever may be asked: an attempt, or several that leave together."""
+
+    @property
+    def loss(self) -> float:
+        """What it costs to ask."""
+
+
+One = TypeVar("One", bound=Costly)
+Asked_contra = TypeVar("Asked_contra", bound=Costly, contravariant=True)
+
+
+class Lack(Protocol[Asked_contra]):
     """What a job lacks, of whatever."""
 
-    def met_by(self, leaving: Sequence[Release]) -> bool:
-        """Whether it lacks nothing when these have left; more leaving never makes it worse."""
+    def met_by(self, leaving: Sequence[Asked_contra]) -> bool:
+        """Whether it lacks nothing when these have left; more leaving hardly ever makes it worse."""
 
-    def helped_by(self, release: Release) -> float:
+    def helped_by(self, one: Asked_contra) -> float:
         """The largest share of something missing that one gives back, at most all of it."""
 
 
@@ -75,12 +87,16 @@ class Need:
             return False
         return self.devices is None or self.devices.after(leaving) is not None
 
-    def helped_by(self, release: Release) -> float:
+    def helped_by(self, one: Release) -> float:
         """The largest share of something missing that one gives back, at most all of it."""
-        amount, missing = release.resources, self.missing
+        return self.helped_by_all((one,))
+
+    def helped_by_all(self, leaving: Sequence[Release]) -> float:
+        """The same for several that leave together."""
+        amount, missing = freed_by(leaving), self.missing
         gpus = (amount.gpus, missing.gpus)
         if self.devices is not None:
-            gpus = (self.devices.given_by(release), self.devices.missing())
+            gpus = (sum(map(self.devices.given_by, leaving)), self.devices.missing())
         pairs = (gpus, (amount.vcpus, missing.vcpus), (amount.memory_mib, missing.memory_mib))
         return max((min(1.0, have / need) for have, need in pairs if need > 0), default=0.0)
 
@@ -93,7 +109,7 @@ def freed_by(leaving: Iterable[Release]) -> Resources:
     return amount
 
 
-def victims(need: Lack, candidates: Sequence[Release]) -> tuple[Release, ...] | None:
+def victims(need: Lack[One], candidates: Sequence[One]) -> tuple[One, ...] | None:
     """Those whose leaving gives back at least what is missing, at little loss; None when all together do not.
 
     None of them could be spared. Tried are the least loss first, the least loss for what it helps first, and the one
@@ -103,35 +119,41 @@ def victims(need: Lack, candidates: Sequence[Release]) -> tuple[Release, ...] | 
     helpful = sorted((one for one in candidates if help_of[id(one)] > 0), key=lambda one: one.loss)
     by_help = sorted(helpful, key=lambda one: one.loss / help_of[id(one)])
     choices = [
-        _spared(chosen, need)
-        for chosen in (_enough(helpful, need), _enough(by_help, need))
+        spared(chosen, need.met_by)
+        for chosen in (first_enough(helpful, need.met_by), first_enough(by_help, need.met_by))
         if chosen is not None
     ]
     alone = next((one for one in helpful if need.met_by((one,))), None)
     if alone is not None:
         choices.append((alone,))
-    return min(choices, key=lambda chosen: (sum(one.loss for one in chosen), len(chosen)), default=None)
+    return min(choices, key=cost_of, default=None)
 
 
-def _enough(ordered: Sequence[Release], need: Lack) -> tuple[Release, ...] | None:
-    if not need.met_by(ordered):
+def cost_of(chosen: Sequence[Costly]) -> tuple[float, int]:
+    """By what sets of those who leave are compared."""
+    return (sum(one.loss for one in chosen), len(chosen))
+
+
+def first_enough(ordered: Sequence[One], met_by: Callable[[Sequence[One]], bool]) -> tuple[One, ...] | None:
+    """The first so many who are enough; None when all are not."""
+    if not met_by(ordered):
         return None
-    # More leaving never makes it worse, so the shortest beginning that is enough can be found by halving.
+    # More leaving hardly ever makes it worse, so the shortest beginning that is enough can be found by halving.
     few, enough = 0, len(ordered)
     while few < enough:
         middle = (few + enough) // 2
-        if need.met_by(ordered[:middle]):
+        if met_by(ordered[:middle]):
             enough = middle
         else:
             few = middle + 1
     return tuple(ordered[:enough])
 
 
-def _spared(chosen: tuple[Release, ...], need: Lack) -> tuple[Release, ...]:
+def spared(chosen: tuple[One, ...], met_by: Callable[[Sequence[One]], bool]) -> tuple[One, ...]:
     """The same without those who need not go, the dearest spared first."""
     left = sorted(chosen, key=lambda one: -one.loss)
-    for release in tuple(left):
-        others = [one for one in left if one is not release]
-        if need.met_by(others):
+    for each in tuple(left):
+        others = [one for one in left if one is not each]
+        if met_by(others):
             left = others
     return tuple(reversed(left))

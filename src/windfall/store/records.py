@@ -24,7 +24,7 @@ from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
-from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick
+from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.store.errors import Damaged, Unstorable
 from windfall.store.tables import Row
 
@@ -75,6 +75,7 @@ KINDS: dict[Any, str] = {
     ServiceEnvironment: "service-environment",
     Schedule: "schedule",
     ScheduleGroup: "schedule-group",
+    Deletion: "deletion",
 }
 _declarations: dict[Any, Records[Any]] = {kind: Records(kind) for kind in KINDS}
 

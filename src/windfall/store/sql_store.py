@@ -45,6 +45,11 @@ WHERE array_job.state NOT IN ('SUCCEEDED', 'FAILED') AND array_job.parent IS NUL
   AND child.parent = array_job.id AND child.parent IS NOT NULL AND child.state IN ('SUCCEEDED', 'FAILED')
 ORDER BY array_job.ord, array_job.seq, child.child_index
 """
+_ENDED_CHILDREN = """
+SELECT child_index, state FROM jobs
+WHERE parent = ? AND parent IS NOT NULL AND child_index IS NOT NULL AND state IN ('SUCCEEDED', 'FAILED')
+ORDER BY child_index
+"""
 _LIVE_SERVICE_JOBS = "SELECT record FROM service_jobs WHERE state NOT IN ('SUCCEEDED', 'FAILED') ORDER BY seq"
 _UNDONE_TICKS = "SELECT record FROM ticks WHERE undone = 1 ORDER BY schedule, due_at"
 _LIVE_COUNTS = """
@@ -118,6 +123,13 @@ class SqlStore:
         """A page of top-level jobs, or of an array's recorded children by index when `parent` is given."""
         page = page_of_jobs if wanted.parent is None else page_of_children
         return self._database.read(lambda session: page(session, wanted, max(1, limit), after))
+
+    def ended_children(self, array: JobId) -> list[tuple[int, JobState]]:
+        """Index and final state of an array's children that ended with a record of their own, by index."""
+        if not searchable(array):
+            return []
+        rows = self._database.read(lambda session: session.rows(_ENDED_CHILDREN, (array,)))
+        return [(index, JobState(state)) for index, state in rows]
 
     def find_job(self, text: str) -> list[JobId]:
         """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10.

@@ -1,7 +1,8 @@
 """A warm worker of the kind `module:function`: imports once, calls once per child.
 
 Speaks the same lines as any other worker (docs/warm-workers.md): a task per line on the standard input, an answer
-per line on descriptor 3, and what is written to standard output and error in between is the child's log. Decides what a
+per line on descriptor 3, and what is written to standard output and error in between is the child's log. In a container
+these are named pipes in a directory, and opened here. Decides what a
 return value, an exit and an exception mean as an exit code. Runs as text given to `python -c` in the user's process, so
 it must stay in one file, use the standard library alone, and run on every Python since 3.8.
 """
@@ -58,6 +59,16 @@ def load(target: str) -> Callable[[int], Any]:
     if not callable(found):
         raise TypeError(f"{target} is not a function")
     return found  # type: ignore[no-any-return]  # only a call can show whether it takes an index
+
+
+def connect(directory: str) -> None:
+    """Make the named pipes of a directory the standard input, output and error, and descriptor 3."""
+    for name, numbers in (("tasks", (0,)), ("output", (1, 2)), ("answers", (_ANSWERS,))):
+        pipe = os.open(f"{directory}/{name}", os.O_RDONLY if name == "tasks" else os.O_WRONLY)
+        for number in numbers:
+            os.dup2(pipe, number)
+        if pipe not in numbers:
+            os.close(pipe)
 
 
 def serve(target: str) -> None:
@@ -129,4 +140,6 @@ def _flush() -> None:
 
 
 if __name__ == "__main__":
+    for each in sys.argv[2:]:
+        connect(each)
     serve(sys.argv[1])

@@ -11,6 +11,7 @@ from windfall.advisor.remedies import remedies
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.job import Job
+from windfall.jobs.resources import Resources
 
 
 def a_failed_job() -> Job:
@@ -48,11 +49,29 @@ def test_numbers_are_the_jobs_own():
 
 def test_what_the_job_has_asked_for_already_is_not_advised_again():
     job = a_failed_job()
-    job.gpu_memory_floor_mib = 24_576
-    job.submission = replace(job.submission, larger_gpu_on_oom=True, gpu_wish=GpuWish(share=0.25))
+    job.submission = replace(job.submission, gpu_wish=GpuWish(share=0.25))
+    assert "more than 0.25 of a GPU" in told(FailureCause.GPU_MEMORY, job)
+    job.gpu_memory_floor_mib = 24_577
+    wish = GpuWish(share=0.25, model="A10G")
+    job.submission = replace(job.submission, larger_gpu_on_oom=True, gpu_wish=wish)
     text = told(FailureCause.GPU_MEMORY, job)
     assert "there is none with more memory than 24,576 MiB" in text
-    assert "more than 0.25 of a GPU" in text
+    assert "of a GPU:" not in text
+    assert "leave out windfall:gpu-model=A10G" in text
+
+
+def test_who_has_a_gpu_is_not_told_to_ask_for_one():
+    job = a_failed_job()
+    job.submission = replace(job.submission, resources=Resources(1, 64))
+    assert "ask for a GPU" in told(FailureCause.GPU_NOT_VISIBLE, job)
+    job.submission = replace(job.submission, resources=Resources(1, 64, 1))
+    assert "ask for a GPU" not in told(FailureCause.GPU_NOT_VISIBLE, job)
+    assert "in name only" in told(FailureCause.GPU_NOT_VISIBLE, job)
+
+
+def test_a_limit_of_its_own_is_not_the_attempts():
+    text = told(FailureCause.KILLED_BY_TIME, evidence="exit code 124: `timeout` ended it")
+    assert "attemptDurationSeconds" not in text
 
 
 def test_a_missing_module_is_named():

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from windfall.agent.client import AgentConnection, connect
-from windfall.agent.errors import AgentUnreachable
+from tests.waiting import wait_until
+from windfall.agent.client import AgentConnection, connect, start_detached
+from windfall.agent.errors import AgentUnfit, AgentUnreachable
+from windfall.agent.launching import agent_environment, warden_command
 from windfall.agent.messages import Message, Shutdown
+from windfall.agent.settings import AgentSettings
+from windfall.agent.warden import LOCK_NAME
 
 #: The daemon runs on uvloop, tests and simulations on asyncio's own; they treat a lost peer differently.
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -85,3 +91,52 @@ def test_an_agent_that_dies_while_it_is_greeted_is_unreachable(
             await served
 
     loop.run_until_complete(greet())
+
+
+def test_an_agent_that_cannot_serve_is_told_of_in_its_own_words_and_leaves_nobody_behind(
+    loop, tmp_path: Path
+):
+    settings = AgentSettings(
+        str(tmp_path), str(tmp_path / "attempts"), gpus="none", container_socket="none", use_sandbox=False
+    )
+    (tmp_path / "journal").mkdir()
+
+    with pytest.raises(AgentUnfit, match=r"cannot serve: .*Is a directory.*journal.*; see .*agent\.log"):
+        loop.run_until_complete(start_detached(settings, timeout_s=60))
+
+    def is_free() -> bool:
+        with open(tmp_path / LOCK_NAME, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    wait_until(is_free, "no warden that tries for ever")
+
+
+def test_a_warden_that_fails_with_the_settings_of_an_earlier_start_makes_room_for_new_ones(
+    loop, tmp_path: Path
+):
+    attempts = str(tmp_path / "attempts")
+    gone = AgentSettings(str(tmp_path), attempts, gpus=f"recorded:{tmp_path}/gone")
+    wanted = AgentSettings(str(tmp_path), attempts, gpus="none", container_socket="none", use_sandbox=False)
+    command = warden_command(gone)
+    with open(tmp_path / "agent.log", "wb") as log:
+        guard = subprocess.Popen(command, env=agent_environment(), stderr=log)
+    try:
+        wait_until(lambda: "cannot serve" in (tmp_path / "agent.log").read_text(), "an agent that failed")
+
+        async def begin() -> None:
+            with pytest.raises(AgentUnreachable, match=r"of an earlier start .*: cannot serve: .*gone"):
+                await start_detached(wanted, timeout_s=60)
+            assert await asyncio.to_thread(guard.wait, 60) == 0
+            connection = await connect(await start_detached(wanted, timeout_s=60), epoch=1)
+            await connection.send([Shutdown(kill=True)])
+            assert [batch async for batch in connection] == []
+            await connection.close()
+
+        loop.run_until_complete(begin())
+    finally:
+        guard.kill()
+        guard.wait()

@@ -66,3 +66,9 @@ def test_what_an_earlier_agent_left_is_told_apart_from_what_is_in_use(tmp_path: 
         str(tmp_path / left_tmp),
     ]
     assert PrivateDirectories(str(tmp_path / "not-yet"), MYSELF).leftovers(set()) == []
+
+
+def test_a_parent_that_was_cleared_away_is_made_again(tmp_path: Path):
+    parent = tmp_path / "attempts"
+    PrivateDirectories(str(parent), MYSELF).make(str(parent / "a"))
+    assert ((parent / "a").stat().st_mode & 0o777, parent.stat().st_mode & 0o777) == (0o700, 0o711)

@@ -165,3 +165,11 @@ def test_an_ended_attempt_needs_no_staging_any_more(tmp_path: Path):
     journal.rewrite(0, read_journal(str(path)).stories.values())
     story = read_journal(str(path)).stories["a"]
     assert (story.accepted, story.result) == (None, an_exit("a"))
+
+
+def test_a_line_that_is_no_text_is_passed_over(tmp_path: Path):
+    path = tmp_path / "journal"
+    a_journal(path)
+    with path.open("ab") as file:
+        file.write(b'["F",["\xff\xfe"]]\n["H",7]\n')
+    assert read_journal(str(path)).epoch == 7

@@ -42,8 +42,17 @@ def test_pieces_of_any_size_give_the_same_messages(cuts: list[int]):
 
 
 @pytest.mark.parametrize(
-    "line", [b"GET / HTTP/1.1\r\n", b'{"type":"Explode"}\n', b'{"type":"Hello"}\n', b"[]\n"]
+    "line",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b'{"type":"Explode"}\n',
+        b'{"type":"Hello"}\n',
+        b"[]\n",
+        b'{"type":"Forget","tokens":["\xff"]}\n',
+        b'{"type":"Lost","token":"\xff","at":1}\n',
+    ],
 )
 def test_what_is_no_message_is_said_to_be_none(line: bytes):
-    with pytest.raises(ProtocolError, match="not a message of this version"):
-        decode_for_agent(line)
+    for decode in (decode_for_agent, decode_for_daemon):
+        with pytest.raises(ProtocolError, match="not a message of this version"):
+            decode(line)

@@ -23,8 +23,8 @@ def test_the_file_comes_before_the_environment_and_is_read_anew(
 
 
 @pytest.mark.parametrize("content", ["no json", "[1]"])
-def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str):
+def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str):
     path = tmp_path / "objects.json"
     path.write_text(content)
     assert "AWS_SECRET_ACCESS_KEY" not in object_environment(str(path))
-    assert str(path) in capsys.readouterr().err
+    assert str(path) in capfd.readouterr().err

@@ -10,10 +10,11 @@ import pytest
 from windfall.agent.attempt import Attempt
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
+from windfall.agent.errors import CannotStart
 from windfall.agent.journal import Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.preparation import CannotStart, intend, job_environment, prepare
+from windfall.agent.preparation import intend, job_environment, open_log, prepare
 from windfall.agent.sandbox import SandboxTools
 from windfall.agent.settings import AgentSettings
 
@@ -102,3 +103,9 @@ def test_private_directories_are_listed_so_that_they_can_be_removed(tmp_path: Pa
     assert intend(a_start(needs_sandbox=True), machine, 1).private_directories == [own, own + ".tmp"]
     assert intend(a_start(directory="/mapped"), machine, 1).private_directories == []
     assert intend(a_start(task_id="../../etc"), machine, 1).private_directories == []
+
+
+def test_a_directory_of_logs_that_was_cleared_away_is_made_again(tmp_path: Path):
+    log = tmp_path / "logs" / "task.log"
+    os.close(open_log(str(log)))
+    assert (log.exists(), log.parent.stat().st_mode & 0o777) == (True, 0o700)

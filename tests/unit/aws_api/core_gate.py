@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.aws_api.sagemaker.endings import SageMakerWords
 from windfall.control.reactor import close, handle
 from windfall.control.round import Round
 from windfall.control.share_standings import QueueShares, queue_shares
@@ -16,7 +17,8 @@ class CoreGate:
 
     def __init__(self, store: Any, now: int, rules: Rules | None = None, step_ms: int = 1) -> None:
         """Every command comes `step_ms` after the one before."""
-        self.store, self.state, self.now, self.step_ms = store, State(rules or Rules()), now, step_ms
+        self.store, self.now, self.step_ms = store, now, step_ms
+        self.state = State(rules or Rules(words=SageMakerWords()))
 
     async def execute(self, command: Any) -> Any:
         self.now += self.step_ms

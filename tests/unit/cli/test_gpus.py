@@ -72,6 +72,8 @@ def test_it_fits_a_terminal(answers, windfall, monkeypatch: pytest.MonkeyPatch):
     table = windfall("gpus").out.splitlines()[:3]
     assert all(len(line) <= 80 for line in table)
     assert [line.split()[0] for line in table[1:]] == [ONE[:12], TWO[:12]]
+    assert table[1].endswith("  2 jobs")
+    assert f"{ONE[:12]}: held by {JOB[:8]} (25%), {JOB[:8]}:7 (50%)" in windfall("gpus").out.splitlines()
 
 
 def test_what_was_forgiven_and_done_by_hand_is_told(daemon, windfall):

@@ -81,7 +81,7 @@ def test_an_unknown_command_gets_the_nearest_one(windfall):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["jobs", "--limit", "no"], "windfall: invalid value for '--limit'"),
+        (["jobs", "--limit", "no"], "windfall: invalid value for '--limit': 'no' is not a whole number"),
         (["run"], "windfall: there is nothing to run: write the command after --"),
         (["why"], "see `windfall why --help`"),
         (["run", "--array", "1", "--", "true"], "--array"),

@@ -225,7 +225,10 @@ def test_describe_an_array(daemon, windfall):
 
 
 def test_a_job_that_is_not_there(daemon, windfall):
-    daemon.answers.update(describejobs={"jobs": []}, describejobqueues={"jobQueues": []})
+    unknown = Error("ClientException", "does not exist")
+    daemon.answers.update(
+        describejobs={"jobs": []}, describejobqueues={"jobQueues": []}, describeservicejob=unknown
+    )
     ran = windfall("describe", ID)
     assert ran.code == 1
     assert ran.err == f"windfall: there is no job '{ID}'; `windfall jobs --all` lists the jobs there are\n"
@@ -347,6 +350,23 @@ def test_what_up_says(capsys, tmp_path):
         "warning: no bubblewrap",
         f"for AWS clients, in another shell: eval \"$(windfall env --data '{tmp_path / 'a b'}')\"",
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"container_socket": "/nowhere"}, "no engine answers at /nowhere, jobs are processes"),
+        ({"container_socket": "none"}, "not looked for, jobs are processes"),
+        (
+            {"runtime": "container"},
+            "no engine answers, and jobs are to be containers: they fail until one does",
+        ),
+    ],
+)
+def test_up_says_where_it_looked_for_an_engine(capsys, tmp_path, settings, said):
+    machine = Machine(MachineId("m"), Resources(8, 24_064), (), {})
+    announce(Settings(tmp_path, **settings), Ready("http://h:1", machine, 0), named_directory=True)
+    assert f"containers      {said}" in capsys.readouterr().err.splitlines()
 
 
 def test_what_a_daemon_says_that_follows(capsys, tmp_path):

@@ -15,7 +15,7 @@ from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID, FakeLogs, a_job
 from windfall.cli.default_queue import definition_name
 from windfall.cli.progress import exit_code
-from windfall.cli.run import Wanted, command_in, name_of, request
+from windfall.cli.submitting import Wanted, command_in, name_of, request
 
 SUMMARY = {"SUCCEEDED": 2, "FAILED": 1}
 
@@ -76,7 +76,19 @@ def test_json_is_one_document_and_the_log_goes_aside(ready, windfall):
     assert "one\ntwo\n" in ran.err
 
 
-def test_a_fresh_daemon_gets_what_a_run_needs_once(ready, windfall):
+@pytest.fixture
+def fresh(ready):
+    """A daemon without queue and definition, that refuses a job for them as the real one does."""
+
+    def submit(asked):
+        made = {one.operation for one in ready.asked}
+        if ready.lacks_queue and "createjobqueue" not in made:
+            return Error("ClientException", f"Job queue {asked['jobQueue']} does not exist")
+        if "registerjobdefinition" not in made:
+            return Error("ClientException", f"Job definition {asked['jobDefinition']} does not exist")
+        return {"jobId": ID, "jobName": asked["jobName"], "jobArn": "arn"}
+
+    ready.lacks_queue = True
     ready.answers.update(
         describejobqueues={"jobQueues": []},
         describejobdefinitions={"jobDefinitions": []},
@@ -85,20 +97,64 @@ def test_a_fresh_daemon_gets_what_a_run_needs_once(ready, windfall):
             "ClientException", "Error executing request, Exception : windfall already exists"
         ),
         registerjobdefinition={"revision": 1},
+        submitjob=submit,
     )
+    return ready
+
+
+def test_a_fresh_daemon_gets_what_a_run_needs_once(fresh, windfall):
     assert windfall("run", "--", "true").code == 0
-    made = [one.operation for one in ready.asked]
-    assert made[:6] == [
+    made = [one.operation for one in fresh.asked]
+    assert made[:7] == [
         "describejobqueues",
+        "submitjob",
         "createcomputeenvironment",
         "createjobqueue",
         "describejobdefinitions",
         "registerjobdefinition",
         "submitjob",
     ]
-    (definition,) = ready.params_of("registerjobdefinition")
+    (definition,) = fresh.params_of("registerjobdefinition")
     assert definition["containerProperties"]["image"] == "windfall/host"
-    assert ready.params_of("submitjob")[0]["jobQueue"] == "windfall"
+    assert fresh.params_of("submitjob")[-1]["jobQueue"] == "windfall"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--share", "blue"], "has no shares: leave --share and --priority out"),
+        (["--spot", "--priority", "1"], "'windfall-spot', has no shares"),
+        (["--git", "https://host/repo"], "windfall:git"),
+        (["--checkpoint=here"], "windfall:checkpoint"),
+        (["--gpus", "2", "--gpu-share", "0.5"], "a part of one GPU"),
+        (["--tag", "windfall:worker=a:b"], "windfall:worker is for the children of an array job"),
+        (["--dir", "/nowhere/at/all"], "is no directory"),
+    ],
+)
+def test_a_run_that_would_be_refused_makes_nothing(fresh, windfall, options, words):
+    ran = windfall("run", *options, "--", "true")
+    assert ran.code in (1, 2)
+    assert words in ran.err
+    assert {one.operation for one in fresh.asked} <= {"describejobqueues", "submitjob"}
+
+
+@pytest.mark.parametrize("options", [[], ["--queue", "q"]])
+def test_a_run_that_is_refused_makes_nothing(fresh, windfall, options):
+    fresh.answers["submitjob"] = Error("ClientException", "Job queue q does not exist")
+    ran = windfall("run", *options, "--", "true")
+    assert (ran.code, ran.err) == (1, "windfall: Job queue q does not exist\n")
+    assert {one.operation for one in fresh.asked} <= {"describejobqueues", "submitjob"}
+
+
+def test_a_definition_alone_is_made_where_a_queue_is(fresh, windfall):
+    fresh.lacks_queue = False
+    assert windfall("run", "--queue", "q", "--share", "blue", "--detach", "--", "true").code == 0
+    assert [one.operation for one in fresh.asked] == [
+        "submitjob",
+        "describejobdefinitions",
+        "registerjobdefinition",
+        "submitjob",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -230,12 +286,11 @@ def test_a_second_ctrl_c_leaves(ready):
     assert f"windfall describe {ID}" in err
 
 
-def test_an_image_has_a_definition_of_its_own_and_its_wishes_are_tags(ready, windfall):
-    ready.answers.update(describejobdefinitions={"jobDefinitions": []}, registerjobdefinition={})
+def test_an_image_has_a_definition_of_its_own_and_its_wishes_are_tags(fresh, windfall):
     windfall("run", "--image", "repo/train:2", "--runtime", "container", "--pull", "always", "--detach")
-    (registered,) = ready.params_of("registerjobdefinition")
+    (registered,) = fresh.params_of("registerjobdefinition")
     assert registered["containerProperties"]["image"] == "repo/train:2"
-    (sent,) = ready.params_of("submitjob")
+    sent = fresh.params_of("submitjob")[-1]
     assert sent["jobDefinition"] == registered["jobDefinitionName"]
     assert sent["jobDefinition"].startswith("windfall-run-repo-train-2-")
     assert sent["jobName"] == "train-2"
@@ -258,9 +313,12 @@ def test_names_of_definitions_tell_images_apart_and_are_allowed():
         (["--runtime", "container", "--", "true"], "a container needs an image"),
         (["--pull", "never", "--", "true"], "a container needs an image"),
         (["--image", "i", "--dir", "/", "--", "true"], "which a container does not see"),
+        (["--tag", "novalue", "--", "true"], "write it as KEY=VALUE"),
+        (["--tag", "=v", "--", "true"], "write it as KEY=VALUE"),
+        (["--gpus", "0", "--gpu-share", "0.5", "--", "true"], "--gpus 0 asks for no GPU, and --gpu-share is"),
     ],
 )
-def test_what_an_image_and_this_host_cannot_both_have_is_refused(ready, windfall, options, words):
+def test_what_cannot_be_had_together_is_refused(ready, windfall, options, words):
     ran = windfall("run", *options)
     assert ran.code == 2
     assert words in ran.err
@@ -272,6 +330,13 @@ def test_what_an_image_and_this_host_cannot_both_have_is_refused(ready, windfall
     [
         (("--gpu-model", "H100", "--gpus", "2"), "2", {"windfall:gpu-model": "H100"}),
         (("--gpu-memory-gib", "40"), "1", {"windfall:gpu-memory-gib": "40"}),
+        (("--on-gpu-oom", "larger"), "1", {"windfall:on-gpu-oom": "larger"}),
+        (("--gpus", "1", "--tag", "windfall:profile=true"), "1", {"windfall:profile": "true"}),
+        (
+            ("--gpu-share", "0.5", "--tag", "windfall:gpu-share=0.1", "--tag", "team=a=b"),
+            "1",
+            {"windfall:gpu-share": "0.5", "team": "a=b"},
+        ),
         (
             ("--gpu-share", "0.25", "--on-gpu-oom", "larger"),
             "1",

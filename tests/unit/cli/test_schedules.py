@@ -36,7 +36,9 @@ def a_tick(**facts: Any) -> dict[str, Any]:
         "jobId": JOB,
         "attempts": 1,
         "doneAt": NOW - 8 * HOUR,
+        "comesAt": None,
         "againAt": None,
+        "runWaits": False,
         "runStartedAt": NOW - 8 * HOUR,
         "runEndedAt": NOW - 4 * HOUR,
         "runSucceeded": True,
@@ -117,10 +119,12 @@ def test_one_schedule_shows_its_ticks_with_the_reason_for_every_skip(daemon, win
     ticks = [
         a_tick(outcome="due", runEndedAt=None, doneAt=None, jobId=None, error="no", againAt=NOW + 4_000),
         a_tick(runEndedAt=None, runSucceeded=None, doneAt=NOW - HOUR),
+        a_tick(runEndedAt=None, runSucceeded=None, doneAt=NOW - 2 * HOUR, runWaits=True),
         a_tick(outcome="skipped", jobId=None, reason="the run of Friday was not over"),
         a_tick(runSucceeded=False),
+        a_tick(outcome="due", runEndedAt=None, doneAt=None, jobId=None, comesAt=NOW + 240_000),
     ]
-    one = a_schedule(running=a_tick())
+    one = a_schedule(running=a_tick(runEndedAt=None, runWaits=True), flexibleWindowMinutes=15)
     daemon.answers["ScheduleHistory"] = {
         "now": NOW,
         "key": "default/retrain",
@@ -131,10 +135,39 @@ def test_one_schedule_shows_its_ticks_with_the_reason_for_every_skip(daemon, win
     assert daemon.params_of("ScheduleHistory") == [{"name": "retrain", "limit": 4}]
     assert "Tue 2026-11-17 02:00:00 CET in 1 d 2 h" in page
     assert "no; asked again in 4 s" in page
+    assert "due comes in 4 min, in its flexible window" in page
+    assert "flexible window a tick comes within 15 minutes after it is due" in page
     assert f"running {JOB} 1 h" in page
+    assert f"waiting {JOB} 2 h" in page
     assert "skipped the run of Friday was not over" in page
     assert f"run failed {JOB} 4 h" in page
-    assert f"{JOB}, due Mon 2026-11-16" in page
+    assert f"waiting {JOB}, due Mon 2026-11-16" in page
+
+
+def test_a_narrow_terminal_cuts_neither_the_next_run_nor_the_verdict_nor_a_reason(
+    daemon, windfall, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    listed(daemon, a_schedule())
+    page = windfall("schedules").out
+    assert max(len(line) for line in page.splitlines()) <= 80
+    assert "retrain   Monday to Friday at 02:00 E…  Tue 11-17 02:00 CET  succeeded  fits" in page
+    refused = "Error executing request, Exception : Job queue gpus does not exist, RequestId: 5f-0a"
+    skipped = "the run of Friday, which is the job 0b5ae4ae-4b5c-4f5e-9d3c-2f6a1c0d9e11, was not over"
+    daemon.answers["ScheduleHistory"] = {
+        "now": NOW,
+        "key": "default/x",
+        "schedule": None,
+        "ticks": [
+            a_tick(),
+            a_tick(outcome="failed", jobId=None, reason=f"asked once: ClientException: {refused}"),
+            a_tick(outcome="skipped", jobId=None, reason=skipped),
+        ],
+    }
+    page = squeezed(windfall("schedules", "x").out)
+    assert "succeeded 0b5ae4ae 4 h" in page
+    assert "CET failed\nasked once: ClientException: Job queue gpus does not exist\n" in page
+    assert skipped in " ".join(page.split())
 
 
 def test_what_is_left_of_a_schedule_that_is_gone_can_still_be_read(daemon, windfall):

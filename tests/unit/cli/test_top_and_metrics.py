@@ -103,6 +103,18 @@ def plain(lines) -> list[str]:
     return [line.plain.rstrip() for line in lines]
 
 
+def test_a_usual_terminal_cuts_nothing_and_says_what_is_simulated():
+    busy = a_sample(readBytesS=98_700.0, writeBytesS=98_700.0)
+    answer = an_answer(a_job())
+    answer["host"]["sample"] = busy
+    answer["gpus"][0]["simulated"] = True
+    lines = plain(screen(answer, 80, None))
+    assert "…" not in "".join(lines)
+    assert lines[4].startswith("GPU 0  H200 (simulated) ")
+    answer["gpus"][0]["name"] = "NVIDIA H100 80GB HBM3"
+    assert plain(screen(answer, 80, None))[4].startswith("GPU 0  H100 80GB (sim.) ")
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_screen_fits_its_width(width):
     lines = plain(screen(an_answer(a_job(), a_job(2, cause="cpu-preprocessing"), gpus=3), width, None))
@@ -189,6 +201,14 @@ def test_the_page_fits_its_width(width):
     assert "GPU use" in lines[2]
 
 
+def test_all_curves_begin_in_one_column():
+    gpu = GPU | {"pcieRxBytesS": 100e6, "pcieTxBytesS": 1e6}
+    lines = plain(page(recorded(a_sample(2_000, gpus=[gpu]), a_sample(4_000, gpus=[gpu])), 80))
+    drawn = [line for line in lines if "┤" in line or "│" in line]
+    assert "101.0 MB/s" in "".join(drawn)
+    assert {line.find("┤") if "┤" in line else line.find("│") for line in drawn} == {11}
+
+
 def test_only_what_is_known_has_a_frame():
     text = "\n".join(plain(page(recorded(a_sample(2_000)), 80)))
     assert "\nsteps " in text
@@ -217,6 +237,7 @@ def test_the_command_asks_for_what_was_asked(windfall, daemon):
     ("more", "words"),
     [
         ({"attempt": None, "startedAt": None, "state": "RUNNABLE"}, "has not run yet: it is RUNNABLE"),
+        ({"attempt": None, "startedAt": None, "state": "FAILED"}, "ended before it ran"),
         ({"sampleEveryS": 0}, "sampling is turned off"),
         ({"startedAt": None}, "has not started"),
         ({"stoppedAt": 900}, "ran for 0.9 s, too short"),

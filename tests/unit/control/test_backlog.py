@@ -1,4 +1,4 @@
-"""Waiting jobs in groups: first come first, arrays counted child by child, returned ones in front."""
+"""Waiting jobs in groups: first come first, arrays counted child by child, returned ones in their old place."""
 
 from __future__ import annotations
 
@@ -44,11 +44,18 @@ def test_jobs_of_one_shape_share_a_group_in_their_order():
     assert backlog.count == 3
 
 
-def test_returned_jobs_go_before_all_others_by_their_first_order():
+def test_returned_jobs_go_by_their_first_order():
     backlog = Backlog()
     for job in (waiting("d", 9), waiting("b", 2, attempts=1), waiting("a", 1, attempts=2)):
         backlog.add(job)
     assert entries(backlog) == [["a", "b", "d"]]
+
+
+def test_a_returned_job_stays_behind_an_earlier_one_that_it_has_passed():
+    backlog = Backlog()
+    for job in (waiting("b", 2), waiting("d", 4), waiting("c", 3, attempts=1)):
+        backlog.add(job)
+    assert entries(backlog) == [["b", "c", "d"]]
 
 
 def test_an_array_is_one_entry_that_shrinks():

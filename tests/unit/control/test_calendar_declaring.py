@@ -10,7 +10,7 @@ import pytest
 from tests.builders import START, a_world
 from tests.unit.schedules.schedules import a_schedule, ms
 from windfall.capacity.environments import Switch
-from windfall.control import calendar_declaring
+from windfall.control import calendar_declaring, deletions
 from windfall.control.commands.calendar import (
     CreateSchedule,
     CreateScheduleGroup,
@@ -19,6 +19,7 @@ from windfall.control.commands.calendar import (
     TagSchedules,
     UpdateSchedule,
 )
+from windfall.control.state import CLIENT_TOKEN_MS
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId
 from windfall.schedules.errors import LimitReached, ScheduleError
@@ -101,6 +102,61 @@ def test_a_deleted_schedule_is_gone_and_its_name_free(world):
     assert world.state.schedules == {}
     world.happens(CreateSchedule(replace(NIGHTLY, document="{}")))
     assert set(world.state.schedules) == {"default/nightly"}
+
+
+DELETES = [DeleteSchedule("team/nightly", "t"), DeleteScheduleGroup("team", "t")]
+
+
+@pytest.fixture
+def team(world):
+    world.happens(CreateScheduleGroup(ScheduleGroup("team")))
+    world.happens(CreateSchedule(replace(NIGHTLY, group="team")))
+    return world
+
+
+@pytest.mark.parametrize("delete", DELETES)
+def test_a_deletion_that_comes_again_is_done_whichever_daemon_hears_it(team, delete):
+    team.happens(delete)
+    assert team.restarted().happens(delete) is None
+    for other in (replace(delete, client_token="other"), replace(delete, client_token=None)):
+        with pytest.raises(NotFound):
+            team.happens(other)
+
+
+def test_a_deletion_that_comes_again_spares_what_has_the_name_now(team):
+    team.happens(DELETES[0])
+    made = team.happens(CreateSchedule(replace(NIGHTLY, group="team", document="{}")))
+    team.happens(DELETES[0])
+    assert team.state.schedules == {"team/nightly": made}
+
+
+def test_a_refused_deletion_is_not_taken_for_done(world):
+    delete = DeleteSchedule("default/nightly", "t")
+    with pytest.raises(NotFound):
+        world.happens(delete)
+    world.happens(CreateSchedule(NIGHTLY))
+    world.happens(delete)
+    assert world.state.schedules == {}
+
+
+def test_deletions_are_forgotten_in_time(team):
+    team.happens(DELETES[0])
+    team.now += CLIENT_TOKEN_MS
+    with pytest.raises(NotFound):
+        team.happens(DELETES[0])
+    team.later(0)
+    assert team.state.deletions == {}
+    assert team.restarted().state.deletions == {}
+
+
+def test_of_many_deletions_the_latest_are_remembered(team, monkeypatch):
+    monkeypatch.setattr(deletions, "DELETIONS_MAX", 2)
+    for number in range(4):
+        team.now += 1
+        team.happens(CreateSchedule(replace(NIGHTLY, document=str(number))))
+        team.happens(DeleteSchedule(NIGHTLY.key, f"t{number}"))
+    assert list(team.state.deletions) == ["default/nightly t2", "default/nightly t3"]
+    assert team.restarted().state.deletions.keys() == {"default/nightly t2", "default/nightly t3"}
 
 
 def test_the_same_group_request_again_is_no_error(world):

@@ -14,7 +14,7 @@ from windfall.control.commands.consumables import (
     Operation,
     UpdateConsumableResource,
 )
-from windfall.control.consumables import CLIENT_TOKEN_MS
+from windfall.control.state import CLIENT_TOKEN_MS
 from windfall.control.why import why
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import START, a_busy_world, a_job
 from windfall.control import events
 from windfall.control.events import FinishedJob
-from windfall.jobs.arrays import CHILD_FAILED
+from windfall.jobs.arrays import CHILD_FAILED, ChildTable
 from windfall.jobs.dependencies import DEPENDENCY_FAILED
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import JobId
@@ -171,6 +171,62 @@ def test_a_gate_and_a_whole_job_are_both_waited_for(world):
     assert world.states_of("b") == [PENDING, FAILED]
     world.exits("c")
     assert world.states_of("b") == [STARTING, FAILED]
+
+
+def ended(job_id, *states):
+    """An array that ended like this, as only the store knows it."""
+    table = ChildTable.of(len(states), FAILED)
+    for index, state in enumerate(states):
+        table.move(index, state)
+    return FinishedJob(JobId(job_id), FAILED, len(states), bytes(table.states))
+
+
+def test_children_follow_their_namesakes_of_an_array_that_has_just_ended(world):
+    world.submits(a_job("a").array(3))
+    for child, code in (("a:0", 0), ("a:1", 1), ("a:2", 0)):
+        world.exits(child, code)
+    assert world.state_of("a") is FAILED
+    world.submits(a_job("b").array(3).after_each_of("a"))
+    assert world.states_of("b") == [STARTING, FAILED, STARTING]
+    assert world.job("b:1").status_reason == DEPENDENCY_FAILED
+    world.exits("b:0")
+    world.exits("b:2")
+    assert world.state_of("b") is FAILED
+    assert world.job("b").status_reason == CHILD_FAILED
+
+
+def test_children_follow_their_namesakes_of_an_array_that_only_the_store_knows(world):
+    old = ended("old", FAILED, SUCCEEDED, FAILED)
+    world.submits(a_job("b").array(3).after_each_of("old").knowing(old))
+    assert world.states_of("b") == [FAILED, STARTING, FAILED]
+
+
+def test_what_failed_in_an_ended_array_is_decided_before_all_else_is_known(world):
+    world.submits(a_job("c"))
+    old = ended("old", SUCCEEDED, FAILED)
+    world.submits(a_job("b").array(2).after_each_of("old").after("c").knowing(old))
+    assert world.states_of("b") == [PENDING, FAILED]
+    world.restarted().connected(running=("c",))
+    world.exits("c")
+    assert world.states_of("b") == [STARTING, FAILED]
+
+
+def test_children_that_take_turns_follow_an_ended_array_up_to_the_first_that_failed(world):
+    old = ended("old", SUCCEEDED, SUCCEEDED, FAILED, SUCCEEDED)
+    world.submits(a_job("b").array(4).after_each_of("old").one_by_one().knowing(old))
+    assert world.states_of("b") == [STARTING, PENDING, FAILED, FAILED]
+    world.exits("b:0")
+    world.exits("b:1")
+    assert world.state_of("b") is FAILED
+
+
+def test_an_array_none_of_whose_namesakes_succeeded_fails_at_once_and_without_records(world):
+    both = ended("one", FAILED, SUCCEEDED), ended("two", SUCCEEDED, FAILED)
+    world.submits(a_job("b").array(2).after_each_of("one").after_each_of("two").knowing(*both))
+    assert world.states_of("b") == [FAILED] * 2
+    assert world.job("b").status_reason == DEPENDENCY_FAILED
+    assert "b:0" not in world.store.jobs
+    assert not world.state.waits
 
 
 def test_a_job_may_be_named_twice(world):

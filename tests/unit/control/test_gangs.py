@@ -312,3 +312,17 @@ def test_a_budget_counts_all_nodes():
     for name in NODES:
         dear.exits(name, 143)
     assert states(dear) == [FAILED] * 3
+
+
+def test_a_budget_counts_nodes_that_have_ended_and_those_that_came_later():
+    # A cent a second and node; the second node ends after 10 s, the third loses its place then and has another at once.
+    world = a_world_of_gangs(rates=Rates(usd_vcpu_hour=36.0))
+    running(world, a_gang().tagged(budget_usd="1", replace_lost_nodes="true"))
+    world.later(10_000).exits("a#1")
+    world.happens(events.AttemptLost(world.token("a#2"), world.now))
+    assert len(world.job("a#2").attempts) == 2
+    # 30 cents are spent, and two nodes go on.
+    world.later(34_000)
+    assert not world.asked_for(InterruptAttempt)
+    world.later(1_000)
+    assert {one.token for one in world.asked_for(InterruptAttempt)} == {"a#1", "a#2#2"}

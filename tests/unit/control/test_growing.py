@@ -67,6 +67,14 @@ def test_it_fails_when_nobody_has_more_and_says_how_much_is_needed():
     assert world.state_of("next") is FAILED  # whoever waited for it is told in the same round
 
 
+def test_larger_ones_of_another_model_than_the_wished_are_not_named():
+    world = a_world_with(T4, A10G, H100).submits(larger(gpu_model="A10G"))
+    too_small(world, "a")
+    reason = world.job("a").status_reason or ""
+    assert reason.startswith("Out of GPU memory: a GPU of model A10G with more than 24 GiB is needed")
+    assert reason.endswith("there are 1 x A10G (24 GiB)")
+
+
 def test_without_the_wish_an_end_for_want_of_memory_is_like_any_other():
     world = a_world_with(T4, A10G).submits(a_job("a").gpus(1).retried(2))
     too_small(world, "a")

@@ -10,11 +10,13 @@ import pytest
 
 from tests.builders import TestWorld, a_machine, a_world
 from tests.unit.control.trainings import a_training
+from windfall.accounting.ledger import spent_usd
+from windfall.accounting.prices import Rates
+from windfall.aws_api.sagemaker.endings import failure_reason, final_status
 from windfall.control import events
 from windfall.control.instructions import InterruptAttempt, StartAttempt, StopAttempt
 from windfall.control.interrupting import give_notice
 from windfall.control.round import Round
-from windfall.control.training_ends import failure_reason, final_status
 from windfall.control.why import why
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.definitions import ContainerSpec, HostProgram
@@ -46,9 +48,9 @@ def nodes(**changes: Any) -> Nodes:
     return Nodes(3, 0, groups, peers=True, name_prefix="algo-", **changes)
 
 
-def placed(**limits: Any) -> TestWorld:
+def placed(rates: Rates | None = None, **limits: Any) -> TestWorld:
     """A world in which job t has its three places."""
-    world = a_world(a_machine(4))
+    world = a_world(a_machine(4), rates=rates or Rates())
     world.happens(a_training("t", nodes=nodes(), **limits))
     return world.ready()
 
@@ -199,4 +201,18 @@ def test_a_spent_budget_fails_the_job_unless_all_were_done():
             world.state, world.state.jobs[name], world.now, "spent", Round(world.now), cause=StopCause.BUDGET
         )
     world.exits(MAIN, 0).exits(SECOND, 0).exits(THIRD, 143)
+    assert world.job(MAIN).status_reason.startswith("Budget of ")
+
+
+def test_a_budget_counts_hosts_that_have_ended_within_the_try():
+    # A cent a second and host: 20 s of the first and 30 s of the second leave 50 s to the third.
+    rates = Rates(usd_vcpu_hour=36.0, spot_factor=1.0)
+    world = placed(rates, tags={"windfall:budget-usd": "1"})
+    world.starts(*ALL).later(20_000).exits(MAIN).later(10_000).exits(SECOND)
+    world.restarted().later(19_000)
+    assert not world.asked_for(InterruptAttempt)
+    world.later(1_000)
+    assert [notice.token for notice in world.asked_for(InterruptAttempt)] == [world.token(THIRD)]
+    assert sum(spent_usd(world.job(name), rates, world.now) for name in ALL) == pytest.approx(1.0)
+    world.exits(THIRD, 143)
     assert world.job(MAIN).status_reason.startswith("Budget of ")

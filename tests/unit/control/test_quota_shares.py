@@ -227,6 +227,11 @@ def test_an_owner_has_the_cheapest_borrower_leave_who_waits_and_resumes():
     assert "interrupted" in reasons(world, "g1")
     world.starts("mine").exits("mine")
     assert list(world.started()) == ["g1"]
+    assert (
+        why(world.state, JobId("g1"), {}, world.now)
+        .reasons[0][1]
+        .endswith("attempt 2; its process is being started")
+    )
 
 
 def test_a_preempted_job_is_tried_again_without_keeping_checkpoints_and_without_a_retry_rule():

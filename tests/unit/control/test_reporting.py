@@ -120,6 +120,12 @@ def test_a_retry_keeps_its_place_in_front(world):
     assert list(world.started()) == ["a"]
 
 
+def test_one_that_runs_again_no_longer_says_how_the_attempt_before_ended(world):
+    world.submits(a_job("a").retried(2)).starts("a").exits("a", 1)
+    assert world.job("a").attempts[0].status_reason == EXITED
+    assert (world.state_of("a"), world.job("a").status_reason) == (STARTING, None)
+
+
 def test_an_image_that_stands_for_nothing_fails_with_the_advice(world):
     world.happens(events.RegisterJobDefinition(unmapped := definition_without_command()))
     world.submits(a_job("a", definition=unmapped.name))

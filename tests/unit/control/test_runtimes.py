@@ -119,8 +119,15 @@ def test_children_of_an_array_are_containers_each_with_its_index():
     assert all(one.container is not None for one in asked)
 
 
-def test_a_warm_worker_is_a_process():
-    world = a_container_world()
-    world.submits(a_job("many", definition="boxed").array(2).tagged(worker="lines"))
+@pytest.mark.parametrize(
+    ("runtime", "image", "is_container"),
+    [("auto", "team/train:1", True), ("container", "mapped", True), ("auto", "mapped", False)],
+)
+def test_a_warm_worker_is_what_its_children_would_be(runtime, image, is_container):
+    world = a_container_world(image=image)
+    world.happens(events.AddImage(ImageMapping("mapped", "/srv/train", ("python3",))))
+    world.submits(a_job("many", definition="boxed").array(2).tagged(worker="lines", runtime=runtime))
     assert world.job("many").submission.worker == Worker(WorkerKind.LINES)
-    assert [one.container for one in world.asked_for(StartAttempt)] == [None, None]
+    asked = world.asked_for(StartAttempt)
+    assert {one.worker_key for one in asked} == {"many"}
+    assert [one.container is not None for one in asked] == [is_container] * 2

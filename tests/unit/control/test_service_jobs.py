@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.control.service_worlds import TYPE, ServiceWorld, a_service_job, a_service_world
 from tests.unit.control.trainings import a_training
-from windfall.capacity.environments import JobQueue, StateTimeLimit, Switch
+from windfall.aws_api.sagemaker.endings import RECEIVED
+from windfall.capacity.environments import JobQueue, ServiceEnvironment, StateTimeLimit, Switch
 from windfall.capacity.policies import INSTANCES, CapacityLimit, FairShare, QuotaShare, ShareWeight, Sharing
 from windfall.control import events
 from windfall.control.commands.policies import DeleteQuotaShare, UpdateQuotaShare
 from windfall.control.commands.service_jobs import (
+    CreateServiceEnvironment,
     TerminateServiceJob,
     TrainingRefused,
     UpdateServiceEnvironment,
@@ -20,7 +24,6 @@ from windfall.control.instructions import CreateTraining, StopAttempt
 from windfall.control.outbox import EventKind
 from windfall.control.rebuild import instructions_after_restart
 from windfall.control.service_dispatch import front_of_service_queue
-from windfall.control.service_jobs import RECEIVED
 from windfall.jobs.attempts import TIMED_OUT
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId, QueueName
@@ -287,6 +290,19 @@ def test_what_a_quota_queue_refuses():
     ):
         with pytest.raises((Invalid, NotFound), match=words):
             world.world.happens(job)
+
+
+def test_a_queue_with_quota_shares_has_its_environment_for_itself():
+    world = a_service_world(lending("a", 1), limits=((TYPE, 2),)).world
+    beside = JobQueue(QueueName("beside"), 1, (), service_environment="training")
+    with pytest.raises(Invalid, match="one of its own"):
+        world.happens(events.CreateJobQueue(beside))
+    world.happens(
+        CreateServiceEnvironment(ServiceEnvironment("other", ((TYPE, 1),))),
+        events.CreateJobQueue(replace(beside, service_environment="other")),
+    )
+    with pytest.raises(Invalid, match="one of its own"):
+        world.happens(events.UpdateJobQueue(beside.name, service_environment="training"))
 
 
 def test_ordinary_jobs_do_not_go_to_a_queue_of_service_jobs(world):

@@ -8,9 +8,10 @@ import pytest
 
 from tests.builders import HOST, TestWorld, a_job
 from tests.fair_worlds import POLICY, a_fair_world, a_policy, held
+from tests.unit.control.service_worlds import TYPE, a_service_job, a_service_world
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.capacity.machines import Offer
-from windfall.capacity.policies import ShareUse
+from windfall.capacity.policies import CapacityLimit, QuotaShare, ShareUse, Sharing
 from windfall.control import events
 from windfall.control.commands.policies import UpdateSchedulingPolicy
 from windfall.control.share_standings import queue_shares
@@ -201,6 +202,21 @@ def test_readers_see_the_numbers_that_the_scheduler_sees():
     ]
     assert found.shares[0].score == pytest.approx(view(world).score("a"))
     assert queue_shares(world.state, QueueName("none"), world.now) is None
+
+
+def test_the_service_jobs_of_a_quota_share_are_counted_under_it():
+    shares = [
+        QuotaShare(name, QueueName("services"), (CapacityLimit(TYPE, amount),), Sharing.LEND_AND_BORROW)
+        for name, amount in (("owner", 1), ("idle", 0))
+    ]
+    services = a_service_world(*shares, limits=((TYPE, 1),))
+    services.submits(a_service_job("x", quota_share="idle"), a_service_job("y", quota_share="idle"))
+    found = queue_shares(services.world.state, QueueName("services"), services.world.now)
+    assert found is not None
+    standings = [(one.name, one.running, one.waiting, one.used, one.borrowed) for one in found.shares]
+    assert standings == [("idle", 1, 1, {TYPE: 1.0}, {TYPE: 1.0}), ("owner", 0, 0, {TYPE: 0.0}, {})]
+    assert found.shares[0].front is not None
+    assert found.shares[0].front[0] == "y"
 
 
 def test_a_queue_without_a_policy_has_no_shares_but_a_sum():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import a_busy_world, a_job, a_machine
 from tests.unit.control.schedules import BERLIN, a_schedule, ms
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
@@ -14,6 +15,7 @@ from windfall.aws_api.protocol.service import Call, Caller
 from windfall.capacity.environments import Switch
 from windfall.control.changes import Changes
 from windfall.daemon.calendar_listing import CalendarListing
+from windfall.jobs.ids import JobId
 from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick, TickOutcome
 from windfall.store.sqlite.opening import open_sqlite
 
@@ -40,7 +42,15 @@ def listing(tmp_path):
         a_schedule("rate(1 hour)", "off", switch=Switch.DISABLED),
     ]
     tagged = ScheduleGroup("etl", tags={"windfall:overlap": "queue"})
-    other = Schedule("etl", "load", "rate(2 days)", schedules[0].target, decided_at=NOW, created_at=NOW)
+    other = Schedule(
+        "etl",
+        "load",
+        "rate(2 days)",
+        schedules[0].target,
+        decided_at=NOW,
+        created_at=NOW,
+        window_minutes=15,
+    )
     ticks = [
         Tick(
             "default/often",
@@ -55,9 +65,10 @@ def listing(tmp_path):
         for number in range(1, 7)
     ]
     gone = Tick("default/gone", NOW, NOW, TickOutcome.SKIPPED, "why")
+    coming = Tick("etl/load", NOW, NOW + 240_000)
     declared: dict[Any, Any] = {(Schedule, one.key): one for one in [*schedules, other]}
     declared[ScheduleGroup, "etl"] = tagged
-    kept = {(tick.schedule, tick.due_at): tick for tick in [*ticks, gone]}
+    kept = {(tick.schedule, tick.due_at): tick for tick in [*ticks, gone, coming]}
     gate.store.commit(Changes(declared=declared, ticks=kept))
     yield CalendarListing(gate, lambda: NOW)  # type: ignore[arg-type]  # only reads are asked of it
     gate.store.close()
@@ -84,8 +95,28 @@ def test_the_one_that_is_due_first_comes_first_and_those_that_never_are_last(lis
     assert often["last"]["jobId"] == "job-1"
     assert night["next"][0]["local"] == "Sat 2027-03-27 02:30:00 CET"
     assert load["overlap"] == "queue"
+    assert (load["last"]["comesAt"], often["last"]["comesAt"]) == (NOW + 240_000, None)
     assert (off["next"], off["last"], off["state"]) == ([], None, "DISABLED")
     assert asked(listing.list, limit=1)["leftOut"] == 3
+
+
+def test_a_run_that_has_no_place_yet_waits_and_of_an_array_all_of_it(tmp_path):
+    world = a_busy_world(a_machine(8))
+    world.submits(a_job("runs").vcpus(6), a_job("waits").vcpus(6), a_job("all").array(2).vcpus(6))
+    world.submits(a_job("some").array(2).vcpus(1))
+    gate = StoreGate(tmp_path / "windfall.db")
+    jobs = {JobId(name): world.job(name) for name in ("runs", "waits", "all", "some")}
+    ticks = {
+        (f"default/{name}", NOW): Tick(
+            f"default/{name}", NOW, NOW, TickOutcome.STARTED, run=name, done_at=NOW
+        )
+        for name in jobs
+    }
+    gate.store.commit(Changes(jobs=jobs, ticks=ticks))
+    listing = CalendarListing(gate, lambda: NOW)  # type: ignore[arg-type]  # only reads are asked of it
+    found = {name: asked(listing.history, name=name)["ticks"][0]["runWaits"] for name in jobs}
+    gate.store.close()
+    assert found == {"runs": False, "waits": True, "all": True, "some": False}
 
 
 def test_one_shows_five_due_times_and_what_summer_time_does_to_them(listing):

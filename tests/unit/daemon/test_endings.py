@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_busy_world, a_job
+from tests.unit.control.test_quota_shares import a_gpu_job, two_shares
 from windfall.control import events
 from windfall.daemon.endings import how_it_ended
 from windfall.jobs.definitions import ContainerSpec, JobDefinition
@@ -33,6 +34,27 @@ def test_a_failed_job_is_told_what_to_do(reason, todo):
     assert told["state"] == "FAILED"
     assert "exit code 1" in told["reasons"][1]["text"]
     assert todo in told["changes"][0]
+
+
+@pytest.mark.parametrize(
+    "reason", ["OutOfMemoryError: killed", "CannotStartContainerError: " + "long  " * 300]
+)
+def test_a_reason_is_not_told_twice(reason):
+    world = a_busy_world()
+    world.submits(a_job("a"))
+    world.happens(events.AttemptExited(AttemptToken("a#1"), 9, 137, reason, started_at=3))
+    told = how_it_ended(world.store.jobs["a"], JobId("a"))
+    assert told["reasons"][-1]["text"] in {"host-out-of-memory", "not-started"}
+
+
+def test_a_job_that_left_for_others_too_often_is_told_of_its_tag():
+    world = two_shares(gpus=2).submits(a_gpu_job("g", "guest", 2).tagged(preemptions_max="0"))
+    world.starts("g").submits(a_gpu_job("mine", "owner")).exits("g", 143)
+    told = how_it_ended(world.store.jobs["g"], JobId("g"))
+    assert told["state"] == "FAILED"
+    assert told["reasons"][-1]["text"].endswith("windfall:preemptions-max=0")
+    (change,) = told["changes"]
+    assert "a larger windfall:preemptions-max, or without that tag" in change
 
 
 def test_a_succeeded_job_needs_nothing():

@@ -13,7 +13,7 @@ from windfall.capacity.machines import Instance, Offer
 from windfall.control import events
 from windfall.control.changes import Changes
 from windfall.control.instructions import LaunchInstance, StartAttempt, TerminateInstance
-from windfall.control.state import State
+from windfall.control.state import DAY_MS, State
 from windfall.daemon.loop import ControlLoop
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, QueueName
@@ -75,11 +75,12 @@ class World:
         self.purged: list[str] = []
         self.store, self.engine = FakeStore(self.journal, failures), FakeEngine(self.journal)
         self.state = State()
+        self.now = 1_000_000
         self.loop = ControlLoop(
             self.state,
             self.store,
             {"local": self.engine},
-            lambda: 1_000_000,
+            lambda: self.now,
             self.purged.extend,
             lambda: False,
         )
@@ -226,5 +227,18 @@ def test_engines_get_what_is_theirs_before_they_are_told_anything():
             world.state.instances[instance.id] = instance
             world.loop.act_after_restart([TerminateInstance(instance.id)])
             assert world.journal == ["adopt 1", "TerminateInstance"]
+
+    run(story)
+
+
+def test_what_time_brings_is_looked_at_also_after_the_clock_was_set_back():
+    async def story():
+        async with World() as world:
+            await world.submit("a")
+            world.now -= 900_000
+            machine = world.engine.machine.id
+            world.state.gone_machines[machine] = world.now - 10 * DAY_MS
+            await world.submit("b")
+            assert machine not in world.state.gone_machines
 
     run(story)

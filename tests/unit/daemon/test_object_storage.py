@@ -75,3 +75,39 @@ def test_an_s3_server_without_an_admin_key_is_refused_with_advice(settings, tmp_
 def test_buckets_are_directories_only_where_there_is_no_s3(settings, change, environment, there):
     storage = ObjectStorage(replace(settings, **change), environment)
     assert (storage.bucket_root is None) is there
+
+
+class FakeServer:
+    """An S3 server that ends and fails when it is told to."""
+
+    url = "http://127.0.0.1:9"
+
+    def __init__(self):
+        self.pid, self.starts, self.fault = 7, 0, None
+
+    def start(self):
+        if self.fault is not None:
+            raise self.fault
+        self.pid, self.starts = 8, self.starts + 1
+        return self.url
+
+    def stop(self):
+        self.pid = None
+
+
+def test_an_s3_server_that_has_ended_is_started_again_until_it_is_closed(settings, caplog):
+    storage = ObjectStorage(settings, {})
+    server = storage._server = FakeServer()
+    storage.mend()
+    assert server.starts == 0, "it lives"
+    server.pid, server.fault = None, OSError(28, "No space left on device")
+    with caplog.at_level(logging.WARNING):
+        storage.mend()
+        storage.mend()
+        server.fault = None
+        storage.mend()
+    assert (server.pid, server.starts) == (8, 1)
+    assert [record.getMessage().count("No space left") for record in caplog.records] == [1, 0]
+    storage.close()
+    storage.mend()
+    assert (server.pid, server.starts) == (None, 1)

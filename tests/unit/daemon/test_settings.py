@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from windfall.daemon.errors import BadSetting
@@ -34,12 +36,21 @@ def test_defaults(tmp_path):
         ("vcpus", 0, "between 1"),
         ("stop_grace_s", -1, "between 0"),
         ("job_user", "a;b", "user name"),
+        ("sample_every_s", 0.001, "0 .no samples. or at least 0.1"),
     ],
 )
 def test_a_wrong_one_is_told_what_it_may_be(tmp_path, name, value, said):
     with pytest.raises(BadSetting, match=said) as raised:
         read_settings({"data": tmp_path, name: value}, {})
     assert name in str(raised.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs as somebody else")
+def test_a_job_user_that_this_host_does_not_have(tmp_path):
+    with pytest.raises(
+        BadSetting, match="job_user must be a user of this host, and there is no 'no-such-user'"
+    ):
+        read_settings({"data": tmp_path, "job_user": "no-such-user"}, {})
 
 
 def test_a_file_that_is_wrong(tmp_path):
@@ -50,3 +61,9 @@ def test_a_file_that_is_wrong(tmp_path):
     file.write_text("port =")
     with pytest.raises(BadSetting, match="not valid TOML"):
         read_settings({"data": tmp_path}, {})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "windfall.toml").mkdir()
+    with pytest.raises(BadSetting, match=r"windfall\.toml cannot be read: Is a directory"):
+        read_settings({"data": tmp_path}, environment={})

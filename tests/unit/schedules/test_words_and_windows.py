@@ -91,6 +91,13 @@ def test_a_tag_that_means_nothing_is_refused(tag, allowed):
         check_policy_tags({"team": "later", tag: "later"})
 
 
+def test_a_tag_of_ours_that_no_schedule_has_is_refused_with_those_there_are():
+    with pytest.raises(
+        ScheduleError, match="no tag windfall:overlaps; there are windfall:overlap, windfall:catch"
+    ):
+        check_policy_tags({"team": "vision", "windfall:overlaps": "skip"})
+
+
 def test_a_core_that_was_given_no_zones_has_one():
     assert utc_only("UTC").utcoffset(None) is not None
     with pytest.raises(UnknownZone, match="there is UTC alone"):

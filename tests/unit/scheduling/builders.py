@@ -217,9 +217,12 @@ class Cluster:
         queue: str | None = None,
         loss: float | None = None,
         leaving: bool = False,
+        gang: str | None = None,
+        alone: bool = False,
     ) -> Cluster:
         """An attempt that holds something on an instance, perhaps until a time; with a `loss` it is reclaimable.
 
+        It may be a node of a `gang`, which leaves as a whole unless this one can leave `alone`.
         Its GPUs are the first free ones, or those named by `on`; a part of one always names it.
         """
         amount = Resources(vcpus, memory_mib, gpus)
@@ -237,6 +240,8 @@ class Cluster:
             reclaimable=loss is not None and not leaving,
             leaving=leaving,
             loss=loss or 0.0,
+            gang=JobId(gang) if gang is not None else None,
+            alone=alone or gang is None,
         )
         new = replace(old, used=old.used + amount, releases=(*old.releases, release), idle_since=None)
         machine = replace(
@@ -286,7 +291,8 @@ class Cluster:
     def with_claim(self, job: str, machine: str, count: int = 1) -> Cluster:
         """Others were asked to leave a place on a machine to a waiting job."""
         waits = self.job(job)
-        claim = Claim(JobId(job), waits.queue, waits.shape, MachineId(machine), waits.waiting.order, count)
+        where, order = MachineId(machine), waits.waiting.order
+        claim = Claim(JobId(job), waits.queue, waits.shape, where, order, count, waits.standing)
         return replace(self, claims=(*self.claims, claim))
 
     def without(self, job: str) -> Cluster:

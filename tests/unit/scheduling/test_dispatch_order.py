@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.scheduling.builders import a_cluster
+from windfall.capacity.policies import CapacityLimit, QuotaShare, Sharing
 from windfall.scheduling.dispatch_order import by_priority, dispatch_order, jobs_ahead
+from windfall.scheduling.quota_gate import QuotaGate
+from windfall.scheduling.snapshot import QuotaView, Standing
 
 
 def the_queue(cluster):
@@ -38,6 +43,19 @@ def test_an_entry_without_waiting_children_is_left_out():
 
 def test_an_empty_queue():
     assert dispatch_order(the_queue(a_cluster()), 9) == []
+
+
+def test_those_who_would_borrow_come_after_all_who_need_not():
+    shares = tuple(
+        QuotaShare(name, "queue", (CapacityLimit("VCPU", 2),), Sharing.LEND_AND_BORROW) for name in ("a", "b")
+    )
+    cluster = a_cluster()
+    for job, share, vcpus in (("a1", "a", 1), ("a2", "a", 1), ("b1", "b", 2), ("a3", "a", 1), ("b2", "b", 1)):
+        cluster = cluster.with_waiting(job, vcpus, standing=Standing(share=share))
+    snapshot = replace(cluster.snapshot(), quotas={"queue": QuotaView(shares, {"a": {"VCPU": 1.0}})})
+    (view,) = snapshot.queues
+    found = dispatch_order(view, 9, QuotaGate(snapshot))
+    assert [job_id for job_id, _ in found] == ["a1", "b1", "a2", "a3", "b2"]
 
 
 def test_children_ahead_are_counted_one_by_one():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.scheduling.builders import MINUTE, NOW, a_cluster, a_snapshot, an_offer
-from windfall.capacity.environments import Provisioning
+from windfall.capacity.environments import TRAINING_ON_DEMAND, Provisioning
 from windfall.capacity.machines import InstanceState
 from windfall.scheduling.counterfactuals import (
     AskLess,
@@ -382,6 +382,15 @@ def test_another_environment_has_room():
     cluster = a_cluster().with_running("i1", 8).with_environment("other").with_instance("i2", "other")
     assert why(cluster.with_waiting("a")).counterfactuals == (UseEnvironment("other"),)
     assert advice(cluster.with_waiting("a")) == ["would start now in compute environment other"]
+
+
+def test_the_environments_of_training_jobs_are_not_advised_and_theirs_are_sent_nowhere():
+    training = TRAINING_ON_DEMAND
+    cluster = a_cluster().with_running("i1", 8).with_environment(training).with_instance("i2", training)
+    assert advice(cluster.with_waiting("a")) == []
+    cluster = cluster.with_queue(training, training).with_environment("other").with_instance("i3", "other")
+    assert advice(cluster.with_waiting("a")) == ["would start now in compute environment other"]
+    assert advice(cluster.with_waiting("a", 16, queue=training)) == ["would start now with at most 8 vCPUs"]
 
 
 def test_a_fargate_environment_is_not_advised_for_gpus():

@@ -115,6 +115,11 @@ def test_only_devices_that_can_be_shared_take_parts():
     whole_only = mixed(("t", 2, T4)).with_waiting("a", wish=GpuWish(share=0.5))
     told = reasons(whole_only, "a")["GPUS_NOT_SHARED"]
     assert told.startswith("asks 0.5 of a GPU, and no GPU of env can be shared (2 x T4 (16 GiB))")
+    cluster = cluster.with_waiting("b", wish=GpuWish(model="T4", share=0.5))
+    assert reasons(cluster, "b") == {
+        "GPUS_NOT_SHARED": "asks 0.5 of a GPU of model T4, and no such GPU of env can be shared (1 x T4 (16 GiB));"
+        " `windfall gpus` says why"
+    }
 
 
 def test_no_more_share_a_device_than_it_can_serve():

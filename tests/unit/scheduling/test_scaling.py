@@ -10,7 +10,7 @@ from windfall.capacity.machines import InstanceState
 from windfall.jobs.resources import Resources
 from windfall.scheduling.launchable import Bin, pack, times
 from windfall.scheduling.planning import plan
-from windfall.scheduling.snapshot import Shape
+from windfall.scheduling.snapshot import Gang, Shape, Standing
 
 SMALL, LARGE = an_offer("small", vcpus=4, memory_mib=8_000), an_offer("large", vcpus=16, memory_mib=64_000)
 GPU = an_offer("gpu", vcpus=8, memory_mib=32_000, gpus=2)
@@ -229,6 +229,16 @@ def sharing_a_full_machine():
 def test_an_idle_instance_stays_while_a_job_waits_for_its_machine():
     assert gone(sharing_a_full_machine().with_waiting("a")) == []
     assert gone(sharing_a_full_machine().with_waiting("too large", 9)) == ["i1"]
+
+
+def test_an_idle_machine_goes_when_a_multi_node_job_lacks_another_that_has_no_room_beside_it():
+    gang = Standing(gang=Gang(((Shape(Resources(1, 1_000)), 1), (Shape(Resources(1, 1_000, 1)), 1))))
+    cluster = elastic(SMALL, GPU, max_vcpus=8).with_waiting("a", 1, 1_000, standing=gang)
+    assert launches(cluster) == ["gpu"]
+    beside = cluster.with_instance("i1", vcpus=4, idle_ms=9 * MINUTE)
+    assert (launches(beside), gone(beside)) == ([], ["i1"])
+    # A share of a machine would be there again at once, and takes nothing from anybody.
+    assert gone(cluster.with_instance("i1", vcpus=4, idle_ms=9 * MINUTE, is_share=True)) == []
 
 
 def test_a_reserved_instance_stays():

@@ -42,9 +42,7 @@ def test_tokens_are_kept_for_one_that_has_waited_too_long():
     assert gate.admits(asking(waited_s=61, licence=3), 1) == 0
     assert gate.admits(asking(licence=1), 9) == 0
     (reason,) = gate.reasons(asking(licence=1))
-    assert (
-        reason.text() == "wants 1 of licence, 2 of 3 free (2 of them kept for jobs that have waited longer)"
-    )
+    assert reason.text() == "wants 1 of licence, 2 of 3 free (2 of them kept for jobs that come first)"
 
 
 def test_nothing_is_kept_for_one_that_can_never_start():
@@ -78,3 +76,29 @@ def test_a_moment_without_tokens_has_no_such_gate():
         1,
         "consumable resources",
     )
+
+
+def test_one_that_waits_long_is_not_kept_what_is_pledged_to_another():
+    gate = TokenGate(a_snapshot(seat=Tokens(2, 2)))
+    claims, waits = asking(seat=2), asking(waited_s=61, seat=1)
+    gate.pledge(claims, 1)
+    assert gate.admits(waits, 1) == 0, "the place that others leave comes with its tokens"
+    assert gate.admits(claims, 1) == 1, "else each of them would wait for what the other is kept from"
+
+
+def test_beyond_what_is_pledged_tokens_are_kept_for_one_that_waits_long():
+    gate = TokenGate(a_snapshot(seat=Tokens(4, 4)))
+    claims = asking(seat=1)
+    gate.pledge(claims, 1)
+    assert gate.admits(asking(waited_s=61, seat=4), 1) == 0
+    assert gate.admits(claims, 9) == 1
+    assert gate.admits(asking(seat=3), 1) == 0
+
+
+def test_where_there_are_fewer_tokens_than_pledges_the_first_gets_them():
+    gate = TokenGate(a_snapshot(seat=Tokens(2, 2)))
+    first, second = asking(seat=2), asking(seat=1)
+    gate.pledge(first, 1)
+    gate.pledge(second, 1)
+    assert (gate.admits(first, 1), gate.admits(second, 1)) == (1, 0)
+    assert gate.admits(asking(seat=2), 1) == 1, "what is pledged to its like is its own"

@@ -7,10 +7,11 @@ import pytest
 
 from tests.builders import a_definition
 from windfall.control.commands.calendar import StartRun
-from windfall.control.events import RegisterJobDefinition, SubmitJob, TerminateJob
+from windfall.control.events import FinishedJob, RegisterJobDefinition, SubmitJob, TerminateJob
 from windfall.jobs.errors import Conflict, Invalid, MissingParameter, NotFound, Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import RetryStrategy
+from windfall.jobs.states import FAILED
 from windfall.store import letters
 from windfall.store.errors import Damaged
 
@@ -38,6 +39,7 @@ def test_every_command_can_be_read_again(kind):
             retry=RetryStrategy(2),
             tags={"ü": "\n"},
             consumables=(("a", 1),),
+            finished=(FinishedJob(JobId("a"), FAILED, 2, b"\x05\x06"),),
         ),
         RegisterJobDefinition(a_definition()),
         TerminateJob(JobId("j"), "because"),

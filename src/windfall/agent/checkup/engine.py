@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from windfall.agent.checkup.host import Host
 from windfall.agent.checkup.packages import install, system_of
-from windfall.agent.checkup.verdicts import Verdict, doubtful, good
+from windfall.agent.checkup.verdicts import Verdict, doubtful, good, skipped
 from windfall.agent.container.engine import Engine
 from windfall.agent.container.errors import EngineError
 from windfall.agent.container.finding import EngineFacts, find_engine, usual_places
@@ -33,13 +33,16 @@ def check_engine(
     facts: Callable[[EngineFacts], Mapping[str, object]] = ask_for_facts,
 ) -> Iterator[Verdict]:
     """Ask the engine that the agent would use."""
+    if socket == "none":
+        yield skipped(ENGINE, "not looked for (container_socket is none): jobs run as processes of this host")
+        return
     found = find(socket)
     if found is None:
         looked = socket or ", ".join(usual_places(os.environ))
         yield doubtful(
             ENGINE,
             f"none answers at {looked}: jobs run as processes of this host",
-            f"{install(host, 'docker.io', 'docker')}; or Podman: systemctl --user enable --now podman.socket",
+            _how_to_have_one(host),
         )
         return
     said = facts(found)
@@ -53,6 +56,15 @@ def check_engine(
         yield good(ENGINE, words)
     if has_gpus:
         yield _gpus(host, found, said)
+
+
+def _how_to_have_one(host: Host) -> str:
+    podman = f"systemctl {'' if host.is_root else '--user '}enable --now podman.socket"
+    if host.run("dockerd", "--version") is not None:
+        return "sudo systemctl enable --now docker: it is installed and does not run"
+    if host.run("podman", "--version") is not None:
+        return f"{podman}: it is installed and its socket is off"
+    return f"{install(host, 'docker.io', 'docker')}; or Podman: {podman}"
 
 
 def _gpus(host: Host, found: EngineFacts, said: Mapping[str, object]) -> Verdict:

@@ -9,7 +9,7 @@ import msgspec
 from windfall.agent.cgroups import CgroupTree, find_cgroups
 from windfall.agent.checkup.host import Host
 from windfall.agent.checkup.packages import install
-from windfall.agent.checkup.verdicts import Verdict, bad, doubtful, good
+from windfall.agent.checkup.verdicts import Verdict, bad, doubtful, good, skipped
 from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_job_user
 from windfall.agent.errors import AgentError
 from windfall.agent.sandbox import SandboxTools, find_tools
@@ -34,6 +34,7 @@ def check_isolation(host: Host, job_user: str, means: Means | None = None) -> It
         user = means.user(job_user)
     except AgentError as error:
         yield bad(USER, str(error), "sudo useradd --system --no-create-home windfall-jobs")
+        yield from (skipped(one, "not tried without a job user") for one in (CGROUPS, SANDBOX))
         return
     yield _user(host, user)
     tree = means.cgroups("windfall-doctor")

@@ -11,17 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from windfall.agent.attempt import Attempt
 from windfall.agent.container.engine import Engine
 from windfall.agent.container.errors import EngineError
-from windfall.agent.container.notebook import SECRETS, STATE
+from windfall.agent.container.notebook import PIPES, SECRETS
 from windfall.agent.container.orders import (
     DIRECTORY_NAME,
     container_name,
     keeper_directory,
     keeper_launch,
+    read_state,
     short_name,
     write_orders,
 )
@@ -34,6 +33,8 @@ from windfall.agent.speech import say
 
 #: So many keepers of one attempt may die one after the other without having got any further.
 _MOST_DEATHS = 5
+#: An engine that does not answer must not keep jobs from their GPUs for ever.
+_TIDY_WITHIN_S = 20.0
 
 
 class ContainerAttempts:
@@ -58,6 +59,8 @@ class ContainerAttempts:
         self._end = end
         #: Keepers that died, by token, and how far things were at the last death.
         self._deaths: dict[str, tuple[int, KeeperState]] = {}
+        #: What removes the containers that an earlier agent left, and until when that is waited for.
+        self._tidying: tuple[threading.Thread, float] | None = None
 
     # --- keepers -------------------------------------------------------------------------------------
 
@@ -147,11 +150,7 @@ class ContainerAttempts:
         self._depart(attempt, exited)
 
     def _read(self, attempt: Attempt) -> KeeperState:
-        try:
-            with open(f"{keeper_directory(self._machine, attempt.token)}/{STATE}", "rb") as file:
-                return msgspec.json.decode(file.read(), type=KeeperState)
-        except (OSError, msgspec.DecodeError):
-            return KeeperState()
+        return read_state(self._machine, attempt.token)
 
     # --- tidying -------------------------------------------------------------------------------------
 
@@ -162,15 +161,35 @@ class ContainerAttempts:
 
     def tidy(self, known: list[Attempt]) -> None:
         """Remove the files and containers that an earlier agent left and no attempt needs."""
-        tokens = {attempt.token for attempt in known}
+        # A warm worker of an agent that died ends with the child that it has.
+        workers = {
+            attempt.story.hosted.container
+            for attempt in known
+            if attempt.story.hosted is not None and attempt.story.result is None
+        }
+        tokens = {attempt.token for attempt in known} | workers
         parent = os.path.join(self._machine.settings.directory, DIRECTORY_NAME)
         kept = {short_name(token) for token in tokens}
         for name in os.listdir(parent) if os.path.isdir(parent) else []:
             if name not in kept:
                 _remove(os.path.join(parent, name))
-        live = {attempt.token for attempt in known if attempt.story.result is None}
+        live = {attempt.token for attempt in known if attempt.story.result is None} | workers
         if self._machine.engine is not None and self._machine.engine.facts is not None:
-            threading.Thread(target=self._remove_unknown, args=(live,), name="leftovers", daemon=True).start()
+            thread = threading.Thread(
+                target=self._remove_unknown, args=(live,), name="leftovers", daemon=True
+            )
+            self._tidying = thread, time.monotonic() + _TIDY_WITHIN_S
+            thread.start()
+
+    @property
+    def tidying(self) -> bool:
+        """Whether containers of an earlier agent are being removed: they may hold a GPU."""
+        if self._tidying is None:
+            return False
+        thread, until = self._tidying
+        if not thread.is_alive() or time.monotonic() >= until:
+            self._tidying = None
+        return self._tidying is not None
 
     def remove_leftovers(self, tokens: list[str]) -> None:
         """Remove the containers of these attempts, in a thread of its own: an engine may take its time."""
@@ -207,10 +226,11 @@ class ContainerAttempts:
 
 def _remove(directory: str) -> None:
     """Remove a keeper's directory: a few small files, and copies of secrets if it was killed."""
-    for path in (os.path.join(directory, SECRETS), directory):
+    within = (SECRETS, PIPES)
+    for path in (*(os.path.join(directory, name) for name in within), directory):
         try:
             for name in os.listdir(path):
-                if name != SECRETS or path != directory:
+                if name not in within or path != directory:
                     os.unlink(os.path.join(path, name))
             os.rmdir(path)
         except FileNotFoundError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import select
 
-from windfall.agent.container.errors import EngineRefused
+from windfall.agent.container.errors import EngineRefused, EngineUnreachable
 from windfall.agent.container.exchange import Exchange
 
 #: As typing has it: importing that would cost a keeper megabytes.
@@ -67,8 +67,7 @@ class Engine:
 
     def networks(self) -> list[str]:
         """Return the names of its networks."""
-        found = self._ask("GET", "/networks").value()
-        return [str(network.get("Name", "")) for network in found or []]
+        return [str(network.get("Name", "")) for network in objects_in(self._ask("GET", "/networks").value())]
 
     def image(self, name: str) -> dict[str, Any] | None:
         """Return an image that is here, or None."""
@@ -98,7 +97,10 @@ class Engine:
     def create(self, name: str, body: Mapping[str, Any]) -> str:
         """Make a container and return its id."""
         made = self._ask("POST", f"/containers/create?name={quoted(name)}", body, timeout_s=_CREATE_WITHIN_S)
-        return str(made.value()["Id"])
+        container = str(_object(made.value()).get("Id") or "")
+        if not container:
+            raise EngineUnreachable("the container engine made a container and does not say which")
+        return container
 
     def start(self, container: str) -> None:
         """Start a container; one that runs is left as it is."""
@@ -132,8 +134,7 @@ class Engine:
     def containers(self, label: str) -> list[dict[str, Any]]:
         """Return all containers with a label, whether they run or not."""
         filters = quoted(json.dumps({"label": [label]}))
-        found = self._ask("GET", f"/containers/json?all=1&filters={filters}").value()
-        return list(found or [])
+        return objects_in(self._ask("GET", f"/containers/json?all=1&filters={filters}").value())
 
     def logs(self, container: str) -> Exchange:
         """Open the output of a container from its beginning to its end."""
@@ -189,6 +190,11 @@ def split_image(name: str) -> tuple[str, str]:
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; whatever else answers in an engine's place has none."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _pull_line(raw: bytes) -> dict[str, Any]:

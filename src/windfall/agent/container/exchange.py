@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 1 << 16
 _MOST_HEAD_BYTES = 1 << 16
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is one that HTTP could mean: isdigit() also takes signs that int() does not."""
+    return text.isdecimal() and len(text) < 20
 
 
 class Body:
@@ -28,7 +34,7 @@ class Body:
         self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
         length = headers.get("content-length", "")
         #: Bytes to come, of the body or of the present chunk; None until somebody says.
-        self._left: int | None = int(length) if length.isdigit() and not self._chunked else None
+        self._left: int | None = int(length) if _is_number(length) and not self._chunked else None
         self._to_the_end = not self._chunked and self._left is None
         self._raw = b""
         self._after_chunk = False
@@ -70,7 +76,10 @@ class Body:
         end = self._raw.find(b"\n", start)
         if end < 0:
             return False
-        self._left = int(self._raw[start:end].split(b";")[0].strip() or b"0", 16)
+        size = self._raw[start:end].split(b";")[0].strip() or b"0"
+        if not all(digit in _HEX_DIGITS for digit in size):
+            raise EngineUnreachable("what answers at the socket of the container engine is none")
+        self._left = int(size, 16)
         self._raw = self._raw[end + 1 :]
         if self._left == 0:
             self.ended = True
@@ -108,7 +117,11 @@ class Exchange:
             self._socket.close()
             raise
         self._body = Body(self.headers)
-        self._waiting = self._body.feed(rest) if rest else b""
+        try:
+            self._waiting = self._body.feed(rest) if rest else b""
+        except EngineUnreachable:
+            self._socket.close()
+            raise
 
     def fileno(self) -> int:
         """Return what to select on."""
@@ -200,7 +213,7 @@ class Exchange:
         head, _, rest = raw.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _is_number(words[1]):
             raise EngineUnreachable(f"{self._what}: what answers there is no container engine")
         pairs = (line.partition(":") for line in lines[1:])
         return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}, rest

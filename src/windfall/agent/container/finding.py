@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from windfall.agent.container.engine import Engine, negotiated
+from windfall.agent.container.engine import Engine, negotiated, objects_in
 from windfall.agent.container.errors import EngineError
 
 #: An engine that hangs must not keep the agent from starting.
@@ -98,9 +98,12 @@ def describe(
     has_cdi: bool,
 ) -> EngineFacts:
     """Make sense of an engine's answers."""
-    names = [str(part.get("Name", "")) for part in version.get("Components") or []]
+    names = [str(part.get("Name", "")) for part in objects_in(version.get("Components"))]
+    cpus, runtimes = facts.get("NCPU"), facts.get("Runtimes")
     is_podman = any("podman" in name.lower() for name in names)
-    by_hook = not is_podman and (has_nvidia_hook or "nvidia" in (facts.get("Runtimes") or {}))
+    by_hook = not is_podman and (
+        has_nvidia_hook or "nvidia" in (runtimes if isinstance(runtimes, dict) else ())
+    )
     # Docker says where it looks for CDI's files when it does; Podman always looks.
     knows_cdi = is_podman or bool(facts.get("CDISpecDirs"))
     return EngineFacts(
@@ -108,7 +111,7 @@ def describe(
         api=api,
         kind="podman" if is_podman else "docker",
         version=str(version.get("Version", "")).split("+")[0],
-        cpus=float(facts.get("NCPU") or os.cpu_count() or 1),
+        cpus=float(cpus if isinstance(cpus, int) and cpus > 0 else os.cpu_count() or 1),
         cgroup_version=str(facts.get("CgroupVersion") or "1").removeprefix("v"),
         has_bridge="bridge" in networks or "podman" in networks,
         gpus_by_cdi=is_podman or (not by_hook and knows_cdi and has_cdi),

@@ -24,6 +24,7 @@ from windfall.agent.container.following import copy_output
 from windfall.agent.container.notebook import OWN_LOG, SECRETS, Notebook
 from windfall.agent.container.ownership import hand_over, user_of
 from windfall.agent.container.registry import configuration_path, registry_headers
+from windfall.agent.container.worker_command import worker_body
 from windfall.agent.speech import say
 
 #: As typing has it: importing that would cost a keeper megabytes.
@@ -31,6 +32,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
+
+    from windfall.agent.container.exchange import Exchange
 
     T = TypeVar("T")
 
@@ -57,7 +60,7 @@ class Keeper:
 
     def __init__(self, directory: str) -> None:
         self._wake_fd, notify_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._stop = self._kill = self._may_leave = False
+        self._stop = self._kill = self._may_leave = self._awaits_output = False
         signal.set_wakeup_fd(notify_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_signal)
@@ -136,6 +139,10 @@ class Keeper:
     def _create(self) -> dict[str, Any]:
         orders, name = self._orders, "CannotCreateContainerError"
         body = orders["body"]
+        worker = orders.get("worker")
+        if worker:
+            image = self._patiently(name, lambda: self._engine.image(orders["image"])) or {}
+            body = worker_body(body, image.get("Config") or {}, worker["target"], worker["source"])
         if orders["secrets"]:
             body = {**body, "Env": [*body["Env"], *self._secret_variables()]}
 
@@ -223,13 +230,12 @@ class Keeper:
                 self._ended(None, "the container was removed by somebody else while it ran")
                 return
             self._note_running(details)
-            self._pass_signals()
             # An engine may close a stream that it follows before it has given the last of it (seen with Docker 20.10
             # and a last line without an end). What it keeps is whole once the container counts as ended: so only a
             # copy that was begun after that is known to be complete.
             had_ended = str(details["State"].get("Status")) in _ENDED
             try:
-                stream = self._engine.logs(self._container)
+                stream = self._open_output()
                 try:
                     copy_output(stream, 1, self._wake_fd, self._on_wake)
                 finally:
@@ -242,6 +248,15 @@ class Keeper:
                 return
             self._wait(pause_s)
             pause_s = min(2 * pause_s, _LOOK_AGAIN_MOST_S)
+
+    def _open_output(self) -> Exchange:
+        # Podman answers only when the container has said something, and until then it must be possible to stop it.
+        self._awaits_output = True
+        try:
+            self._pass_signals()
+            return self._engine.logs(self._container)
+        finally:
+            self._awaits_output = False
 
     def _note_running(self, details: dict[str, Any]) -> None:
         pid = int(details["State"].get("Pid") or 0) or None
@@ -283,6 +298,8 @@ class Keeper:
         if number == signal.SIGUSR1:
             self._kill = True
         self._stop = True
+        if self._awaits_output:
+            self._pass_signals()
         if self._may_leave:
             self._may_leave = False
             raise Stopped

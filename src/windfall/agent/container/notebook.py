@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ORDERS = "orders"
 STATE = "state"
 SECRETS = "secrets"
+#: The pipes of a warm worker.
+PIPES = "pipes"
 #: What a keeper says of itself when it fails.
 OWN_LOG = "keeper.log"
 _LOCK = "lock"

@@ -17,8 +17,10 @@ import msgspec
 import windfall
 from windfall.agent.attempt import Attempt
 from windfall.agent.container.finding import NO_ENGINE, EngineFacts
-from windfall.agent.container.notebook import ORDERS, SECRETS
+from windfall.agent.container.notebook import ORDERS, PIPES, SECRETS, STATE
 from windfall.agent.container.request import WORK, Wanted, create_body, isolation_words, network_of
+from windfall.agent.container.state import KeeperState
+from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts
 from windfall.agent.journal import Intended
 from windfall.agent.launching import SOCKET_NAME
@@ -26,7 +28,7 @@ from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.object_access import shared_variables
 from windfall.agent.places import OWN, PROGRESS_DIRECTORY, Places, check_bind
-from windfall.agent.preparation import CannotStart, check_start, job_environment, open_log, places_of
+from windfall.agent.preparation import check_start, job_environment, open_log, places_of
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch, errno_words
@@ -39,6 +41,14 @@ _KEEPER = (
 )
 #: So long an engine may be away before a container that is not there is given up.
 _PATIENCE_S = 60.0
+
+
+class WorkerOrders(msgspec.Struct, frozen=True):
+    """What makes a container a warm worker."""
+
+    #: `module:function`, and the part of ours that calls it; both empty for a program that speaks lines.
+    target: str = ""
+    source: str = ""
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -63,6 +73,8 @@ class Orders(msgspec.Struct, frozen=True):
     #: The private directory that is the working directory, if one is.
     work: str | None = None
     patience_s: float = _PATIENCE_S
+    #: None for a container that is an attempt.
+    worker: WorkerOrders | None = None
 
 
 def short_name(token: str) -> str:
@@ -80,7 +92,18 @@ def keeper_directory(machine: Machine, token: str) -> str:
     return os.path.join(machine.settings.directory, DIRECTORY_NAME, short_name(token))
 
 
-def write_orders(attempt: Attempt, start: Start, machine: Machine) -> None:
+def read_state(machine: Machine, token: str) -> KeeperState:
+    """Return what a keeper has written down; nothing where it has not."""
+    try:
+        with open(f"{keeper_directory(machine, token)}/{STATE}", "rb") as file:
+            return msgspec.json.decode(file.read(), type=KeeperState)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return KeeperState()
+
+
+def write_orders(
+    attempt: Attempt, start: Start, machine: Machine, worker: WorkerOrders | None = None
+) -> None:
     """Make a keeper's directory with its orders in it; raises CannotStart."""
     engine = machine.engine.look() if machine.engine is not None else None
     if engine is None:
@@ -88,7 +111,7 @@ def write_orders(attempt: Attempt, start: Start, machine: Machine) -> None:
     if attempt.story.accepted is None:
         check_start(start)
     directory = keeper_directory(machine, start.token)
-    orders = make_orders(attempt, start, machine, engine, directory)
+    orders = make_orders(attempt, start, machine, engine, directory, worker)
     try:
         os.makedirs(directory, 0o700, exist_ok=True)
         fresh = f"{directory}/{ORDERS}.new"
@@ -96,11 +119,16 @@ def write_orders(attempt: Attempt, start: Start, machine: Machine) -> None:
             file.write(msgspec.json.encode(orders))
         os.rename(fresh, f"{directory}/{ORDERS}")
     except OSError as error:
-        raise CannotStart(f'write "{directory}": {errno_words(error.errno or 0)}') from None
+        raise CannotStart(f'write "{directory}": {errno_words(error.errno or 0)}', error.errno) from None
 
 
 def make_orders(
-    attempt: Attempt, start: Start, machine: Machine, engine: EngineFacts, directory: str
+    attempt: Attempt,
+    start: Start,
+    machine: Machine,
+    engine: EngineFacts,
+    directory: str,
+    worker: WorkerOrders | None = None,
 ) -> Orders:
     """Say what a keeper is to do."""
     run, settings = start.container, machine.settings
@@ -130,6 +158,7 @@ def make_orders(
         hosts=training_hosts(start.staging),
         hard_cpu_limit=settings.hard_cpu_limit,
         secrets_directory=f"{directory}/{SECRETS}" if run.options.secrets else None,
+        pipes_directory=f"{directory}/{PIPES}" if worker is not None else None,
     )
     return Orders(
         token=start.token,
@@ -146,6 +175,7 @@ def make_orders(
         staged_root=places.root if places is not None else None,
         staged_kept=[PROGRESS_DIRECTORY, *_kept_checkpoints(places)],
         work=work,
+        worker=worker,
     )
 
 
@@ -156,8 +186,9 @@ def keeper_launch(intended: Intended, machine: Machine) -> Launch:
         with open(f"{directory}/{ORDERS}", "rb") as file:
             orders = msgspec.json.decode(file.read(), type=Orders)
         directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (OSError, msgspec.DecodeError) as error:
-        raise CannotStart(f"the orders of its keeper cannot be read: {error}") from None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        raise CannotStart(f"the orders of its keeper cannot be read: {error}", number) from None
     try:
         log_fd = open_log(intended.log_path)
     except BaseException:

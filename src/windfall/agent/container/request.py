@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from windfall.agent.container.finding import EngineFacts
+from windfall.agent.container.worker_command import PIPES_SEEN
 from windfall.jobs.containers import ContainerOptions, ContainerRun, Mount
 
 #: Where a checkout is seen that belongs nowhere else.
@@ -49,6 +50,8 @@ class Wanted(msgspec.Struct, frozen=True):
     hard_cpu_limit: bool = True
     #: Where the copies of its secrets are; None when it has none.
     secrets_directory: str | None = None
+    #: Where the pipes of a warm worker are; None for anything else.
+    pipes_directory: str | None = None
 
 
 def network_of(engine: EngineFacts, options: ContainerOptions, *, wants_host: bool) -> str:
@@ -152,6 +155,9 @@ def _files(wanted: Wanted) -> dict[str, Any]:
     mounts += options.mounts
     if wanted.secrets_directory is not None:
         mounts.append(Mount(wanted.secrets_directory, SECRETS_SEEN, read_only=True))
+    if wanted.pipes_directory is not None:
+        # A pipe can be written to all the same, and nothing can be put in its place.
+        mounts.append(Mount(wanted.pipes_directory, PIPES_SEEN, read_only=True))
     # A bind makes a missing directory of the host, as ECS has it; but no path with a colon can be told that way.
     short = [one for one in mounts if one.host_path is not None and ":" not in one.host_path + one.path]
     files: dict[str, Any] = {"Binds": [_bind(one) for one in short]}

@@ -16,6 +16,8 @@ class KeeperState(msgspec.Struct, frozen=True):
     container: str = ""
     #: Its first process as the host sees it.
     pid: int | None = None
+    #: When that process started; with the pid it names it.
+    pid_ticks: int | None = None
     started_at: int | None = None
     stop_sent: bool = False
     ended_at: int | None = None

@@ -8,6 +8,8 @@ from windfall.jobs.staging import Progress
 
 #: A longer file is no progress file.
 MOST_BYTES = 16 << 10
+#: A larger whole number counts nothing that there is, and cannot be reckoned with everywhere.
+MOST = 2**53
 _decoder = msgspec.json.Decoder(Progress)
 
 
@@ -16,6 +18,8 @@ def parse_progress(content: bytes | None) -> Progress | None:
     if not content or len(content) >= MOST_BYTES:
         return None
     try:
-        return _decoder.decode(content)
-    except msgspec.DecodeError:
+        found = _decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    numbers = (getattr(found, field) for field in found.__slots__)
+    return None if any(isinstance(number, int) and abs(number) > MOST for number in numbers) else found

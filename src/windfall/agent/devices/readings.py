@@ -6,10 +6,16 @@ Decides the words of a recorded set; must not know where readings come from, nor
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 
 import msgspec
 
+from windfall.advisor.samples import GpuSample
 from windfall.agent.errors import AgentError
+
+#: What a driver may ask for, and what a meter may tell.
+RECOVERIES = ("none", "drain", "reset", "reboot")
+MEASURED = frozenset(field.name for field in fields(GpuSample))
 
 
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -79,12 +85,29 @@ def read_set(path: str) -> RecordedSet:
             found = msgspec.json.decode(file.read(), type=RecordedSet)
     except OSError as error:
         raise AgentError(f"the recorded GPUs in {path} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AgentError(f"{path} is no set of recorded GPUs: {error}; see docs/gpus.md") from None
     ids = [reading.id for reading in found.gpus]
     if "" in ids or len(set(ids)) < len(ids):
         raise AgentError(f"{path} is no set of recorded GPUs: every device needs an id of its own")
+    for reading in found.gpus:
+        if fault := _fault(reading):
+            raise AgentError(f"{path} is no set of recorded GPUs: {reading.id}: {fault}; see docs/gpus.md")
     return found
+
+
+def _fault(reading: Reading) -> str | None:
+    """What no device can be, though its JSON is well formed; a slip of the pen would else be played as nothing."""
+    if reading.memory_mib is not None and reading.memory_mib < 1:
+        return f"memory_mib is {reading.memory_mib}"
+    if reading.recovery not in {None, *RECOVERIES}:
+        return f"recovery is {reading.recovery!r}; it may be {', '.join(RECOVERIES)}"
+    unknown = sorted(set(reading.meter) - MEASURED)
+    if unknown:
+        return f"nobody measures {', '.join(unknown)}"
+    if [] in reading.meter.values():
+        return "a list of measured values is empty"
+    return None
 
 
 def write_set(path: str, recorded: RecordedSet) -> None:

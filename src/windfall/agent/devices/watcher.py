@@ -142,7 +142,7 @@ class DeviceWatcher:
         try:
             with open(self._memory_path, "rb") as file:
                 memory = msgspec.json.decode(file.read(), type=Memory)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return {}
         sick = {device_id: case for device_id, case in memory.cases.items() if case.ills}
         return sick if memory.boot == self._boot else {}

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, Protocol
 
 import msgspec
 
 from windfall.advisor.samples import GpuSample, SampledGpu
+from windfall.agent.devices.readings import MEASURED
 from windfall.agent.gpus import GpuDevice
 
-_MEASURED = frozenset(field.name for field in fields(GpuSample))
 _FACTS = ("power_limit_w", "sm_clock_max_mhz", "pcie_bytes_s")
 
 
@@ -70,7 +69,7 @@ class RecordedMeter:
         self._readings[gpu_id] = turn + 1
         if not isinstance(meter, Mapping):
             return GpuSample()
-        values = {name: _at(value, turn) for name, value in meter.items() if name in _MEASURED}
+        values = {name: _at(value, turn) for name, value in meter.items() if name in MEASURED}
         return GpuSample(**{name: value for name, value in values.items() if value is not None})
 
     def _device(self, gpu_id: str) -> dict[str, Any]:
@@ -82,7 +81,7 @@ class RecordedMeter:
                 listed = document.get("gpus", []) if isinstance(document, dict) else document
                 self._devices = {str(one["id"]): one for one in listed}
                 self._changed_ns = changed_ns
-        except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
             pass  # Half written, or wrong: whoever lists the devices says so; the values before stay.
         return self._devices.get(gpu_id, {})
 

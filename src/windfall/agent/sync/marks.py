@@ -10,12 +10,14 @@ import json
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from windfall.agent.sync.manifests import FileEntry
 
-_STEP = re.compile(r"(?:.*/)?(step-(\d{9,}))/manifest\.json\Z")
+_STEP = re.compile(r"(?:.*/)?(step-(\d{9,15}))/manifest\.json\Z")
 #: A manifest of the library is far smaller; something larger is somebody else's file of that name.
 _LARGEST_BYTES = 64 << 20
+_MOST = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,14 @@ def title_of(files: Collection[FileEntry], read: Callable[[FileEntry], bytes | N
     saved_at, saved_step = told.get("saved_at"), told.get("step")
     return Title(
         name,
-        saved_at if isinstance(saved_at, int) else file.mtime_ns // 1_000_000,
-        saved_step if isinstance(saved_step, int) else step,
+        saved_at if _is_countable(saved_at) else file.mtime_ns // 1_000_000,
+        saved_step if _is_countable(saved_step) else step,
     )
+
+
+def _is_countable(told: object) -> TypeGuard[int]:
+    """Whether a job's word can be a time or a step: a larger number cannot be reckoned with everywhere."""
+    return isinstance(told, int) and abs(told) <= _MOST
 
 
 def _told(file: FileEntry, read: Callable[[FileEntry], bytes | None]) -> dict[str, object]:

@@ -7,14 +7,16 @@ or sockets.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 import windfall
+from windfall.agent.container.orders import WorkerOrders
+from windfall.agent.container.worker_command import interpreter
 from windfall.agent.messages import Start
 from windfall.agent.processes import TOKEN_VARIABLE
+from windfall.jobs.containers import ContainerRun
 from windfall.jobs.workers import Worker, WorkerKind
 
 #: Says to a program of the kind `lines` that it is one.
@@ -22,7 +24,6 @@ WORKER_VARIABLE = "WINDFALL_WORKER"
 INDEX = "AWS_BATCH_JOB_ARRAY_INDEX"
 #: What is told of each child and is not part of the worker's own environment.
 _OF_A_CHILD = frozenset({INDEX, "AWS_BATCH_JOB_ID", "AWS_BATCH_JOB_ATTEMPT"})
-_PYTHON = re.compile(r"python[0-9.]*")
 _CALLING = os.path.join(os.path.dirname(os.path.abspath(windfall.__file__)), "worker", "calling.py")
 
 
@@ -36,6 +37,7 @@ class Suits(msgspec.Struct, frozen=True):
     memory_mib: int
     vcpus: float
     needs_sandbox: bool
+    container: ContainerRun | None
 
 
 def suits(start: Start) -> Suits:
@@ -48,6 +50,7 @@ def suits(start: Start) -> Suits:
         start.memory_mib,
         start.vcpus,
         start.needs_sandbox,
+        start.container,
     )
 
 
@@ -59,7 +62,8 @@ def worker_start(start: Start, worker: Worker, name: str) -> Start:
         start,
         token=name,
         task_id=name,
-        argv=worker_command(start.argv, worker),
+        # What a container runs is known when its image is there.
+        argv=worker_command(start.argv, worker) if start.container is None else [],
         environment=environment,
         # What it says without a child is nobody's log.
         log_path=os.devnull,
@@ -69,19 +73,16 @@ def worker_start(start: Start, worker: Worker, name: str) -> Start:
 
 def worker_command(argv: list[str], worker: Worker) -> list[str]:
     """Return the command of a worker: the job's own, or the job's Python with the function that it is to call."""
+    orders = worker_orders(worker)
+    return [*interpreter(argv), "-c", orders.source, orders.target] if orders.target else argv
+
+
+def worker_orders(worker: Worker) -> WorkerOrders:
+    """Return what a container is told in order to be a worker."""
     if worker.kind is WorkerKind.LINES:
-        return argv
+        return WorkerOrders()
     with open(_CALLING, encoding="utf-8") as file:
-        source = file.read()
-    return [*interpreter(argv), "-c", source, worker.target]
-
-
-def interpreter(argv: list[str]) -> list[str]:
-    """Return the part of a job's command that runs its Python, e.g. `conda run -n env python`; else python3."""
-    for place, word in enumerate(argv):
-        if _PYTHON.fullmatch(os.path.basename(word)):
-            return argv[: place + 1]
-    return ["python3"]
+        return WorkerOrders(worker.target, file.read())
 
 
 def task_line(start: Start, base: Mapping[str, str]) -> bytes:

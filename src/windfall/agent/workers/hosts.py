@@ -37,16 +37,22 @@ def worker_pids(
     return found - keepers
 
 
+def contained_keeper(attempt: Attempt, processes: Mapping[int, ProcessStat]) -> int:
+    """Return the keeper of an attempt whose worker is a container; 0 where it is none, or nobody keeps it."""
+    hosted = attempt.story.hosted
+    return hosted.pid if hosted is not None and hosted.container and _is_there(hosted, processes) else 0
+
+
 def worker_hosts(attempts: Iterable[Attempt], processes: Mapping[int, ProcessStat]) -> dict[str, int]:
-    """Return the keeper of each attempt that runs in a warm worker, by token."""
+    """Return the keeper of each attempt that runs in a warm worker below it, by token."""
     found = {}
     for attempt in attempts:
         hosted = attempt.story.hosted
-        if hosted is not None and _is_there(hosted, processes):
+        if hosted is not None and not hosted.container and _is_there(hosted, processes):
             found[attempt.token] = hosted.pid
     return found
 
 
 def _is_there(hosted: Hosted, processes: Mapping[int, ProcessStat]) -> bool:
     stat = processes.get(hosted.pid)
-    return stat is not None and stat.start_ticks == hosted.start_ticks
+    return stat is not None and stat.start_ticks == hosted.start_ticks and stat.state != "Z"

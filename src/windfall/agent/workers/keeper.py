@@ -10,6 +10,7 @@ is the job user's. What it is told:
 - by a child's shell: `go` when it exists, so that a child whose attempt never came to life is never run; the end of its
   socket means that the attempt was killed, and the user's process with it. It is answered with the exit code.
 - by the user's process: one line of JSON per child.
+- by signals, where that process is a container: SIGTERM is for the container, SIGUSR1 kills it with its child.
 
 Decides what becomes of a child when anybody dies. A child is given to the process once; a process has one child.
 """
@@ -25,7 +26,11 @@ import shutil
 import signal
 import socket
 
+from windfall.agent.workers.container_process import ContainerProcess
 from windfall.agent.workers.user_process import CannotStart, UserProcess, take_orphans
+from windfall.agent.workers.words import OUT_OF_MEMORY
+
+_KILLED_CODE = 137
 
 
 class Task:
@@ -37,6 +42,8 @@ class Task:
         self._log_fd = log_fd
         #: Whether its shell exists, and the process was told.
         self.begun = False
+        #: Whether that process was there before, and may have been about to end.
+        self.in_old_process = False
 
     def log(self, content: bytes) -> None:
         """Add to the child's log; a full disk must not stop the child."""
@@ -67,14 +74,27 @@ class Keeper:
         self._script_fd = script[0] if script else None
         self._plan = json.loads(_content(plan_fd))
         self._task: Task | None = None
-        self._process: UserProcess | None = None
+        self._process: UserProcess | ContainerProcess | None = None
+        self._contained = self._plan["container"] is not None
+        self._asked: set[int] = set()
+        self._wake_fd, self._notify_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
         """Serve until the agent wants no more, or the process was lost with a child."""
+        if self._contained:
+            signal.set_wakeup_fd(self._notify_fd, warn_on_full_buffer=False)
+            for number in (signal.SIGTERM, signal.SIGUSR1):
+                signal.signal(number, lambda number, _: self._asked.add(number))
+            # The first child waits until it runs, and is refused if it never does, as any container would be.
+            try:
+                self._process = self._start()
+            except CannotStart:
+                self._over = True
         while not self._over and not (self._orphaned and self._task is None):
             poll = select.poll()
             if not self._orphaned:
                 poll.register(self._control, select.POLLIN)
+            poll.register(self._wake_fd, select.POLLIN)
             if self._task is not None:
                 poll.register(self._task.client, select.POLLIN)
             if self._process is not None:
@@ -84,6 +104,8 @@ class Keeper:
         self._tidy()
 
     def _serve(self, ready: dict[int, int]) -> None:
+        if self._wake_fd in ready:
+            self._on_signals()
         process, task = self._process, self._task
         if process is not None:
             process.push()
@@ -127,16 +149,36 @@ class Keeper:
         if self._process is not None and self._process.ended:
             self._process.kill()  # It has left since the child before.
             self._process = None
+        task.in_old_process = self._process is not None
         if self._process is None:
             try:
-                if self._script_fd is not None:
-                    os.lseek(self._script_fd, 0, os.SEEK_SET)
-                self._process = UserProcess(self._plan, self._directory_fd, self._script_fd)
+                self._process = self._start()
             except CannotStart as problem:
                 task.log(f"windfall: the worker cannot be started: {problem}\n".encode())
                 self._lose_process(127)
                 return
         self._process.tell(task.line + b"\n")
+
+    def _start(self) -> UserProcess | ContainerProcess:
+        if self._contained:
+            try:
+                return ContainerProcess(self._plan, self._directory_fd)
+            except OSError as error:
+                raise CannotStart(str(error)) from None
+        if self._script_fd is not None:
+            os.lseek(self._script_fd, 0, os.SEEK_SET)
+        return UserProcess(self._plan, self._directory_fd, self._script_fd)
+
+    def _on_signals(self) -> None:
+        """Do with the container what is asked; without a child nobody asks."""
+        os.read(self._wake_fd, 4096)
+        asked, self._asked = self._asked, set()
+        if self._task is None:
+            return
+        if signal.SIGUSR1 in asked:
+            self._lose_process(_KILLED_CODE)
+        elif signal.SIGTERM in asked and self._process is not None:
+            self._process.stop()
 
     def _finish(self, code: int | None) -> None:
         """The child is done and the worker may have another."""
@@ -168,23 +210,36 @@ class Keeper:
             self._log(b"windfall: the worker's answer is no JSON object with an exit_code: " + line + b"\n")
             self._lose_process(1)
             return
+        if code != 0 and self._process is not None and self._process.out_of_memory():
+            self._lose_process(code)
+            return
         if answer.get("leave"):
             self._end_process()
         self._finish(code)
 
-    def _on_exit(self, process: UserProcess) -> None:
+    def _on_exit(self, process: UserProcess | ContainerProcess) -> None:
         if self._task is None or not self._task.begun:
             process.kill()  # What it may have left.
             self._process = None
             return
+        if self._task.in_old_process and not process.has_read:
+            process.kill()  # It was leaving already; the child has not been begun.
+            self._process = None
+            self._begin(self._task)
+            return
         code = process.exit_code()
-        if code == 0:
+        if process.failure:
+            self._log(process.output() + f"windfall: {process.failure}\n".encode())
+        elif code == 0:
             self._log(process.output() + b"windfall: the worker left without an answer for this child\n")
         self._lose_process(code or 1)
 
     def _lose_process(self, code: int | None) -> None:
         """The process is lost with its child, and this worker with it; all is gone before the child's end is told."""
         if self._process is not None:
+            if self._process.out_of_memory():
+                with contextlib.suppress(OSError):
+                    self._control.send(OUT_OF_MEMORY)
             self._log(self._process.kill())
             self._process = None
         task, self._task = self._task, None

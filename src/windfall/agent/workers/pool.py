@@ -8,6 +8,7 @@ file, the socket of the daemon, or how a keeper is spoken to.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -16,29 +17,31 @@ from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.container.attempts import ContainerAttempts
 from windfall.agent.courier_link import OnReadable
 from windfall.agent.directories import PrivateDirectories
-from windfall.agent.errors import AgentError
 from windfall.agent.journal import Hosted, Story
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Start
+from windfall.agent.messages import Exited, Lost, Message, Start
 from windfall.agent.preparation import intend, open_log, prepare
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch
 from windfall.agent.speech import say
+from windfall.agent.workers.boxes import LOOK_EVERY_S, WorkerBoxes, first_process
 from windfall.agent.workers.client import CLIENT
+from windfall.agent.workers.coming import ComingWorkers, NoWorker
 from windfall.agent.workers.commands import suits, task_line, worker_start
 from windfall.agent.workers.process import WorkerProcess, new_cgroup
 
 #: A worker that was told to end and is still there after so long is killed.
 _END_WITHIN_S = 6.0
+#: A container may take longer, where its engine does.
+_END_CONTAINER_WITHIN_S = 60.0
+#: Keepers say when a container has come further; one that could not is asked so often.
+_LOOK_AT_COMING_S = 0.5
 #: What a sandboxed worker's shell does with its standard input, which was its script: descriptor 4 has the tasks.
 _FEED = "<&4 4<&-"
-
-
-class NoWorker(AgentError):
-    """The worker of a child cannot be started; the text says why."""
 
 
 class _Kept:
@@ -71,6 +74,8 @@ class WarmWorkers:
         note: Callable[[Hosted], None],
         live_memory_mib: Callable[[], int],
         discard: Callable[[AttemptCgroup], None],
+        containers: ContainerAttempts,
+        tell: Callable[[Message], None],
     ) -> None:
         self._machine = machine
         self._directories = directories
@@ -79,15 +84,31 @@ class WarmWorkers:
         self._note = note
         self._live_memory_mib = live_memory_mib
         self._discard = discard
+        self._containers = containers
+        self._boxes = WorkerBoxes(machine, containers)
+        self._coming = ComingWorkers(self._boxes, tell)
         self._all: list[WorkerProcess] = []
         #: By the token of the attempt that a worker is kept for or works for.
         self._kept: dict[str, _Kept] = {}
+        #: Workers whose keeper is gone and whose container is not.
+        self._left: list[WorkerProcess] = []
 
     # --- starting ------------------------------------------------------------------------------------
 
-    def makes_room(self, start: Start) -> bool:
-        """Tell whether an attempt may start now; workers in its way are ended, and it asks again when they are gone."""
-        if not self._all:
+    def makes_room(self, attempt: Attempt) -> bool:
+        """Tell whether an attempt may start now; workers in its way are ended, and it asks again when they are gone.
+
+        A child whose worker is to be a container asks again until that runs.
+        """
+        start = attempt.start
+        if start is None or start.token in self._kept:
+            return True
+        if start.token in self._coming:
+            return self._coming.has_come(attempt)
+        if start.gpu_ids and self._containers.tidying:
+            return False
+        contained = start.worker is not None and start.container is not None
+        if not self._all and not contained:
             return True
         chosen = self._find_free(start)
         ready = True
@@ -97,7 +118,12 @@ class WarmWorkers:
             if worker.free:
                 worker.end()
             ready = ready and not worker.unsettled
-        return self._frees_memory(chosen) and ready
+        if not self._frees_memory(chosen) or not ready:
+            return False
+        if not contained or chosen is not None:
+            return True
+        self._coming.expect(start.token, lambda: self._new(start))
+        return self._coming.has_come(attempt)
 
     def _frees_memory(self, chosen: WorkerProcess | None) -> bool:
         """End workers without a child, the longest idle first, until the others fit in beside what lives."""
@@ -116,15 +142,21 @@ class WarmWorkers:
 
     def launch(self, attempt: Attempt, start: Start) -> Launch:
         """Give a child its worker; return the process that stands for it. Raises AgentError or OSError."""
-        log_fd = open_log(start.log_path)
-        try:
-            worker = self._find_free(start) or self._new(start)
-        except BaseException:
-            os.close(log_fd)
-            raise
-        ours, theirs = socket.socketpair()
+        if start.token in self._kept:
+            self.release(attempt)  # It is tried for a second time.
+        with contextlib.ExitStack() as undoing:
+            log_fd = open_log(start.log_path)
+            undoing.callback(os.close, log_fd)
+            worker = self._coming.take(start.token) or self._find_free(start) or self._new(start)
+            ours, theirs = socket.socketpair()
+            undoing.callback(ours.close)
+            undoing.callback(theirs.close)
+            root_fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            undoing.callback(os.close, root_fd)
+            own_log_fd = os.dup(log_fd)
+            undoing.pop_all()  # All that could be refused has been given.
         line = task_line(start, worker.environment)
-        self._kept[start.token] = _Kept(worker, line, theirs, os.dup(log_fd))
+        self._kept[start.token] = _Kept(worker, line, theirs, own_log_fd)
         worker.token = start.token
         attempt.enrolled = True  # The worker is; the shell that stands for the child needs no limits.
         environment = {
@@ -138,7 +170,7 @@ class WarmWorkers:
             environment,
             DEFAULT_PATH,
             "/",
-            os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),
+            root_fd,
             log_fd,
             ours.detach(),
             worker.isolation,
@@ -153,7 +185,11 @@ class WarmWorkers:
         if kept is None:
             return
         worker = kept.worker
-        attempt.story.hosted = Hosted(attempt.token, worker.pid, worker.start_ticks, worker.sandboxed)
+        if worker.contained:
+            worker.container = self._boxes.state(worker.name)
+            attempt.container_pid = first_process(worker.container)
+        name = worker.name if worker.contained else ""
+        attempt.story.hosted = Hosted(attempt.token, worker.pid, worker.start_ticks, worker.sandboxed, name)
         self._note(attempt.story.hosted)
         try:
             worker.hand_over(kept.line, kept.client.fileno(), kept.log_fd)
@@ -161,6 +197,12 @@ class WarmWorkers:
             say(f"{attempt.token}: the warm worker {worker.pid} does not answer: {error}")
             worker.end()
         kept.close()
+
+    def adopt(self, attempt: Attempt) -> None:
+        """Know the container that an attempt of an earlier agent works in."""
+        hosted = attempt.story.hosted
+        if hosted is not None and hosted.container:
+            attempt.container_pid = first_process(self._boxes.state(hosted.container))
 
     def _find_free(self, start: Start) -> WorkerProcess | None:
         if start.worker is None:
@@ -173,12 +215,15 @@ class WarmWorkers:
         start = worker_start(child, child.worker, f"worker-{uuid.uuid4().hex}")
         # To what prepares a process, the worker is an attempt like any other; the daemon never hears of it.
         stand_in = Attempt(Story(intend(start, self._machine, 0)), start)
-        launch = prepare(stand_in, start, self._machine, self._directories, feed=_FEED)
+        if start.container is not None:
+            launch = self._boxes.order(stand_in, start, child.worker)
+        else:
+            launch = prepare(stand_in, start, self._machine, self._directories, feed=_FEED)
         worker = WorkerProcess(
             start, suits(child), child.worker.idle_s, sandboxed=stand_in.intended.sandboxed
         )
         cgroup = stand_in.cgroup if worker.sandboxed else new_cgroup(self._machine, start)
-        directories = stand_in.intended.private_directories
+        directories = [launch.directory] if worker.contained else stand_in.intended.private_directories
         try:
             worker.run(launch, self._machine, cgroup, directories, self._on_readable, self._gone)
         except OSError as error:
@@ -186,7 +231,7 @@ class WarmWorkers:
                 self._discard(cgroup)
             for path in directories:
                 self._directories.discard_empty(path)
-            raise NoWorker(str(error)) from None
+            raise NoWorker(str(error), error.errno) from None
         self._spare(worker.pid)
         self._all.append(worker)
         return worker
@@ -202,8 +247,15 @@ class WarmWorkers:
         kept = self._kept.get(attempt.token)
         return kept is not None and kept.worker.out_of_memory()
 
+    def close(
+        self, attempt: Attempt, result: Exited, depart: Callable[[Attempt, Exited | Lost], None]
+    ) -> None:
+        """The process of an attempt has ended; `depart` is called when nothing works for it any more."""
+        self._boxes.close(attempt, result, depart)
+
     def release(self, attempt: Attempt) -> None:
         """A child has ended, or was never started; one that was asked to end takes its worker with it."""
+        self._coming.drop(attempt.token)
         kept = self._kept.pop(attempt.token, None)
         if kept is None:
             return
@@ -218,7 +270,15 @@ class WarmWorkers:
             worker.end()
 
     def _gone(self, worker: WorkerProcess) -> None:
+        if worker.contained and self._boxes.lingers(worker.name):
+            self._spare(
+                self._boxes.state(worker.name).keeper
+            )  # A child of ours by now, and ends the container.
+            self._left.append(worker)
+            return
         self._all.remove(worker)
+        if worker.contained:
+            self._boxes.forget(worker.name)
         if worker.cgroup is not None:
             worker.out_of_memory()  # Asked while it can be answered: the child's own end may come later.
             self._discard(worker.cgroup)
@@ -226,13 +286,21 @@ class WarmWorkers:
     @property
     def next_due(self) -> float | None:
         """When `tick` has something to do, on the monotonic clock."""
-        return min((_due(worker) for worker in self._all if worker.token is None), default=None)
+        now = time.monotonic()
+        dues = [_due(worker) for worker in self._all if worker.token is None]
+        dues += [now + LOOK_EVERY_S] if self._left or self._boxes.holds or self._containers.tidying else []
+        dues += [now + _LOOK_AT_COMING_S] if self._coming else []
+        return min(dues, default=None)
 
     def tick(self) -> None:
         """End workers that were idle for long enough, and kill those that do not end."""
         now = time.monotonic()
+        left, self._left = self._left, []
+        for worker in left:
+            self._gone(worker)
+        self._boxes.tick()
         for worker in list(self._all):
-            if worker.token is not None or now < _due(worker):
+            if worker.token is not None or now < _due(worker) or worker in self._left:
                 continue
             if worker.free:
                 worker.end()
@@ -246,4 +314,4 @@ def _due(worker: WorkerProcess) -> float:
     if worker.free:
         return worker.idle_since + worker.idle_s
     since = worker.ending_since if worker.ending_since is not None else worker.idle_since
-    return since + _END_WITHIN_S
+    return since + (_END_CONTAINER_WITHIN_S if worker.contained else _END_WITHIN_S)

@@ -7,6 +7,7 @@ one must end.
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ import msgspec
 
 import windfall
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.container.state import KeeperState
 from windfall.agent.courier_link import OnReadable
 from windfall.agent.errors import CannotIsolate
 from windfall.agent.machine import Machine
@@ -29,6 +31,7 @@ from windfall.agent.speech import say
 from windfall.agent.stopping import send
 from windfall.agent.workers.commands import Suits
 from windfall.agent.workers.hosts import WARM
+from windfall.agent.workers.words import OUT_OF_MEMORY
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(windfall.__file__)))
 
@@ -53,6 +56,9 @@ class WorkerProcess:
         self.idle = True
         self.idle_since = time.monotonic()
         self.ending_since: float | None = None
+        #: Whether it is a container, and what is known of that.
+        self.contained = start.container is not None
+        self.container = KeeperState()
         self._out_of_memory = False
         self._socket: socket.socket | None = None
 
@@ -62,12 +68,19 @@ class WorkerProcess:
         return self.idle and self.token is None and self.ending_since is None
 
     @property
+    def alive(self) -> bool:
+        """Whether its keeper is there, as far as is known."""
+        return self._socket is not None
+
+    @property
     def unsettled(self) -> bool:
         """Whether it works for no attempt and yet is not known to be idle: it ends, or is about to say."""
         return self.token is None and not self.free
 
     def out_of_memory(self) -> bool:
         """Tell whether the kernel killed it for memory."""
+        if self.contained and not self._out_of_memory:
+            self._hear()  # Said before the child's end, and perhaps not heard yet.
         if not self._out_of_memory and self.cgroup is not None:
             self._out_of_memory = self.cgroup.out_of_memory()
         return self._out_of_memory
@@ -93,22 +106,24 @@ class WorkerProcess:
             "join": [] if self.sandboxed else files,
             "cgroups": [os.path.dirname(path) for path in files],
             "directories": list(directories),
+            "container": launch.directory if self.contained else None,
         }
-        plan_fd = memory_file(msgspec.json.encode(plan))
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [fd for fd in (plan_fd, launch.directory_fd, launch.stdin_fd) if fd is not None]
-        try:
-            if not self.sandboxed and "/" not in launch.argv[0]:
-                _find(launch)
-            self.pid = _spawn(theirs.fileno())
-            _send(ours, b"plan", fds)
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        fds = [fd for fd in (launch.directory_fd, launch.stdin_fd) if fd is not None]
+        with contextlib.ExitStack() as closing:
             for fd in (*fds, launch.log_fd):
-                os.close(fd)
+                closing.callback(os.close, fd)
+            plan_fd = memory_file(msgspec.json.encode(plan))
+            closing.callback(os.close, plan_fd)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            closing.callback(theirs.close)
+            try:
+                if not self.sandboxed and "/" not in launch.argv[0]:
+                    _find(launch)
+                self.pid = _spawn(theirs.fileno())
+                _send(ours, b"plan", [plan_fd, *fds])
+            except OSError:
+                ours.close()
+                raise
         stat = read_stat(self.pid)
         self.start_ticks = stat.start_ticks if stat is not None else 0
         self.cgroup = cgroup
@@ -138,27 +153,38 @@ class WorkerProcess:
         self._socket.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """End it now, keeper and all."""
+        """End it now, keeper and all; a container is ended by the process that keeps it, which outlives its own."""
+        if self.contained:
+            send(self.pid, signal.SIGKILL)
+            return
         for stat in members(snapshot(), {self.pid}).get(self.pid, []):
             send(stat.pid, signal.SIGKILL)
 
     def _receive(self, on_readable: OnReadable, on_gone: Callable[[WorkerProcess], None]) -> None:
-        if self._socket is None:
-            return
-        try:
-            word = self._socket.recv(16)
-        except BlockingIOError:
-            return
-        except OSError:
-            word = b""
-        if word:
-            self.idle, self.idle_since = True, time.monotonic()
+        if self._socket is None or self._hear():
             return
         on_readable(self._socket.fileno(), None)
         self._socket.close()
         self._socket = None
         self.ending_since = self.ending_since or time.monotonic()
         on_gone(self)
+
+    def _hear(self) -> bool:
+        """Take what its keeper says; whether it is still there to say something."""
+        while self._socket is not None:
+            try:
+                word = self._socket.recv(16)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not word:
+                return False
+            if word == OUT_OF_MEMORY:
+                self._out_of_memory = True
+            else:
+                self.idle, self.idle_since = True, time.monotonic()
+        return False
 
 
 def new_cgroup(machine: Machine, start: Start) -> AttemptCgroup | None:

@@ -1,4 +1,4 @@
-"""Children of an array that have no record of their own, as jobs.
+"""Children of an array that have no record of their own, as jobs; and how all children of an ended array ended.
 
 An array is stored as one record until its children start; what such a child looks like follows from its
 parent. Must not know the wire.
@@ -6,9 +6,12 @@ parent. Must not know the wire.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from windfall.jobs.arrays import ChildTable
 from windfall.jobs.ids import child_id
 from windfall.jobs.job import Job
-from windfall.jobs.states import TERMINAL
+from windfall.jobs.states import TERMINAL, JobState
 
 
 def child_at_rest(parent: Job, index: int) -> Job | None:
@@ -32,3 +35,16 @@ def child_at_rest(parent: Job, index: int) -> Job | None:
         terminated=parent.terminated,
         stop_reason=parent.stop_reason,
     )
+
+
+def final_states(array: Job, recorded: Iterable[tuple[int, JobState]]) -> bytes | None:
+    """The final states of an ended array's children, as a ChildTable codes them, from those with a record.
+
+    None when records are missing: old jobs are removed in steps, an array's children before the array.
+    """
+    if array.submission.array_size is None or array.rest is None:
+        return None
+    table = ChildTable.of(array.submission.array_size, array.rest)
+    for index, state in recorded:
+        table.move(index, state)
+    return bytes(table.states) if table.summary() == array.summary else None

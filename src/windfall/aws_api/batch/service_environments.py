@@ -11,10 +11,11 @@ from typing import Any
 from windfall.aws_api.batch.arns import Arns, check_name, service_environment_name
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.paging import page
-from windfall.aws_api.batch.rejections import client_exception
+from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity.environments import ServiceEnvironment, Switch
+from windfall.capacity.policies import INSTANCES
 from windfall.control.commands.service_jobs import (
     CreateServiceEnvironment,
     DeleteServiceEnvironment,
@@ -75,6 +76,12 @@ def _limits(sent: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
         for member in ("maxCapacity", "capacityUnit"):
             if limit.get(member) is None:
                 raise client_exception(f"Each of capacityLimits must have a {member}")
+        unit = limit["capacityUnit"]
+        # No training job would ever count in another unit, so that none would ever start.
+        if unit and unit != INSTANCES and not unit.startswith("ml."):
+            raise client_exception(
+                f"capacityUnit must be {INSTANCES} or an instance type such as ml.g5.xlarge; it is {shown(unit)!r}"
+            )
     return tuple((limit["capacityUnit"], limit["maxCapacity"]) for limit in sent)
 
 

@@ -7,11 +7,11 @@ core cannot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from windfall.aws_api.batch.arns import check_job_name, definition_reference, job_reference, queue_name
-from windfall.aws_api.batch.children import child_at_rest
+from windfall.aws_api.batch.children import child_at_rest, final_states
 from windfall.aws_api.batch.consumable_resources import required_tokens
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import EMPTY, write_document
@@ -33,6 +33,7 @@ from windfall.jobs.arrays import ARRAY_SIZE_MAX, ARRAY_SIZE_MIN
 from windfall.jobs.definitions import ContainerOverrides
 from windfall.jobs.dependencies import DEPENDENCIES_MAX, Dependency, DependencyType
 from windfall.jobs.ids import JobId, split_child, split_node
+from windfall.jobs.states import FAILED
 
 JOB_SIZE_MAX = 30 * 1024
 
@@ -157,10 +158,13 @@ def _container_overrides(
 async def _finished(desk: Desk, depends_on: tuple[Dependency, ...]) -> tuple[FinishedJob, ...]:
     """Those dependencies that the store knows as finished."""
     wanted = list(dict.fromkeys(entry.job_id for entry in depends_on if entry.job_id is not None))
-    return await desk.read(lambda store: _finished_among(store, wanted)) if wanted else ()
+    by_child = {entry.job_id for entry in depends_on if entry.type is DependencyType.N_TO_N}
+    return await desk.read(lambda store: _finished_among(store, wanted, by_child)) if wanted else ()
 
 
-def _finished_among(store: Store, wanted: list[JobId]) -> tuple[FinishedJob, ...]:
+def _finished_among(
+    store: Store, wanted: list[JobId], by_child: Container[JobId | None]
+) -> tuple[FinishedJob, ...]:
     parents = {split_child(job_id)[0] for job_id in wanted}
     known = {job.id: job for job in store.jobs([*wanted, *parents.difference(wanted)])}
     finished = []
@@ -170,8 +174,13 @@ def _finished_among(store: Store, wanted: list[JobId]) -> tuple[FinishedJob, ...
         if job is None and index is not None and parent_id in known:
             # A child that never had a record ended, or waits, with the rest of its array.
             job = child_at_rest(known[parent_id], index)
-        if job is not None and job.finished:
-            finished.append(
-                FinishedJob(job_id, job.state, job.submission.array_size if job.is_array else None)
-            )
+        if job is None or not job.finished:
+            continue
+        children = None
+        if job_id in by_child and job.is_array and job.state is FAILED:
+            children = final_states(job, store.ended_children(job_id))
+            if children is None:
+                continue  # it is being removed, and as good as gone
+        size = job.submission.array_size if job.is_array else None
+        finished.append(FinishedJob(job_id, job.state, size, children))
     return tuple(finished)

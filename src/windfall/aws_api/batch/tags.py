@@ -3,22 +3,41 @@
 `windfall:engine` on a compute environment names the engine that serves it. Three are shown among a job's tags and are
 Windfall's to write, as `aws:` tags are AWS's: `windfall:isolation` says what kept its latest attempt apart from the
 host, `windfall:not-applied` which containers of its task do not run and which of its containerProperties meant nothing
-because it ran as a process, and `windfall:diagnosis` why its latest attempt failed. Must not know how tags are stored.
+because it ran as a process, and `windfall:diagnosis` why its latest attempt failed. A tag that begins with `windfall:`
+and is none of those that there are is refused: whoever wrote it wanted something. Must not know how tags are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from windfall.aws_api.batch.rejections import client_exception, shown
+from windfall.capacity.market_tags import MARKET_TAGS
+from windfall.control.wishes import JOB_TAGS
 
 ENGINE = "windfall:engine"
 ISOLATION = "windfall:isolation"
 NOT_APPLIED = "windfall:not-applied"
 DIAGNOSIS = "windfall:diagnosis"
+#: What the run of a schedule is tagged with.
+SCHEDULE, DUE_AT = "windfall:schedule", "windfall:due-at"
 #: What AWS allows.
 VALUE_MAX = 256
 _SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED, DIAGNOSIS})
+_OWN = "windfall:"
+_KNOWN = frozenset({ENGINE, SCHEDULE, DUE_AT, *_SHOWN_ONLY, *JOB_TAGS, *MARKET_TAGS})
+
+
+def why_unknown(key: str) -> str | None:
+    """What to say of a tag that would be Windfall's and means nothing; None for every other."""
+    if not key.startswith(_OWN) or key in _KNOWN:
+        return None
+    # Without what all of them begin with, which alone would make any two alike.
+    known = [name.removeprefix(_OWN) for name in _KNOWN]
+    close = get_close_matches(key.removeprefix(_OWN), known, n=1, cutoff=0.7)
+    hint = f"did you mean {_OWN}{close[0]}?" if close else "tags of your own begin with something else"
+    return f"There is no tag {shown(key)}; {hint}"
 
 
 def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
@@ -30,6 +49,8 @@ def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     for key in tags:
         if key.lower().startswith("aws:"):
             raise client_exception(f"Tag key {shown(key)!r} begins with aws:, which is reserved")
+        if (problem := why_unknown(key)) is not None:
+            raise client_exception(problem)
     if _SHOWN_ONLY.isdisjoint(tags):
         return tags
     return {key: value for key, value in tags.items() if key not in _SHOWN_ONLY}

@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 
 from windfall.aws_api.sagemaker.rejections import invalid, not_found, shown
-from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.capacity.environments import TRAINING_ON_DEMAND, TRAINING_SPOT
+from windfall.jobs.ids import JobId, QueueName
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-SPOT = EnvironmentName("windfall-training-spot")
-ON_DEMAND = EnvironmentName("windfall-training-on-demand")
 #: Each environment has one queue, of the same name.
-QUEUES = (QueueName(SPOT), QueueName(ON_DEMAND))
+QUEUES = (QueueName(TRAINING_SPOT), QueueName(TRAINING_ON_DEMAND))
 
 _PREFIX = "training-"
 _ARN = re.compile(r"arn:[a-z-]+:sagemaker:[a-z0-9-]*:[0-9]{12}:([a-z-]+)/(.+)")

@@ -10,10 +10,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windfall.aws_api.sagemaker import names
 from windfall.aws_api.sagemaker.rejections import invalid
 from windfall.capacity import catalog
-from windfall.capacity.environments import ComputeEnvironment, Provisioning
+from windfall.capacity.environments import (
+    TRAINING_ON_DEMAND,
+    TRAINING_SPOT,
+    ComputeEnvironment,
+    Provisioning,
+)
 from windfall.jobs.resources import Resources
 
 #: The environments of training jobs have no bound of their own: the engine's machines are the bound.
@@ -83,7 +87,7 @@ def _clipped(asked: Resources, most: Resources) -> Resources:
 
 def environment(spot: bool, engine: str, created_at: int) -> ComputeEnvironment:
     """The environment of all training jobs of one kind of capacity; its queue has the same name."""
-    name = names.SPOT if spot else names.ON_DEMAND
+    name = TRAINING_SPOT if spot else TRAINING_ON_DEMAND
     return ComputeEnvironment(
         name=name,
         provisioning=Provisioning.SPOT if spot else Provisioning.EC2,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.batch.paging import position_in, token_of
+from windfall.aws_api.batch.tags import why_unknown
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
@@ -64,6 +65,8 @@ def tags_of(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
     for tag in tags:
         if tag["Key"].lower().startswith("aws:"):
             raise invalid(f"Tag key {shown(tag['Key'])!r} begins with aws:, which is reserved")
+        if (problem := why_unknown(tag["Key"])) is not None:
+            raise invalid(problem)
         found[tag["Key"]] = tag["Value"]
     return found
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from windfall.aws_api.sagemaker.documents import Document
-from windfall.control.training_ends import final_message, final_status
+from windfall.aws_api.sagemaker.endings import final_message, final_status
 from windfall.jobs.attempts import TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.job import Job
 

@@ -12,9 +12,9 @@ from typing import Any
 from windfall.accounting.billing import billable_seconds, training_seconds
 from windfall.aws_api.sagemaker.contract import model_uri
 from windfall.aws_api.sagemaker.documents import Document
+from windfall.aws_api.sagemaker.endings import failure_reason, final_status, has_failed
 from windfall.aws_api.sagemaker.metrics import MetricValue
 from windfall.aws_api.sagemaker.timeline import Stage, Waiting, stages
-from windfall.control.training_ends import failure_reason, final_status, has_failed
 from windfall.jobs.job import Job
 
 #: What AWS answers where a request was silent.

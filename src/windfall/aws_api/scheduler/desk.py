@@ -6,7 +6,7 @@ Turns the core's refusals into the service's errors. Must not know any operation
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windfall.aws_api.batch.paging import page
@@ -20,8 +20,6 @@ from windfall.schedules.zones import Zones
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
-#: How many deletions are remembered by their token.
-_DELETIONS = 1000
 
 
 @dataclass(slots=True)
@@ -31,8 +29,6 @@ class Desk:
     gate: Gate
     account_id: str
     zones: Zones
-    #: (token, key) of what was deleted lately: a client that got no answer deletes again with the same token.
-    deletions: dict[tuple[str, str], None] = field(default_factory=dict)
 
     async def execute(self, command: Command) -> Any:
         """Have the core do it."""
@@ -45,18 +41,6 @@ class Desk:
         """Ask the store."""
         answer: Answer = await self.gate.read(question)
         return answer
-
-    async def delete(self, call: Call, key: str, command: Command) -> dict[str, Any]:
-        """Delete, unless this very request has been carried out before."""
-        token = call.params.get("ClientToken")
-        if token is not None and (token, key) in self.deletions:
-            return {}
-        await self.execute(command)
-        if token is not None:
-            self.deletions[token, key] = None
-            while len(self.deletions) > _DELETIONS:
-                del self.deletions[next(iter(self.deletions))]
-        return {}
 
 
 def page_of(

@@ -31,8 +31,8 @@ async def create_schedule_group(desk: Desk, call: Call) -> dict[str, Any]:
 
 async def delete_schedule_group(desk: Desk, call: Call) -> dict[str, Any]:
     """DeleteScheduleGroup."""
-    name = call.params["Name"]
-    return await desk.delete(call, name, DeleteScheduleGroup(name))
+    await desk.execute(DeleteScheduleGroup(call.params["Name"], call.params.get("ClientToken")))
+    return {}
 
 
 async def get_schedule_group(desk: Desk, call: Call) -> dict[str, Any]:

@@ -45,8 +45,8 @@ async def update_schedule(desk: Desk, call: Call) -> dict[str, Any]:
 
 async def delete_schedule(desk: Desk, call: Call) -> dict[str, Any]:
     """DeleteSchedule."""
-    key = _key(call.params)
-    return await desk.delete(call, key, DeleteSchedule(key))
+    await desk.execute(DeleteSchedule(_key(call.params), call.params.get(_TOKEN)))
+    return {}
 
 
 async def get_schedule(desk: Desk, call: Call) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """Which targets a schedule can have here, and what their Input must hold.
 
 Decides at creation what would otherwise fail at every tick: a target that nothing here can serve, an Input that is no
-JSON object, or one that lacks what the operation requires by botocore's own model. Must not know how a target is
-invoked.
+JSON object, or one that lacks what the operation requires, or has what it does not know, by botocore's own model. Must
+not know how a target is invoked.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -82,6 +83,31 @@ def _check_input(arn: str, text: str | None) -> None:
             )
     if missing:
         raise Invalid(f"Target.Input lacks {', '.join(missing)}, which {operation} requires")
+    _check_members(input_shape(service, operation), sent, "Target.Input")
+    queue = next((value for name, value in sent.items() if name.lower() == "jobqueue"), None)
+    if given and queue is not None and queue not in {arn, arn.rpartition("/")[2]}:
+        raise Invalid(
+            f"Target.Input names the job queue {shown(str(queue))!r}, and Target.Arn another one; leave JobQueue out"
+        )
+
+
+def _check_members(shape: Any, value: Any, where: str) -> None:
+    """Refuse members that the operation has not: a tick would leave out without a word what they were to say."""
+    if shape.type_name == "structure" and isinstance(value, dict):
+        known = {name.lower(): name for name in shape.members}
+        for sent, inner in value.items():
+            if sent.lower() not in known:
+                close = get_close_matches(sent.lower(), known, n=1)
+                hint = f"did you mean {_pascal(known[close[0]])}?" if close else "leave it out"
+                raise Invalid(f"{where} has no parameter {shown(sent)!r}; {hint}")
+            name = known[sent.lower()]
+            _check_members(shape.members[name], inner, f"{where}.{_pascal(name)}")
+    elif shape.type_name == "list" and isinstance(value, list):
+        for inner in value:
+            _check_members(shape.member, inner, f"{where}[]")
+    elif shape.type_name == "map" and isinstance(value, dict):
+        for key, inner in value.items():
+            _check_members(shape.value, inner, f"{where}.{shown(key)}")
 
 
 def _universal(arn: str) -> tuple[str, str]:
@@ -101,8 +127,17 @@ def _universal(arn: str) -> tuple[str, str]:
 @cache
 def required_members(service: str, operation: str) -> tuple[str, ...]:
     """What an operation requires, as a target's Input spells it: with a capital."""
-    shape = load_service_model(service, [operation]).operation_model(operation).input_shape
-    return tuple(name[0].upper() + name[1:] for name in shape.required_members)
+    return tuple(_pascal(name) for name in input_shape(service, operation).required_members)
+
+
+@cache
+def input_shape(service: str, operation: str) -> Any:
+    """What an operation takes, by botocore's model of it."""
+    return load_service_model(service, [operation]).operation_model(operation).input_shape
+
+
+def _pascal(name: str) -> str:
+    return name[0].upper() + name[1:]
 
 
 def _camel(name: str) -> str:

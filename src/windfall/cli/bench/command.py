@@ -28,7 +28,8 @@ from windfall.cli.client import connect
 from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, print_json, queue_option
-from windfall.cli.run import INTERRUPTED, Wanted
+from windfall.cli.run import INTERRUPTED
+from windfall.cli.submitting import Wanted
 
 SCHEMA = "windfall-bench-gpu/1"
 #: Ten thousand squared three times, images and their temporaries; beside a GPU also CUDA's own and page-locked copies.
@@ -74,18 +75,22 @@ def gpu(
     queue: str | None,
     data: Path | None,
 ) -> int:
-    """Measure matrix products, image operations and a blur on CPU and GPU, and where the GPU begins to win.
+    """Measure CPU and GPU, and from which size on the GPU wins.
 
-    The suite is the one of AWS's article on GPU instances in AWS Batch, with cold start, transfer and resident time
-    apart. With --pack N, many small tasks are run in four ways instead.
+    Matrix products, image operations and a blur: the suite of AWS's article on GPU instances in AWS Batch, with cold
+    start, transfer and resident time apart. With --pack N, many small tasks are run in four ways instead.
     """
     if plot is not None and pack is not None:
         raise BadUsage("--pack has nothing to plot; leave --plot away")
+    if plot is not None and plot.suffix != ".svg":
+        raise BadUsage(f"--plot writes SVG: name a file that ends with .svg, not {plot.name}")
     quiet = json_file == STDOUT
     for file in (None if quiet else json_file, plot):
         check_place(file)
     runner = JobRunner(connect(data), data, queue)
     place = runner.place()
+    if vcpus is not None and vcpus > place.vcpus:
+        raise BadUsage(f"--vcpus {vcpus} is more than the {place.vcpus} that are offered; ask for fewer")
     wanted = tuple(word.strip() for word in frameworks.split(",") if word.strip())
     used = find_python(python, for_gpu=bool(place.gpus))
     check_frameworks(wanted, used)
@@ -94,7 +99,7 @@ def gpu(
     if pack is not None:
         document = _packed(runner, used, wanted, place, pack, quiet=quiet)
     else:
-        suite = Suite(runner, used, wanted, place, min(vcpus or place.vcpus, place.vcpus), quick=quick)
+        suite = Suite(runner, used, wanted, place, vcpus or place.vcpus, quick=quick)
         document = suite.run(plot, quiet=quiet)
         exit_code = suite.exit_code
     if quiet:

@@ -16,7 +16,7 @@ from windfall.cli.bench.running import Job, JobRunner, failed, with_threads
 from windfall.cli.bench.sending import Python, command
 from windfall.cli.bench.wording import seconds, times
 from windfall.cli.errors import CliError, Refused
-from windfall.cli.run import Wanted
+from windfall.cli.submitting import Wanted
 from windfall.cli.tables import Column, heading, print_table
 
 WORKER_TAGS = {"windfall:worker": "lines"}
@@ -143,9 +143,16 @@ def print_packing(packing: Packing) -> None:
     heading(
         f"{packing.tasks} tasks, each a product of 512 x 512 with {packing.library} on the {packing.device.upper()}"
     )
-    columns = [Column("WAY"), Column("IN ALL", right=True), Column("A TASK", right=True)]
+    columns = [
+        Column("WAY"),
+        Column("IN ALL", right=True),
+        Column("A TASK", right=True),
+        Column("AGAINST A JOB EACH", right=True),
+    ]
+    if any(way.reason for way in packing.ways):
+        columns.append(Column("NOTE", shrinks=True))
     print_table(
-        [*columns, Column("AGAINST A JOB EACH", right=True), Column("NOTE", shrinks=True)],
+        columns,
         [
             [
                 way.name,
@@ -153,7 +160,7 @@ def print_packing(packing: Packing) -> None:
                 seconds(None if way.wall_s is None else way.wall_s / packing.tasks),
                 times(packing.saved(way)),
                 way.reason,
-            ]
+            ][: len(columns)]
             for way in packing.ways
         ],
     )

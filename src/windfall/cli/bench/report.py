@@ -16,7 +16,7 @@ from windfall.cli.bench.reading import BreakEven, Mode, Row, break_evens, rate, 
 from windfall.cli.bench.results import CPU, GPU, Results
 from windfall.cli.bench.wording import rate as rate_text
 from windfall.cli.bench.wording import seconds, share, times
-from windfall.cli.tables import Column, heading, print_table
+from windfall.cli.tables import Column, console, heading, print_table
 
 CEILINGS = (
     (CPU, "fp32_flop_s", "CPU, products in fp32"),
@@ -225,4 +225,5 @@ def _print_comparison(lines: Sequence[Row], library: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  "))
+    width = min(WIDTH, console().width)
+    click.echo(textwrap.fill(text, width, initial_indent="- ", subsequent_indent="  "))

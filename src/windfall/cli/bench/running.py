@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from windfall.cli.client import Client
-from windfall.cli.default_queue import find_or_make_definition, find_or_make_queue
 from windfall.cli.errors import CliError
 from windfall.cli.listing import FINISHED
 from windfall.cli.log_reading import LogFollower, log_group, read_all, streams
 from windfall.cli.notes import note
-from windfall.cli.run import Wanted, request
+from windfall.cli.submitting import Wanted, submit
 from windfall.cli.watching import watch
 
 Job = dict[str, Any]
@@ -47,7 +46,6 @@ class JobRunner:
         self._client = client
         self._data = data
         self._queue = queue
-        self._definition: str | None = None
 
     def place(self) -> Place:
         """What the daemon's machine has; an error while its agent is away."""
@@ -64,13 +62,9 @@ class JobRunner:
 
     def submit(self, wanted: Wanted, tags: dict[str, str] | None = None) -> str:
         """Submit one job or array; the answer is its id."""
-        # Made with the first job, not before: a command line that is wrong must leave nothing behind.
-        self._queue = self._queue or find_or_make_queue(self._client)
-        self._definition = self._definition or find_or_make_definition(self._client)
-        asked = request(wanted, self._queue, self._definition)
-        if tags:
-            asked["tags"] = {**(asked["tags"] or {}), **tags}
-        return str(self._client.batch("SubmitJob", **asked)["jobId"])
+        # The queue is chosen, or made, with the first job: a command line that is wrong must leave nothing behind.
+        self._queue, submitted = submit(self._client, replace(wanted, queue=self._queue), tags)
+        return str(submitted["jobId"])
 
     def finish(self, job_id: str, hear: Hear | None = None) -> Job:
         """Wait for a job's end while `hear` gets its lines; whoever leaves meanwhile takes the job along."""

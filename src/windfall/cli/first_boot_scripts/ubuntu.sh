@@ -16,7 +16,12 @@ curl -fsSL https://nvidia.github.io/libnvidia-container/stable/deb/nvidia-contai
 apt-get update -q
 apt-get install -qy docker.io nvidia-container-toolkit bubblewrap git || log "packages could not be installed"
 
+mkdir -p /etc/docker
+if [ -s /etc/docker/daemon.json ]; then
+  log "/etc/docker/daemon.json is there already: NVIDIA's runtime is added to it, nothing else is changed"
+else
+  echo '{"default-shm-size": "@SHM@"}' >/etc/docker/daemon.json
+fi
 nvidia-ctk runtime configure --runtime=docker
 nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
-mount -o remount,size=@SHM_OF_HOST@ /dev/shm
 systemctl restart --no-block docker

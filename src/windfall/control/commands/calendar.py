@@ -24,6 +24,8 @@ class UpdateSchedule:
 @dataclass(frozen=True, slots=True)
 class DeleteSchedule:
     key: str
+    #: The same request a second time is no error.
+    client_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class DeleteScheduleGroup:
     """Its schedules go with it."""
 
     name: str
+    client_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

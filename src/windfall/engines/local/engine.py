@@ -47,6 +47,16 @@ class LocalEngine:
         """Set while an agent is connected that has said what it has."""
         return self._link.connected
 
+    @property
+    def unfit(self) -> asyncio.Event:
+        """Set while agents end as soon as they are started."""
+        return self._link.unfit
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the agent from being reached, if something does."""
+        return self._link.trouble
+
     def check(self, environment: ComputeEnvironment) -> None:
         """Refuse tags of a market that this host does not have, rather than let them do nothing."""
         if named := market_tags_of(environment.tags):

@@ -34,7 +34,7 @@ class LaunchBook:
             self._pages = msgspec.json.decode(path.read_bytes(), type=_Pages)
         except FileNotFoundError:
             pass
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             log.warning("%s cannot be read (%s): scripts of interruptions begin again", path, error)
 
     def number(self, environment: str, instance: InstanceId, most: int) -> int:

@@ -68,7 +68,7 @@ def parse_trace(content: bytes, name: str) -> Trace:
     """Read `{"metadata": {"gap_seconds": 600}, "data": [16, 3, ...]}`, with `prices` of the same length if wanted."""
     try:
         file = msgspec.json.decode(content, type=_File, strict=False)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         # The decoder's words name the place, never the content.
         raise BadTrace(
             f"windfall:trace {name} is not a trace ({error}); it must be JSON with metadata.gap_seconds and data,"

@@ -27,7 +27,7 @@ LETTERS_MAX = 1_000
 #: How often a daemon looks although nobody told it to: a word that was lost costs no more than this.
 LOOK_EVERY_S = 0.5
 _PATIENCE_S = 10.0
-_RECONNECT_S = 0.2
+_RECONNECT_S, _RECONNECT_MOST_S = 0.2, 1.0
 _SWEEP_EVERY_S = 60.0
 
 _SEND = "INSERT INTO inbox (id, command, body) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
@@ -74,17 +74,22 @@ class PostgresInbox:
 
     def listen(self, on_news: Callable[[str], None], until: Callable[[], bool]) -> None:
         """Say what may have changed; letters also at once after a connection, and now and then."""
+        told, wait_s = "", _RECONNECT_S
         while not until():
             try:
                 with self._connect() as connection:
                     connection.execute("LISTEN windfall_news")
+                    told, wait_s = "", _RECONNECT_S
                     while not until():
                         on_news("inbox")
                         for news in connection.notifies(timeout=LOOK_EVERY_S, stop_after=1):
                             on_news(news.payload)
             except (psycopg.Error, CannotOpen) as error:
-                log.warning("PostgreSQL tells no news (%s); connecting again", str(error).strip())
-                time.sleep(_RECONNECT_S)
+                if told != type(error).__name__:  # Once: its words name another port or moment each time.
+                    told = type(error).__name__
+                    log.warning("PostgreSQL tells no news (%s); connecting again", str(error).strip())
+                time.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RECONNECT_MOST_S)
 
     def close(self) -> None:
         """Let go of the connection."""

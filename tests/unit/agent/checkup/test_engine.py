@@ -36,6 +36,20 @@ def test_without_an_engine_jobs_are_processes_and_it_says_how_to_have_one():
 
 
 @pytest.mark.parametrize(
+    ("program", "is_root", "mend"),
+    [
+        ("dockerd", True, "sudo systemctl enable --now docker"),
+        ("podman", True, "systemctl enable --now podman.socket"),
+        ("podman", False, "systemctl --user enable --now podman.socket"),
+    ],
+)
+def test_an_engine_that_is_installed_is_started_and_not_installed_again(program, is_root, mend):
+    host = MadeHost(programs={program: Ran(0, "28.2")}, is_root=is_root)
+    (verdict,) = verdicts(None, {}, host)
+    assert verdict.mend.startswith(mend + ":")
+
+
+@pytest.mark.parametrize(
     ("changes", "said", "programs", "expected"),
     [
         ({"gpus_by_cdi": True}, {}, {}, State.GOOD),

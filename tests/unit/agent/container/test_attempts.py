@@ -17,11 +17,12 @@ from windfall.agent.container.attempts import ContainerAttempts
 from windfall.agent.container.finding import EngineFacts
 from windfall.agent.container.orders import keeper_directory, make_orders
 from windfall.agent.container.state import KeeperState
+from windfall.agent.errors import CannotStart
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.journal import Launching, Spawned, Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start, Started
-from windfall.agent.preparation import CannotStart, intend
+from windfall.agent.preparation import intend
 from windfall.agent.stopping import tell_keeper
 from windfall.jobs.containers import ContainerOptions, ContainerRun
 from windfall.jobs.staging import Checkpoints, Staging

@@ -46,6 +46,15 @@ def test_a_stop_is_told_the_container_and_its_own_code_counts(house: ContainerHo
     assert house.log("a") == "ready\ntold\n"
 
 
+@over_both
+def test_a_container_that_has_said_nothing_can_be_stopped(house: ContainerHouse):
+    daemon = house.daemon()
+    daemon.send(house.contain("a", "sleep", "1000"))
+    daemon.started("a")
+    daemon.send(Stop("a", 0.0))
+    assert daemon.exited("a").exit_code == 137
+
+
 def test_the_stop_signal_is_the_images(house: ContainerHouse, engine: RunningEngine):
     image = engine.build_image("polite:1", StopSignal="SIGUSR2")
     daemon = house.daemon()

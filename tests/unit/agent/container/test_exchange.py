@@ -147,3 +147,31 @@ def test_a_container_that_goes_while_it_is_asked_about_is_gone(answering: Callab
     engine.remove("c1")
     with pytest.raises(EngineRefused, match="disk full"):
         engine.remove("c1")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nxx\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nxx\r\n",
+        b"HTTP/1.1 2\xb2 OK\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\nno JSON",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        b"\x00\x00\x00\x00\r\n\r\n",
+    ],
+)
+def test_whatever_else_answers_is_told_as_no_engine(answering: Callable[..., str], head: bytes):
+    path = answering(head)
+    with pytest.raises(EngineUnreachable):
+        Exchange(path, "GET", "/x").value()
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b'"x"', b"{}", b"null", b'{"Id": 0}'])
+def test_answers_of_another_kind_are_taken_as_empty(answering: Callable[..., str], content: bytes):
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(content), content)
+    engine = Engine(answering(*[answer] * 4))
+    assert engine.networks() == []
+    assert engine.containers("label") == []
+    assert isinstance(engine.version(), dict)
+    with pytest.raises(EngineUnreachable, match="does not say which"):
+        engine.create("name", {})

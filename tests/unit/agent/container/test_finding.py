@@ -227,3 +227,9 @@ def test_how_much_of_an_image_has_come():
 def test_a_process_is_known_by_its_start():
     assert start_ticks(os.getpid()) is not None
     assert start_ticks(None) is None
+
+
+def test_facts_of_another_kind_are_passed_over():
+    strange = {"NCPU": "many", "Runtimes": 7, "CDISpecDirs": 1}
+    found = described({"Version": None, "Components": "x"}, strange)
+    assert (found.kind, found.cpus > 0) == ("docker", True)

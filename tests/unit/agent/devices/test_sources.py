@@ -140,6 +140,10 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path):
         ({"gpus": [{"id": "a", "name": "A"}, {"id": "a", "name": "B"}]}, "an id of its own"),
         ({"gpus": [{"id": "a", "name": "A", "memmory": 1}]}, "memmory"),
         ({"devices": []}, "devices"),
+        ({"gpus": [{"id": "a", "name": "A", "memory_mib": -1}]}, "a: memory_mib is -1"),
+        ({"gpus": [{"id": "a", "name": "A", "recovery": "restart"}]}, "it may be none, drain, reset, reboot"),
+        ({"gpus": [{"id": "a", "name": "A", "meter": {"bussy": 1}}]}, "nobody measures bussy"),
+        ({"gpus": [{"id": "a", "name": "A", "meter": {"busy": []}}]}, "is empty"),
     ],
 )
 def test_a_wrong_set_says_what_is_wrong(content: object, problem: str, tmp_path: Path):

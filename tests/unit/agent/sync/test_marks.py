@@ -34,3 +34,9 @@ def test_a_step_without_a_manifest_is_no_step():
 
 def test_an_empty_directory_has_a_name_too():
     assert title_of([], lambda _file: None) == Title("empty", 0)
+
+
+def test_numbers_that_count_nothing_are_not_believed():
+    files = [a_file("step-000000010/manifest.json", 3)]
+    content = b'{"step": 1%s, "saved_at": 1%s}' % (b"0" * 400, b"0" * 400)
+    assert title_of(files, lambda _file: content) == Title("step-000000010", 3000, 10)

@@ -8,6 +8,7 @@ import pytest
 
 from windfall.agent.messages import Start
 from windfall.agent.workers.commands import interpreter, suits, task_line, worker_command, worker_start
+from windfall.jobs.containers import ContainerRun
 from windfall.jobs.workers import Worker, WorkerKind
 
 CALLABLE = Worker(WorkerKind.CALLABLE, "tasks:work")
@@ -48,6 +49,15 @@ def a_child(index: int = 0, **fields: object) -> Start:
 )
 def test_the_first_python_of_the_command_is_the_interpreter(argv, found):
     assert interpreter(argv) == found
+
+
+def test_a_container_runs_what_its_image_says_and_is_shared_by_children_of_the_same():
+    run = ContainerRun("image:1", None, ("python3",))
+    child = a_child(argv=[], container=run)
+    started = worker_start(child, CALLABLE, "worker-1")
+    assert (started.argv, started.container, started.worker) == ([], run, None)
+    assert suits(child) == suits(a_child(1, argv=[], container=ContainerRun("image:1", None, ("python3",))))
+    assert suits(child) != suits(a_child())
 
 
 def test_a_callable_is_given_as_text_and_lines_run_the_jobs_own_command():

@@ -66,6 +66,10 @@ class FakeStore:
         self.asked.append(list(ids))
         return [self.all_jobs[job_id] for job_id in ids if job_id in self.all_jobs]
 
+    def ended_children(self, array):
+        found = (job for job in self.all_jobs.values() if job.parent == array and job.finished)
+        return [(job.index, job.state) for job in found]
+
     def list_jobs(self, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
         self.asked.append(wanted)
         found = [job for job in self.all_jobs.values() if job.parent == wanted.parent]

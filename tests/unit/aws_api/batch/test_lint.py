@@ -7,6 +7,7 @@ import json
 import pytest
 
 from windfall.aws_api.batch.lint.checking import RULES, lint
+from windfall.aws_api.batch.lint.context import as_served_here
 from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
 from windfall.aws_api.batch.lint.telling import tell
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
@@ -178,6 +179,16 @@ def test_the_answer_of_a_describe_command_is_read_as_it_is():
     described = {**definition(), "jobDefinitionArn": "arn:x", "status": "ACTIVE"}
     answer = {"jobDefinitions": [described], "nextToken": None}
     assert read_documents(json.dumps(answer).encode()) == [described]
+
+
+@pytest.mark.parametrize("market", ["EC2", "SPOT"])
+def test_optimal_is_what_this_host_has_where_no_other_engine_serves_the_environment(market):
+    asked = definition(
+        image="windfall/host", linuxParameters={}, retry={"attempts": 3}, tags={"windfall:checkpoint": "true"}
+    )
+    made = environment(types=["optimal"], market=market, allocationStrategy="BEST_FIT")
+    assert codes([asked], [as_served_here(made, None)]) == []
+    assert "WL009" in codes([asked], [as_served_here(made, "simulated")])
 
 
 def test_a_registration_tells_its_warnings_in_the_log_and_no_hints(caplog):

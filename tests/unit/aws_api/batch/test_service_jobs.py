@@ -85,6 +85,7 @@ def test_a_service_environment_is_described_changed_and_deleted(client):
     [
         ([], "1 to 5"),
         ([{"maxCapacity": 1}], "capacityUnit"),
+        ([{"maxCapacity": 1, "capacityUnit": "GPU"}], "it is 'GPU'"),
         ([{"maxCapacity": -1, "capacityUnit": "NUM_INSTANCES"}], "negative"),
         ([{"maxCapacity": 1, "capacityUnit": "NUM_INSTANCES"}] * 2, "twice"),
         (
@@ -156,6 +157,11 @@ def test_a_service_job_is_described_listed_and_terminated(client):
     (listed,) = client.list_service_jobs(jobQueue="q", jobStatus="RUNNABLE")["jobSummaryList"]
     assert (listed["jobId"], listed["serviceJobType"]) == (job["jobId"], "SAGEMAKER_TRAINING")
     assert client.list_service_jobs(jobQueue="q")["jobSummaryList"] == []
+    # To the calls for jobs it is no job that they know: no error, and nothing done.
+    client.terminate_job(jobId=job["jobId"], reason="other call")
+    client.cancel_job(jobId=job["jobId"], reason="other call")
+    untouched = client.describe_service_job(jobId=job["jobId"])
+    assert (untouched["status"], untouched["isTerminated"]) == ("RUNNABLE", False)
     answer = client.terminate_service_jobs(jobs=[job["jobId"], "unknown", "?"], reason="enough")
     assert answer["successful"] == [job["jobId"], "unknown"]
     assert [error["job"] for error in answer["errors"]] == ["?"]

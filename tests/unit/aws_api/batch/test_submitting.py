@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.aws_api.batch.fakes import ARN, JOB_ID, a_job
 from windfall.control.events import FinishedJob, SubmitJob
+from windfall.jobs.arrays import ChildTable
 from windfall.jobs.definitions import ContainerOverrides
 from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.errors import Invalid, MissingParameter, NotFound
@@ -214,3 +215,23 @@ def test_dependencies_that_have_finished_are_told_to_the_core(world):
         FinishedJob(f"{ids[2]}:2", JobState.FAILED),
     )
     assert len(world.store.asked) == 1
+
+
+def test_how_the_children_of_a_failed_array_ended_is_told_to_an_array_that_follows_them(world):
+    array = {"parent": OTHER, "submission": {"array_size": 3}}
+    table = ChildTable.of(3, JobState.FAILED)
+    table.move(1, JobState.SUCCEEDED)
+    summary = table.summary()
+    world.store.all_jobs = {
+        OTHER: a_job(
+            OTHER, JobState.FAILED, rest=JobState.FAILED, summary=summary, submission={"array_size": 3}
+        ),
+        f"{OTHER}:1": a_job(f"{OTHER}:1", JobState.SUCCEEDED, index=1, **array),
+    }
+    asked = {**PLAIN, "arrayProperties": {"size": 3}, "dependsOn": [{"jobId": OTHER, "type": "N_TO_N"}]}
+    world.call("SubmitJob", **asked)
+    assert world.last.finished == (FinishedJob(OTHER, JobState.FAILED, 3, bytes(table.states)),)
+    # Old jobs are removed in steps, children first: then it cannot be known any more.
+    del world.store.all_jobs[f"{OTHER}:1"]
+    world.call("SubmitJob", **asked)
+    assert world.last.finished == ()

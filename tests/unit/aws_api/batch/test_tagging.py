@@ -33,6 +33,19 @@ def test_tags_are_set_and_removed(world, kind, name):
     assert world.last == TagResource(kind, name, remove=("a", "c d"))
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("windfall:chekpoint", "There is no tag windfall:chekpoint; did you mean windfall:checkpoint?"),
+        ("windfall:owner-of-this", "tags of your own begin with something else"),
+    ],
+)
+def test_a_tag_of_ours_that_means_nothing_is_refused(world, key, words):
+    client = world.client()
+    with pytest.raises(client.exceptions.ClientException, match=words.replace("?", r"\?")):
+        client.tag_resource(resourceArn=f"{ARN}:job-queue/queue", tags={key: "true"})
+
+
 @pytest.mark.parametrize(("kind", "name"), RESOURCES)
 def test_tags_are_listed(world, kind, name):
     tags = {"a": "b"}

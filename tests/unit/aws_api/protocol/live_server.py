@@ -18,6 +18,7 @@ from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Key, KeyRing, Role, create_key, ensure_keys_file
 from windfall.aws_api.protocol.service import Call, ModelledService, PlainService
+from windfall.daemon.http_connection import HttpConnection
 
 LENIENT_ENUMS = frozenset({"EvaluateOnExit.action"})
 
@@ -124,7 +125,13 @@ class Live:
 
 
 @contextlib.contextmanager
-def live_server(folder: Path, *, body_timeout_s: float = 30.0) -> Iterator[Live]:
+def live_server(
+    folder: Path,
+    *,
+    body_timeout_s: float = 30.0,
+    idle_s: int = 5,
+    connection: type[HttpConnection] = HttpConnection,
+) -> Iterator[Live]:
     keys_path = folder / "keys.json"
     admin = ensure_keys_file(keys_path, now=1)[0]
     recorder = Recorder()
@@ -136,7 +143,15 @@ def live_server(folder: Path, *, body_timeout_s: float = 30.0) -> Iterator[Live]
         body_timeout_s=body_timeout_s,
     )
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(application, http="httptools", loop="uvloop", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        application,
+        http=connection,
+        ws="none",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=idle_s,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -367,6 +367,8 @@ REFUSALS = [
         "must be a location",
     ),
     ({"Tags": [{"Key": "aws:x", "Value": "y"}]}, "reserved"),
+    ({"Tags": [{"Key": "windfall:gpu-shares", "Value": "0.5"}]}, "did you mean windfall:gpu-share?"),
+    ({"Tags": [{"Key": "windfall:x", "Value": "y"}]}, "tags of your own begin with something else"),
     ({"TrainingJobName": "-no-name"}, "regular expression pattern"),
     ({"RoleArn": "short"}, "roleArn"),
 ]

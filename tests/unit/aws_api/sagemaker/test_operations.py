@@ -160,6 +160,9 @@ def test_updating_at_the_wrong_time(world):
 def test_tags(world):
     client = world.client()
     world.gate.keep(a_training_job(tags={"team": "vision"}))
+    wrong = [{"Key": "windfall:budget", "Value": "1"}]
+    refused = world.refused("AddTags", ResourceArn=f"{ARN}/first", Tags=wrong)
+    assert "did you mean windfall:budget-usd?" in refused
     added = client.add_tags(ResourceArn=f"{ARN}/first", Tags=[{"Key": "a", "Value": "1"}])
     assert added["Tags"] == [{"Key": "a", "Value": "1"}, {"Key": "team", "Value": "vision"}]
     pages = client.get_paginator("list_tags").paginate(ResourceArn=f"{ARN}/first")

@@ -11,9 +11,9 @@ from hypothesis import given
 
 from tests.unit.aws_api.sagemaker.world import NOW, a_request, a_training_job, an_attempt
 from windfall.aws_api.sagemaker.documents import Document
+from windfall.aws_api.sagemaker.endings import failure_reason, final_status
 from windfall.aws_api.sagemaker.timeline import NO_CAPACITY, Waiting, stages
 from windfall.aws_api.sagemaker.view import description, last_modified, summary
-from windfall.control.training_ends import failure_reason, final_status
 from windfall.jobs.attempts import GangEnd, Market, StopCause, host_lost
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import InstanceId

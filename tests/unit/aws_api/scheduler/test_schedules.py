@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from tests.unit.aws_api.scheduler.world import (
     ARN,
     CREATE_TRAINING,
+    INPUT,
     NOW,
     QUEUE,
     ROLE,
@@ -185,6 +186,18 @@ REFUSED = [
     (target(Input="{}"), "Target.Input lacks JobName, JobQueue, JobDefinition, which SubmitJob requires"),
     (target(Input=json.dumps({"jobName": "a"})), "has jobName; .* written with a capital: JobName"),
     (target(Arn=QUEUE, Input="{}"), "Target.Input lacks JobName, JobDefinition, which SubmitJob requires"),
+    (
+        target(Arn=QUEUE, Input=json.dumps({"JobName": "a", "JobDefinition": "d", "JobQueue": "other"})),
+        "names the job queue 'other', and Target.Arn another one; leave JobQueue out",
+    ),
+    (
+        target(Input=INPUT[:-1] + ', "Paramters": {"until": "now"}}'),
+        "Target.Input has no parameter 'Paramters'; did you mean Parameters\\?",
+    ),
+    (
+        target(Input=INPUT[:-1] + ', "ContainerOverrides": {"Environment": [{"Key": "A", "Value": "1"}]}}'),
+        r"Target.Input.ContainerOverrides.Environment\[\] has no parameter 'Key'; leave it out",
+    ),
     (
         target(Arn=CREATE_TRAINING, Input="{}"),
         "Target.Input lacks TrainingJobName, .*CreateTrainingJob requires",

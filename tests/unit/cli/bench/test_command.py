@@ -140,6 +140,16 @@ def test_a_library_that_is_not_known_is_refused_before_anything_is_made(machine,
     ] * 3
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--plot", "a.png"], "ends with .svg, not a.png"), (["--vcpus", "100000"], "more than the")],
+)
+def test_what_cannot_be_had_is_refused_before_anything_runs(machine, windfall, options, words):
+    ran = windfall("bench", "gpu", *options)
+    assert (ran.code, words in ran.err) == (2, True)
+    assert machine.params_of("submitjob") == []
+
+
 def test_packing_has_no_drawing(machine, windfall, tmp_path):
     ran = windfall("bench", "gpu", "--pack", "4", "--plot", str(tmp_path / "a.svg"))
     assert (ran.code, "nothing to plot" in ran.err) == (2, True)

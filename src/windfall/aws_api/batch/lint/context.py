@@ -40,6 +40,14 @@ def surroundings_of(environments: Sequence[Mapping[str, Any]]) -> Surroundings:
     )
 
 
+def as_served_here(environment: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
+    """An environment of this daemon: its `optimal` is whatever the host has, unless it names another engine."""
+    resources = environment.get("computeResources") or {}
+    if engine not in {None, "local"} or resources.get("instanceTypes") != ["optimal"]:
+        return dict(environment)
+    return {**environment, "computeResources": {**resources, "instanceTypes": []}}
+
+
 def known_types(names: Sequence[str]) -> list[InstanceType]:
     """The types that these names mean, as far as the catalog has them."""
     found: list[InstanceType] = []

@@ -16,6 +16,7 @@ from windfall.aws_api.batch.lint.findings import Rule, Severity
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.jobs.attempts import host_lost
 from windfall.jobs.ids import InstanceId
+from windfall.jobs.images import HOST_IMAGE
 from windfall.jobs.retry import ONCE, Action, decide
 
 Document = Mapping[str, Any]
@@ -44,6 +45,8 @@ def _shared_memory(_: Document, container: Document, __: Surroundings) -> tuple[
     size = container.get("linuxParameters", {}).get("sharedMemorySize")
     if not gpus_of(container) or (size or 0) >= ENOUGH_SHARED_MIB:
         return None
+    if not size and container.get("image") == HOST_IMAGE:
+        return None  # No container: it has the host's own.
     has = f"sharedMemorySize is {size} MiB" if size else f"no sharedMemorySize: {DEFAULT_SHARED_MIB} MiB"
     return has, f"set linuxParameters.sharedMemorySize to {ENOUGH_SHARED_MIB} or more"
 
@@ -126,7 +129,7 @@ def _too_large(_: Document, container: Document, around: Surroundings) -> tuple[
     if gpus <= most:
         return None
     return (
-        f"{gpus} GPUs are asked for and the largest type of its environments has {most}",
+        f"GPUs asked for: {gpus}; the largest type of its environments has {most or 'none'}",
         "add a larger type, such as "
         + ("g5.12xlarge (4 GPUs)" if gpus <= 4 else "p4d.24xlarge (8 GPUs)")
         + ", or ask for fewer",
@@ -148,7 +151,7 @@ def _privileged(_: Document, container: Document, __: Surroundings) -> tuple[str
 def _floating_image(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
     image = container.get("image", "")
     name = image.rpartition("/")[2]
-    if "@sha256:" in image or image == "windfall/host" or (":" in name and not name.endswith(":latest")):
+    if "@sha256:" in image or image == HOST_IMAGE or (":" in name and not name.endswith(":latest")):
         return None
     return f"image {image} names no version", "name a tag, or better the digest: image@sha256:..."
 

@@ -55,7 +55,7 @@ def _retired(_: Document, types: list[InstanceType]) -> tuple[str, str] | None:
 
 def _strategy(resources: Document, _: list[InstanceType]) -> tuple[str, str] | None:
     strategy = resources.get("allocationStrategy", "BEST_FIT")
-    if resources.get("type") != "SPOT" or strategy in _SPOT_STRATEGIES:
+    if resources.get("type") != "SPOT" or strategy in _SPOT_STRATEGIES or not resources.get("instanceTypes"):
         return None
     return (
         f"spot with allocationStrategy {strategy}",

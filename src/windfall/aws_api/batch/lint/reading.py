@@ -38,7 +38,7 @@ def read_documents(text: bytes) -> list[dict[str, Any]]:
     try:
         whole = parse_object(text)
     except ApiError as error:
-        raise BadDocument(error.message) from None
+        raise BadDocument(error.message.replace("The request body", "it")) from None
     documents = list(_documents(whole))
     for document in documents:
         _check(document)

@@ -9,6 +9,7 @@ import logging
 
 from windfall.aws_api.batch.documents import read_document
 from windfall.aws_api.batch.lint.checking import lint
+from windfall.aws_api.batch.lint.context import as_served_here
 from windfall.aws_api.batch.lint.findings import Severity
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.jobs.definitions import JobDefinition
@@ -25,7 +26,10 @@ def tell(definition: JobDefinition, environments: list[ComputeEnvironment]) -> N
         "tags": dict(definition.tags),
     }
     around = [
-        {**read_document(environment.document), "computeEnvironmentName": environment.name}
+        as_served_here(
+            {**read_document(environment.document), "computeEnvironmentName": environment.name},
+            environment.engine,
+        )
         for environment in environments
     ]
     for finding in lint([document], around):

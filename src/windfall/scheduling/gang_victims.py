@@ -1,0 +1,136 @@
+"""Who has to leave so that all nodes of a multi-node job can start: nobody, unless all of them then do.
+
+Few who could be asked are tried in every combination, so that what is found is the least loss; of many, some orders are
+tried and none is taken who could be spared. Both within an effort that a tick can bear. Must not know who may be asked,
+nor how places are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from windfall.jobs.ids import MachineId
+from windfall.scheduling.gangs import Seat, needs_of
+from windfall.scheduling.parties import Party, everybody
+from windfall.scheduling.preempting import Terms, above_limits, within_what_is_above
+from windfall.scheduling.quota_gate import in_units
+from windfall.scheduling.rooms_ahead import RoomsAhead
+from windfall.scheduling.victims import cost_of, first_enough, freed_by, spared
+
+#: Up to so many parties every combination is tried.
+EXACT_MOST = 8
+#: So many rooms, nodes and attempts at most are looked at in a search; what has been found by then has to do.
+MOST_EFFORT = 25_000
+
+
+@dataclass(slots=True)
+class GangNeed:
+    """What a multi-node job lacks in one environment: rooms for all nodes, and its quota."""
+
+    ahead: RoomsAhead
+    terms: Terms | None
+    _effort: int = field(default=0)
+
+    def met_by(self, leaving: Sequence[Party]) -> bool:
+        """Whether all nodes start when these have left; False too when too much has been tried."""
+        if self.terms is not None and not self.terms.let_in_after(leaving):
+            return False
+        if self._effort > MOST_EFFORT:
+            return False
+        return bool(self.seats(leaving))
+
+    def seats(self, leaving: Sequence[Party]) -> list[Seat]:
+        """The places that the nodes have then."""
+        gone = list(everybody(leaving))
+        self._effort += self.each + len(gone)
+        return self.ahead.seats(gone)
+
+    @property
+    def each(self) -> int:
+        """What it costs to look once, beside those who leave."""
+        return len(self.ahead.rooms) + self.ahead.gang.size
+
+    def helped_by(self, party: Party) -> float:
+        """The largest share of what the nodes need, or its quota lacks, that a party gives back."""
+        given = in_units(freed_by(self.ahead.on_machines(party.members)))
+        needs = in_units(needs_of(self.ahead.gang))
+        helps = [min(1.0, given[unit] / amount) for unit, amount in needs.items() if amount > 0]
+        return max([0.0 if self.terms is None else self.terms.helped_by(party), *helps])
+
+    @property
+    def short(self) -> set[str]:
+        """The units that it lacks; where it only lacks them in one place, all that it needs."""
+        needs, free = in_units(needs_of(self.ahead.gang)), in_units(self.ahead.free())
+        lacks = set() if self.terms is None else set(self.terms.lacks)
+        lacks |= {unit for unit, amount in needs.items() if amount > free[unit]}
+        return lacks or {unit for unit, amount in needs.items() if amount > 0}
+
+
+def least_loss(need: GangNeed, others: Sequence[Party]) -> tuple[Party, ...] | None:
+    """Those whose leaving lets all nodes start; none if nobody has to, and None if that cannot be had."""
+    if not needs_of(need.ahead.gang).fits_in(need.ahead.most):
+        return None
+    if need.met_by(()):
+        return ()
+    terms = need.terms
+    free = [*(() if terms is None else terms.less_urgent), *others]
+    borrowers = [] if terms is None else list(terms.borrowers)
+    help_of = {id(one): need.helped_by(one) for one in (*free, *borrowers)}
+    helpful = [one for one in (*free, *borrowers) if help_of[id(one)] > 0]
+    if not need.met_by(helpful):
+        return None
+    lent = {id(one) for one in borrowers}
+    if len(helpful) <= EXACT_MOST and need.each * 2 ** len(helpful) <= MOST_EFFORT:
+        return _exactly(need, helpful, lent)
+    prices = _prices(need, helpful)
+    orders: tuple[Callable[[Party], float], ...] = (
+        lambda one: min(prices[machine] for machine in _machines(need, one)),
+        lambda one: one.loss / help_of[id(one)],
+        lambda one: one.loss,
+    )
+    choices = [_in_order(need, sorted(helpful, key=order), lent) for order in orders]
+    return min((chosen for chosen in choices if chosen is not None), key=cost_of, default=None)
+
+
+def _exactly(need: GangNeed, helpful: list[Party], lent: set[int]) -> tuple[Party, ...] | None:
+    """The first combination in the order of what it costs."""
+    every = [chosen for count in range(1, len(helpful) + 1) for chosen in combinations(helpful, count)]
+    short = need.short
+    for chosen in sorted(every, key=cost_of):
+        borrowers = [one for one in chosen if id(one) in lent]
+        if need.terms is not None and not within_what_is_above(need.terms, short, borrowers):
+            continue
+        if need.met_by(chosen):
+            return chosen
+    return None
+
+
+def _in_order(need: GangNeed, ordered: list[Party], lent: set[int]) -> tuple[Party, ...] | None:
+    """The first so many who are enough, without those who need not go."""
+    if need.terms is not None:
+        above = above_limits(need.terms, need.short, [one for one in ordered if id(one) in lent])
+        allowed = {id(one) for one in above}
+        ordered = [one for one in ordered if id(one) not in lent or id(one) in allowed]
+    chosen = first_enough(ordered, need.met_by)
+    if chosen is None:
+        return None
+    seated = {one.room.machine.view.id for one in need.seats(chosen)}
+    there = tuple(one for one in chosen if seated & _machines(need, one))
+    return spared(there if need.met_by(there) else chosen, need.met_by)
+
+
+def _machines(need: GangNeed, party: Party) -> set[MachineId | None]:
+    """Where a party makes room; None for one that gives back nothing but a quota."""
+    room_of = need.ahead.horizon.holders.room_of
+    return {room_of(one).machine.view.id for one in need.ahead.on_machines(party.members)} or {None}
+
+
+def _prices(need: GangNeed, helpful: Sequence[Party]) -> dict[MachineId | None, float]:
+    """What it costs to empty each machine: nodes want much in one place rather than a little everywhere."""
+    prices: dict[MachineId | None, float] = {}
+    for one in helpful:
+        for machine in _machines(need, one):
+            prices[machine] = prices.get(machine, 0.0) + one.loss
+    return prices

@@ -1,0 +1,98 @@
+"""Who is where, and who leaves together with whom: the nodes of a multi-node job, unless lost ones are replaced.
+
+Looked up once while a plan is made, when somebody first asks. Must not know who may be asked, nor for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from windfall.jobs.ids import AttemptToken, JobId
+from windfall.scheduling.fit import Floor, Room
+from windfall.scheduling.snapshot import Release
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Party:
+    """Attempts that leave together or not at all."""
+
+    members: tuple[Release, ...]
+    #: What it costs that all of them leave.
+    loss: float
+
+    @property
+    def speakers(self) -> list[Release]:
+        """Those of them who have all others leave, too, when they are asked."""
+        return [one for one in self.members if not one.alone] or list(self.members)
+
+    @property
+    def share(self) -> str:
+        """The quota share that all of them are of."""
+        return self.members[0].share or ""
+
+
+def everybody(parties: Iterable[Party]) -> Iterator[Release]:
+    """All who leave with these, each once: one who can leave alone may be asked for beside all the others."""
+    seen: set[AttemptToken | None] = set()
+    for party in parties:
+        for one in party.members:
+            if one.token not in seen:
+                seen.add(one.token)
+                yield one
+
+
+@dataclass(slots=True)
+class Holders:
+    """All who hold a place, where, and with whom."""
+
+    floor: Floor
+    #: How long after now a notice is over.
+    notice_ms: int
+    #: Who has been asked to leave in this plan.
+    asked: set[AttemptToken | None] = field(default_factory=set)
+    _where: dict[AttemptToken | None, Room] = field(default_factory=dict)
+    _all: list[Release] | None = None
+    _gangs: dict[JobId, list[Release]] = field(default_factory=dict)
+
+    def everyone(self) -> list[Release]:
+        """All of them."""
+        if self._all is None:
+            self._all = []
+            for machine in self.floor.machines.values():
+                for room in machine.rooms:
+                    for release in room.view.releases:
+                        self._all.append(release)
+                        self._where[release.token] = room
+                        if release.gang is not None:
+                            self._gangs.setdefault(release.gang, []).append(release)
+        return self._all
+
+    def room_of(self, release: Release) -> Room:
+        """Where one is."""
+        self.everyone()
+        return self._where[release.token]
+
+    def ends_soon(self, release: Release) -> bool:
+        """Whether it gives its place back before a notice that is given now is over."""
+        return release.leaving or (release.at is not None and release.at <= self.floor.now + self.notice_ms)
+
+    def parties(self, releases: Iterable[Release]) -> list[Party]:
+        """Those of them who could be asked now, each with those who leave with it, and every party once.
+
+        One of whom somebody leaves or ends already is none to ask.
+        """
+        found, seen = [], set[JobId]()
+        for release in releases:
+            gang = None if release.alone else release.gang
+            if gang is not None and gang in seen:
+                continue
+            members: tuple[Release, ...] = (release,)
+            if gang is not None:
+                seen.add(gang)
+                self.everyone()
+                others = (one for one in self._gangs.get(gang, ()) if one.token != release.token)
+                members = (release, *others)
+            if not any(one.token in self.asked or self.ends_soon(one) for one in members):
+                found.append(Party(members, sum(one.loss for one in members)))
+        return found

@@ -1,0 +1,134 @@
+"""The rooms of one environment as they will be when some have left, to seat the nodes of a multi-node job in.
+
+Works on copies: what is free in the plan stays as it is. Must not know who may be asked to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from windfall.jobs.ids import InstanceId, MachineId
+from windfall.jobs.resources import NOTHING, Resources
+from windfall.scheduling.devices import Devices
+from windfall.scheduling.fit import MachineRoom, Room, least
+from windfall.scheduling.gangs import Seat, seat_in
+from windfall.scheduling.horizon import Horizon, matters_which
+from windfall.scheduling.snapshot import Gang, Release
+
+
+class RoomsAhead:
+    """Those rooms of an environment that could hold nodes of a gang if all left who could be asked."""
+
+    __slots__ = ("_devices", "_own", "_shared", "gang", "horizon", "most", "rooms")
+
+    def __init__(
+        self, horizon: Horizon, rooms: Iterable[Room], gang: Gang, askable: Sequence[Release]
+    ) -> None:
+        self.horizon, self.gang = horizon, gang
+        self.rooms: dict[InstanceId, Room] = {}
+        self._own: dict[InstanceId, Resources] = {}
+        self._shared: dict[MachineId, Resources] = {}
+        #: What they would have together if all left, more than which nodes cannot have.
+        self.most = NOTHING
+        #: Of machines where it matters which GPUs a node has.
+        self._devices: dict[MachineId, Devices] = {}
+        in_room, on_machine = _where(horizon, askable)
+        for room in rooms:
+            guard, machine = room.machine.guard, room.machine.view.id
+            if guard is not None and not guard.claims:
+                continue  # It is kept for one that was passed over too long.
+            exact = any(matters_which(room, shape) for shape, _ in gang.parts)
+            own, shared = horizon.own(room, exact=exact), horizon.shared(room, exact=exact)
+            most = least(own + in_room.get(room.view.id, NOTHING), shared + on_machine.get(machine, NOTHING))
+            if not any(
+                shape.resources.fits_in(replace(most, gpus=shape.resources.gpus) if exact else most)
+                and room.could_ever_hold(shape)
+                for shape, _ in gang.parts
+            ):
+                continue
+            self.rooms[room.view.id] = room
+            self.most = self.most + most
+            self._own[room.view.id] = own
+            self._shared.setdefault(machine, shared)
+            if exact and machine not in self._devices:
+                self._devices[machine] = horizon.devices(room.machine)
+
+    def free(self) -> Resources:
+        """What they have together if nobody is asked."""
+        total = NOTHING
+        for room_id, room in self.rooms.items():
+            total = total + least(self._own[room_id], self._shared[room.machine.view.id])
+        return total
+
+    def on_machines(self, leaving: Iterable[Release]) -> list[Release]:
+        """Those of them who leave machines that have such rooms."""
+        room_of = self.horizon.holders.room_of
+        return [one for one in leaving if room_of(one).machine.view.id in self._shared]
+
+    def seats(self, leaving: Sequence[Release]) -> list[Seat]:
+        """The places of all nodes when these have left; none if one of them finds none."""
+        copies = self._after(leaving)
+        seats = seat_in(copies, self.gang, self.horizon.holders.floor.now)
+        return [
+            replace(
+                one,
+                room=self.rooms[one.room.view.id],
+                gpu_ids=one.gpu_ids if one.room.machine.view.id in self._devices else (),
+            )
+            for one in seats
+        ]
+
+    def _after(self, leaving: Sequence[Release]) -> list[Room]:
+        in_room, on_machine = _where(self.horizon, leaving)
+        machines: dict[MachineId, MachineRoom] = {}
+        copies = []
+        for room_id, room in self.rooms.items():
+            machine_id = room.machine.view.id
+            machine = machines.get(machine_id)
+            if machine is None:
+                shared, given = self._shared[machine_id], on_machine.get(machine_id)
+                shared = shared if given is None else shared + given
+                machine = machines[machine_id] = self._machine(room.machine, shared, leaving)
+            own, given = self._own[room_id], in_room.get(room_id)
+            own = own if given is None else own + given
+            copies.append(Room(room.view, room.position, machine, own.vcpus, own.memory_mib, own.gpus))
+        return copies
+
+    def _machine(self, machine: MachineRoom, shared: Resources, leaving: Sequence[Release]) -> MachineRoom:
+        known = self._devices.get(machine.view.id)
+        if known is None:
+            # Numbers say all: any devices will do for them.
+            count = max(0, int(shared.gpus))
+            ids = [*machine.view.devices.ids, *(f"{number}" for number in range(count))][:count]
+            devices = Devices(machine.view.devices, ids, {})
+        else:
+            devices = known.copy()
+            for one in leaving:
+                if self.horizon.holders.room_of(one).machine is machine:
+                    devices.give_back(one.resources.gpus, one.gpu_ids)
+            kept = machine.guard.kept if machine.guard is not None else {}
+            devices.whole[:] = [gpu_id for gpu_id in devices.whole if gpu_id not in kept]
+        return MachineRoom(machine.view, shared.vcpus, shared.memory_mib, devices)
+
+
+def _where(
+    horizon: Horizon, leaving: Iterable[Release]
+) -> tuple[dict[InstanceId, Resources], dict[MachineId, Resources]]:
+    """What these give back, by instance and by machine."""
+    in_room: dict[InstanceId, list[float]] = {}
+    on_machine: dict[MachineId, list[float]] = {}
+    for one in leaving:
+        room, given = horizon.holders.room_of(one), one.resources
+        # Summed as bare numbers: hundreds are looked at hundreds of times in a search.
+        for sums in (
+            in_room.setdefault(room.view.id, [0.0, 0.0, 0.0]),
+            on_machine.setdefault(room.machine.view.id, [0.0, 0.0, 0.0]),
+        ):
+            sums[0] += given.vcpus
+            sums[1] += given.memory_mib
+            sums[2] += given.gpus
+    return (
+        {key: Resources(vcpus, int(memory), gpus) for key, (vcpus, memory, gpus) in in_room.items()},
+        {key: Resources(vcpus, int(memory), gpus) for key, (vcpus, memory, gpus) in on_machine.items()},
+    )

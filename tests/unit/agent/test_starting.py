@@ -1,0 +1,134 @@
+"""Attempts that wait to be started: what the machine lacks for a moment costs them time and not their start."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+from windfall.agent.attempt import Attempt
+from windfall.agent.credentials import JobUser
+from windfall.agent.errors import CannotStart
+from windfall.agent.journal import Intended, Journal, Noticed, Story
+from windfall.agent.messages import Message, Progressed, Start
+from windfall.agent.spawner import Launch, Launched
+from windfall.agent.starting import PASSING, Starts
+
+MYSELF = JobUser("me", os.geteuid() or 1000, os.getegid(), (), drop=False)
+
+
+def an_attempt(tmp_path: Path, token: str = "a") -> Attempt:
+    log = str(tmp_path / f"{token}.log")
+    start = Start(token, token, ["true"], {}, None, log, 1.0, 64, [])
+    return Attempt(Story(Intended(token, token, log, [], 64, 1.0, False, 0)), start)
+
+
+class House:
+    """Real spawners, and a preparation that meets faults first."""
+
+    def __init__(self, tmp_path: Path, faults: list[Exception], patience_s: float = 60.0) -> None:
+        self.directory = tmp_path
+        self.faults = faults
+        self.refused: list[tuple[str, str]] = []
+        self.told: list[Message] = []
+        journal = Journal(str(tmp_path / "journal"), "boot")
+        journal.rewrite(0, [])
+        self.starts = Starts(
+            MYSELF,
+            journal,
+            lambda: None,
+            lambda _: True,
+            self._launch,
+            lambda attempt, reason, _: self.refused.append((attempt.token, reason)),
+            self.told.append,
+            patience_s=patience_s,
+            again_s=0.0,
+        )
+
+    def _launch(self, attempt: Attempt) -> Launch:
+        if self.faults:
+            raise self.faults.pop(0)
+        directory_fd = os.open(self.directory, os.O_PATH | os.O_CLOEXEC)
+        log_fd = os.open(attempt.intended.log_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        where = str(self.directory)
+        return Launch(attempt.token, ["true"], {}, "/bin:/usr/bin", where, directory_fd, log_fd, None, "p")
+
+    def started(self) -> Launched:
+        found: list[Launched] = []
+
+        def look() -> bool:
+            self.starts.pump()
+            found.extend(self.starts.results())
+            return bool(found)
+
+        wait_until(look, "a start")
+        os.waitpid(found[0].spawned.pid if found[0].spawned is not None else 0, 0)
+        return found[0]
+
+
+@pytest.mark.parametrize("number", sorted(PASSING), ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("kind", [OSError, CannotStart])
+def test_a_passing_fault_of_the_machine_is_waited_for(
+    tmp_path: Path, number: int, kind: Callable[..., Exception]
+):
+    words = (number, "no") if kind is OSError else ("no", number)
+    house = House(tmp_path, [kind(*words), kind(*words)])
+    house.starts.waiting.append(an_attempt(tmp_path))
+    assert house.started().spawned is not None
+    assert house.refused == []
+    first, last = house.told
+    assert isinstance(first, Progressed)
+    assert (first.doing or "").startswith("waiting to be started: ")
+    assert isinstance(last, Progressed)
+    assert last.doing is None
+    assert house.starts.next_due is None
+
+
+def test_a_fault_of_the_attempt_is_told_at_once(tmp_path: Path):
+    house = House(tmp_path, [CannotStart("no such thing", errno.ENOENT)])
+    house.starts.waiting.append(an_attempt(tmp_path))
+    house.starts.pump()
+    assert house.refused == [("a", "CannotStartContainerError: no such thing")]
+
+
+def test_what_does_not_pass_is_told_in_the_end(tmp_path: Path):
+    house = House(tmp_path, [OSError(errno.EMFILE, "too many")], patience_s=0.0)
+    house.starts.waiting.append(an_attempt(tmp_path))
+    house.starts.pump()
+    assert [token for token, _ in house.refused] == ["a"]
+    assert not house.starts.waiting
+
+
+def test_others_are_started_while_one_waits_for_its_next_try(tmp_path: Path):
+    house = House(tmp_path, [OSError(errno.EAGAIN, "no process")])
+    house.starts = Starts(
+        MYSELF,
+        Journal(str(tmp_path / "other"), "boot"),
+        lambda: None,
+        lambda _: True,
+        house._launch,
+        lambda *_: None,
+        house.told.append,
+        again_s=3600.0,
+    )
+    first, second = an_attempt(tmp_path), an_attempt(tmp_path, "b")
+    house.starts._journal.rewrite(0, [])
+    house.starts.waiting.extend([first, second])
+    assert house.started().token == "b"
+    assert list(house.starts.waiting) == [first]
+    assert house.starts.next_due is not None
+    house.starts.drop(first)
+    assert house.starts.next_due is None
+
+
+def test_what_is_to_end_is_not_tried_again(tmp_path: Path):
+    house = House(tmp_path, [OSError(errno.ENOSPC, "full")])
+    attempt = an_attempt(tmp_path)
+    attempt.story.noticed = Noticed("a", 0, 1, "")
+    house.starts.waiting.append(attempt)
+    house.starts.pump()
+    assert [token for token, _ in house.refused] == ["a"]

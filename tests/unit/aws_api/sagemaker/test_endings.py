@@ -1,0 +1,54 @@
+"""SageMaker's words for how a training job ended, and for what the core has it say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.aws_api.sagemaker.test_timeline import a_job
+from windfall.aws_api.sagemaker.endings import (
+    RECEIVED,
+    SageMakerWords,
+    final_message,
+    final_status,
+    has_failed,
+)
+from windfall.jobs.attempts import StopCause
+from windfall.jobs.states import FAILED
+
+BUDGET = "Budget of $1.00 spent (windfall:budget-usd)"
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "secondary", "said"),
+    [
+        (StopCause.RUN_TIME, "MaxRuntimeExceeded", "MaxRuntimeExceeded", "exceeded MaxRuntimeInSeconds"),
+        (StopCause.WAIT_TIME, "MaxWaitTimeExceeded", "MaxWaitTimeExceeded", "exceeded MaxWaitTimeInSeconds"),
+        (StopCause.PENDING_TIME, "MaxPendingTimeExceeded", "Stopped", "within MaxPendingTimeInSeconds"),
+        (StopCause.BUDGET, BUDGET, "Stopped", f"stopped: {BUDGET}"),
+    ],
+)
+def test_a_limit_has_its_words_whether_the_record_has_the_cause_or_the_word_alone(
+    cause, reason, secondary, said
+):
+    for job in (
+        a_job(FAILED, stopped=3, status_reason=reason, ended_by=cause),
+        a_job(FAILED, stopped=3, status_reason=reason),
+    ):
+        assert final_status(job) == ("Stopped", secondary)
+        assert said in final_message(job)
+        assert not has_failed(job)
+        assert SageMakerWords().training_ended(job) == f"{RECEIVED}{final_message(job)}"
+    if cause is not StopCause.BUDGET:
+        assert SageMakerWords().limit_reached(cause) == reason
+
+
+def test_a_failure_is_told_with_its_reason():
+    job = a_job(FAILED, stopped=3, status_reason="no such engine")
+    assert SageMakerWords().training_ended(job) == f"{RECEIVED}ClientError: no such engine"
+    assert SageMakerWords().training_refused("no") == f"{RECEIVED}no"
+
+
+@pytest.mark.parametrize("text", [f"{RECEIVED}AlgorithmError*", f"{RECEIVED.rstrip()}AlgorithmError*"])
+def test_the_blank_after_the_prefix_does_not_count(text):
+    assert SageMakerWords().comparable(text) == "Received status from SageMaker:AlgorithmError*"
+    assert SageMakerWords().comparable("Host EC2*") == "Host EC2*"

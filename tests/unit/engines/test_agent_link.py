@@ -1,0 +1,229 @@
+"""The link to an agent that cannot be started, talks nonsense or says nothing: told once, tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from windfall.agent import messages
+from windfall.agent.launching import SOCKET_NAME
+from windfall.agent.settings import AgentSettings
+from windfall.engines.agent_link import AgentLink, Patience
+
+QUICK = Patience(again_s=0.005, again_most_s=0.01, ping_every_s=0.02, silent_s=0.05, retire_s=0.05)
+PONG = messages.encode([messages.Pong()])
+
+
+def an_inventory(settings: AgentSettings, attempts: list[messages.AttemptStatus] | None = None) -> bytes:
+    digest = settings.digest
+    told = messages.Inventory("host", 4711, 2, 1024, [], [], "me", [], attempts or [], settings=digest)
+    return messages.encode([told])
+
+
+class FakeAgent:
+    """Answers to a greeting what it is told to, and to a ping as long as it is awake."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self.path = f"{settings.directory}/{SOCKET_NAME}"
+        self.greeting = an_inventory(settings)
+        self.hangs_up = False
+        self.awake = True
+        self.greeted = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while line := await reader.readline():
+                if b"Hello" in line:
+                    self.greeted += 1
+                    writer.write(self.greeting)
+                    if self.hangs_up:
+                        break
+                elif self.awake or not self.greeted:
+                    writer.write(PONG)
+        writer.close()
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        server = await asyncio.start_unix_server(self._serve, self.path)
+        try:
+            yield
+        finally:
+            server.close()
+
+
+class Story:
+    """A link that runs beside a fake agent."""
+
+    def __init__(self, directory: Path) -> None:
+        self.settings = AgentSettings(str(directory), str(directory / "attempts"))
+        self.heard: list[messages.ToDaemon] = []
+        self.link = AgentLink(self.settings, 1, lambda *_: None, self.heard.append, QUICK)
+        self.link.wanted.set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(self.link.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def run(story: Callable[[], object]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(story(), 60))  # type: ignore[arg-type] # a coroutine function
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 (what is waited for is a log line, which sets no event)
+        await asyncio.sleep(0)
+
+
+def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if words in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b'{"type":"Lost","token":"\xff\xfe","at":1}\n',
+        b'{"type":"Message of another version"}\n',
+        PONG,
+        b'{"type":"Inven',
+        b"x" * 200_000 + b"\n",
+    ],
+    ids=["other program", "no UTF-8", "other version", "no inventory", "half a line", "long line"],
+)
+def test_an_agent_that_talks_nonsense_is_told_of_once_and_asked_until_it_makes_sense(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, greeting: bytes
+):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    sense, agent.greeting, agent.hangs_up = agent.greeting, greeting, True
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await until(lambda: agent.greeted > 5)
+            assert not link.done()
+            assert len(told(caplog, "does not answer")) < 3, "not once for each try"
+            agent.greeting, agent.hangs_up = sense, False
+            await story.link.connected.wait()
+            assert told(caplog, "answers again")
+
+    with caplog.at_level(logging.WARNING):
+        run(play)
+
+
+def test_nonsense_in_the_middle_ends_the_connection_and_not_the_link(tmp_path: Path):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    sense = agent.greeting
+    agent.greeting = sense + b"\xff\n"
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await until(lambda: agent.greeted > 2)
+            agent.greeting = sense
+            await story.link.connected.wait()
+            assert not link.done()
+
+    run(play)
+
+
+def test_an_agent_that_falls_silent_is_told_of_once_and_heard_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await story.link.connected.wait()
+            agent.awake = False
+            await until(lambda: told(caplog, "kill -CONT 4711"))
+            agent.awake = True
+            story.link.write([messages.Ping()])  # what it is asked meanwhile lies in its socket
+            await until(lambda: told(caplog, "answers again"))
+            assert not link.done()
+        # On a machine that is too busy it may seem silent once more.
+        assert len(told(caplog, "kill -CONT")) <= len(told(caplog, "answers again")) + 1
+
+    with caplog.at_level(logging.WARNING):
+        run(play)
+
+
+def test_an_agent_of_other_settings_that_does_not_end_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    story = Story(tmp_path)
+    agent = FakeAgent(AgentSettings(str(tmp_path), str(tmp_path / "elsewhere")))
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await until(lambda: agent.greeted > 2)
+            assert not link.done()
+        assert len(told(caplog, "does not end")) == 1
+
+    with caplog.at_level(logging.WARNING):
+        run(play)
+
+
+def test_what_keeps_an_agent_from_being_started_is_told_once_with_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    obstacle, aside = tmp_path / "file", tmp_path / "aside"
+    obstacle.write_text("in the way")
+    story = Story(obstacle / "agent")
+    (aside / "agent").mkdir(parents=True)
+    agent = FakeAgent(story.settings)
+    agent.path = str(aside / "agent" / SOCKET_NAME)
+
+    async def play() -> None:
+        async with agent.serving(), story.running():
+            await until(lambda: told(caplog, "cannot be started"))
+            obstacle.unlink()
+            aside.rename(obstacle)
+            await story.link.connected.wait()
+        (line,) = told(caplog, "cannot be started")
+        assert "Not a directory; move away" in line
+
+    with caplog.at_level(logging.WARNING):
+        run(play)
+
+
+def test_a_link_that_is_shut_down_does_not_wait_for_an_agent_that_does_not_come(tmp_path: Path):
+    story = Story(tmp_path)
+    (tmp_path / "agent.log").mkdir()
+    story.link = AgentLink(story.settings, 1, lambda *_: None, story.heard.append, Patience(again_s=600))
+
+    async def play() -> None:
+        story.link.wanted.set()
+        async with story.running() as link:
+            await until(lambda: story.link.trouble)
+            await story.link.shut_down(kill=False)
+            await asyncio.wait([link])
+            assert link.cancelled()
+
+    run(play)
+
+
+def test_the_socket_of_an_agent_may_be_anything(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    (tmp_path / SOCKET_NAME).mkdir()
+    (tmp_path / "agent.log").mkdir()
+    story = Story(tmp_path)
+
+    async def play() -> None:
+        async with story.running() as link:
+            await until(lambda: told(caplog, "cannot be started"))
+            assert not link.done()
+
+    with caplog.at_level(logging.WARNING):
+        run(play)
