@@ -6,11 +6,13 @@ start fast. Must not know what any command does.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,17 +31,19 @@ class Entry:
 
     place: str
     summary: str
+    #: Whether somebody waits for its lines one by one.
+    streams: bool = False
 
 
 COMMANDS: dict[str, Entry] = {
-    "up": Entry("up:up", "Start the daemon in the foreground."),
+    "up": Entry("up:up", "Start the daemon in the foreground.", streams=True),
     "env": Entry("env:env", "Print export lines for AWS clients."),
-    "run": Entry("run:run", "Run a command as a job, follow its log, exit with its code."),
+    "run": Entry("run:run", "Run a command as a job, follow its log, exit with its code.", streams=True),
     "jobs": Entry("jobs:jobs", "List jobs: live ones and those finished lately."),
-    "logs": Entry("logs:logs", "Show the log of a job, or follow it."),
+    "logs": Entry("logs:logs", "Show the log of a job, or follow it.", streams=True),
     "why": Entry("why:why", "Explain why a job is where it is, and what would move it."),
     "describe": Entry("describe:describe", "Show everything about a job."),
-    "top": Entry("top:top", "Watch the host, its GPUs and what jobs use, live."),
+    "top": Entry("top:top", "Watch the host, its GPUs and what jobs use, live.", streams=True),
     "metrics": Entry("metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."),
     "cancel": Entry("stopping:cancel", "Cancel jobs that have not started."),
     "terminate": Entry("stopping:terminate", "Stop jobs, running or not."),
@@ -70,7 +74,9 @@ COMMANDS: dict[str, Entry] = {
         "first_boot:user_data",
         "Print user data for GPU instances: drivers checked, runtime set, no deadlock with the ECS agent.",
     ),
-    "bench": Entry("bench.command:bench", "Measure this machine's CPU and GPU by jobs that run on it."),
+    "bench": Entry(
+        "bench.command:bench", "Measure this machine's CPU and GPU by jobs that run on it.", streams=True
+    ),
     "completion": Entry("completion:completion", "Print a completion script for your shell."),
 }
 
@@ -119,11 +125,33 @@ class LazyGroup(click.Group):
             close = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean `windfall {close[0]}`?" if close else "`windfall --help` lists the commands"
             raise CommandLineError(f"there is no command {args[0]!r}; {hint}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if not sys.stdout.isatty() and not COMMANDS[found[0] or ""].streams:
+            ctx.with_resource(_in_one_piece())
+        return found
 
 
 class ReaderLeft(Exception):
     """Whoever read our output has enough of it, as `head` has."""
+
+
+@contextlib.contextmanager
+def _in_one_piece() -> Iterator[None]:
+    """Write what a command prints when it is done, all at once.
+
+    In a script with `set -o pipefail`, `windfall jobs | grep -q NAME` would fail now and then otherwise: grep leaves at
+    the first line that fits, and the next line would have nobody to read it.
+    """
+    stdout, sys.stdout = sys.stdout, io.StringIO()
+    try:
+        yield
+    finally:
+        printed, sys.stdout = sys.stdout.getvalue(), stdout
+        try:
+            stdout.write(printed)
+            stdout.flush()
+        except BrokenPipeError:
+            raise ReaderLeft from None
 
 
 class CommandLineError(click.UsageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -121,11 +122,26 @@ def test_a_reader_that_leaves_is_no_failure_worth_a_word(daemon):
             for n in range(2000)
         ]
     }
-    with subprocess.Popen([*RUN, "image", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as ran:
+    # Unbuffered, Python takes a write that was cut short for a whole one.
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [*RUN, "image", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=usual) as ran:
         assert ran.stdout.read(5) == b"IMAGE"
         ran.stdout.close()
         assert ran.stderr.read() == b""
     assert ran.returncode == 141
+
+
+def test_a_reader_that_has_found_its_line_is_no_failure(daemon):
+    daemon.answers["ListImages"] = {
+        "images": [
+            {"pattern": f"image-{n}", "directory": "/d", "entrypoint": [], "environment": {}}
+            for n in range(500)
+        ]
+    }
+    found = shlex.join([*RUN, "image", "list"]) + " | grep -q image-0"
+    for _ in range(5):
+        assert subprocess.run(["bash", "-o", "pipefail", "-c", found], check=False).returncode == 0
 
 
 def test_completion_scripts(windfall):
