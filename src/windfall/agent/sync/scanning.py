@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from windfall.agent.sync.births import born_ns
 from windfall.agent.sync.manifests import RESERVED
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,6 +22,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _UNFINISHED_ENDINGS = (".tmp", ".part", "~")
 _DEEPEST = 64
+_YOUNG_NS = 120 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,14 @@ class Found:
 
     stamp: Stamp
     mode: int
+    #: When it was made; 0 for one that has not changed for long, and where it is not known.
+    born_ns: int = 0
+
+    def is_same_file(self, other: Found) -> bool:
+        """Whether it is the very file that another look found under this name, whatever is in it now."""
+        if 0 in (self.born_ns, other.born_ns):
+            return self.stamp.inode == other.stamp.inode
+        return (self.stamp.inode, self.born_ns) == (other.stamp.inode, other.born_ns)
 
 
 @dataclass(slots=True)
@@ -91,7 +102,10 @@ def _look_into(descriptor: int, prefix: str, look: Look, depth: int) -> None:
         except FileNotFoundError:
             continue  # gone since the directory was read
         if stat.S_ISREG(found.st_mode):
-            look.files[path] = Found(stamp_of(found), stat.S_IMODE(found.st_mode))
+            # Of old files it matters not, and asking costs as much as the look itself.
+            is_young = time.time_ns() - found.st_mtime_ns < _YOUNG_NS
+            born = born_ns(name, descriptor) if is_young else 0
+            look.files[path] = Found(stamp_of(found), stat.S_IMODE(found.st_mode), born)
         elif stat.S_ISDIR(found.st_mode):
             _look_below(descriptor, name, path, look, depth)
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from windfall.agent.sync.scanning import Found, Stamp
+from windfall.agent.sync.scanning import Found
 from windfall.agent.sync.writers import FileId
 
 #: How many times as long as for rest is waited before a file that is replaced again and again is taken as it is.
@@ -38,7 +38,8 @@ class Stillness:
     settle_s: float
     rest_s: float
     open_for_writing: Callable[[Collection[FileId]], set[FileId]]
-    _seen: dict[str, tuple[Stamp, float]] = field(default_factory=dict)
+    #: Files at the last look, and since when they have been as they are.
+    _seen: dict[str, tuple[Found, float]] = field(default_factory=dict)
     _gone: dict[str, float] = field(default_factory=dict)
     _unsettled_since: dict[str, float] = field(default_factory=dict)
     #: At how many looks in a row a name stood for another file than at the one before.
@@ -88,9 +89,9 @@ class Stillness:
         self._replaced = {
             path: self._replaced.get(path, 0) + 1
             for path, found in files.items()
-            if path in before and before[path][0].inode != found.stamp.inode
+            if path in before and not found.is_same_file(before[path][0])
         }
         for path, found in files.items():
             known = before.get(path)
-            unchanged = known is not None and known[0] == found.stamp
-            self._seen[path] = known if known is not None and unchanged else (found.stamp, now)
+            unchanged = known is not None and known[0].stamp == found.stamp
+            self._seen[path] = known if known is not None and unchanged else (found, now)

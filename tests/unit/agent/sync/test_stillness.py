@@ -69,6 +69,24 @@ def test_what_is_replaced_again_and_again_by_finished_files_is_taken_after_a_mom
     )
 
 
+def test_what_is_replaced_in_the_rhythm_of_the_looks_has_the_same_number_and_is_taken_too():
+    """A file system gives a number that has become free to the next file: every second one has the same."""
+    stillness = Stillness(0.5, 20, lambda _files: set())
+    for second in range(3):
+        again = Found(Stamp(1, 7, 10, second, second), 0o644, born_ns=1 + second)
+        judged = stillness.judge({"a": again}, ["a"], float(second))
+    assert judged.still == {"a"}
+    assert set(stillness.replaced) == {"a"}
+
+
+def test_what_is_written_in_place_is_not_taken_for_replaced():
+    stillness = Stillness(0.5, 20, lambda _files: set())
+    for second in range(10):
+        same = Found(Stamp(1, 7, 10, second, second), 0o644, born_ns=1)
+        assert stillness.judge({"a": same}, ["a"], float(second)).unsettled == {"a"}
+    assert not stillness.replaced
+
+
 def test_what_is_replaced_waits_while_it_is_open_for_writing():
     stillness = Stillness(0.5, 20, set)
     for tenth in range(30):
