@@ -178,10 +178,8 @@ class _Releases(Sequence[Release]):
             elif lends or attempt.stop_cause is not None or job.submission.queue in self._quotas:
                 yield self._lent_or_leaving(job, attempt, hold)
             else:  # what most are, in a hurry
-                at = attempt.started_at
-                if at is not None:
-                    timeout_s = job.submission.timeout_s
-                    at = None if timeout_s is None else at + timeout_s * 1000
+                timed = job.submission.timeout_s is not None
+                at = _given_back_at(self._state, job, attempt) if timed else None
                 yield Release(hold.resources, hold.gpu_ids, at, token, job.id)
 
     def _lent_or_leaving(self, job: Job, attempt: Attempt, hold: Hold) -> Release:
@@ -208,13 +206,14 @@ class _Releases(Sequence[Release]):
 
 def _given_back_at(state: State, job: Job, attempt: Attempt) -> int | None:
     """When an attempt has left its place at the latest, if anything says so."""
+    grace_ms = int(grace_of(state, job) * 1000)
     if attempt.stop_cause is not None:
-        grace_ms = int(grace_of(state, job) * 1000)
         return attempt.deadline_at or (attempt.stop_at or attempt.placed_at) + grace_ms
     timeout_s = job.submission.timeout_s
     if attempt.started_at is None or timeout_s is None:
         return None
-    return attempt.started_at + timeout_s * 1000
+    # A timeout is when it is asked to stop: who counts on its place sooner would wait longer than was promised.
+    return attempt.started_at + timeout_s * 1000 + grace_ms
 
 
 def loss_of(attempt: Attempt, held: Resources, restart_s: float, now: int) -> float:
