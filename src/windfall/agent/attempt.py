@@ -89,8 +89,17 @@ class Attempt:
     @property
     def running(self) -> bool:
         """Whether the main process exists and has not ended."""
-        story = self.story
-        return story.spawned is not None and story.result is None and story.departed is None
+        return self.story.spawned is not None and not self.ended
+
+    @property
+    def starting(self) -> bool:
+        """Whether its main process may be there already, although nobody has told of it yet."""
+        return self.story.spawned is None and not self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether its main process is no more, or will never be."""
+        return self.story.result is not None or self.story.departed is not None
 
     @property
     def started_at(self) -> int | None:

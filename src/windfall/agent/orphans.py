@@ -1,7 +1,8 @@
 """Processes that outlived their parent inside an attempt and became children of the agent.
 
-Decides whose they are: those of a running attempt are left alone (a daemon that a job started), those of
-an ended one are killed. A process that hides its descent (own session, other environment) is held against
+Decides whose they are: those of an attempt that has not ended are left alone (a daemon that a job started), those of
+an ended one are killed. An attempt can have orphans before the agent has heard that it was started: a short script is
+quicker than its spawner. A process that hides its descent (own session, other environment) is held against
 all attempts that ran when it was first seen, and is killed when the last of them has ended. Must not know
 the journal or messages.
 """
@@ -21,15 +22,17 @@ class _Owner(Protocol):
     @property
     def token(self) -> str: ...
     @property
-    def running(self) -> bool: ...
+    def starting(self) -> bool: ...
+    @property
+    def ended(self) -> bool: ...
 
 
 class Orphans:
     """The orphans that were seen, each with the tokens of the attempts that it may belong to."""
 
-    def __init__(self, agent_id: str) -> None:
+    def __init__(self, agent_id: str, watch: OrphanWatch | None = None) -> None:
         self._agent_id = agent_id
-        self._watch = OrphanWatch()
+        self._watch = OrphanWatch() if watch is None else watch
         self._suspects: dict[int, frozenset[str]] = {}
         self._spared: set[int] = set()
 
@@ -57,15 +60,20 @@ class Orphans:
                 continue
             tokens = self._suspects.get(pid)
             if tokens is None:
-                tokens = self._suspects[pid] = _possible_owners(pid, own, self._agent_id)
-            if not any(token in attempts and attempts[token].running for token in tokens):
+                tokens = self._suspects[pid] = _possible_owners(pid, own, attempts, self._agent_id)
+            elif len(tokens) > 1 and (token := attempt_token(pid, self._agent_id)) is not None:
+                # A process that is just becoming another program has no environment for a moment.
+                tokens = self._suspects[pid] = frozenset({token})
+            if not any(token in attempts and not attempts[token].ended for token in tokens):
                 # It is a child that nobody else collects, so the pid cannot have been given to another
                 # process.
                 with contextlib.suppress(PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
 
-def _possible_owners(pid: int, own: Mapping[int, _Owner], agent_id: str) -> frozenset[str]:
+def _possible_owners(
+    pid: int, own: Mapping[int, _Owner], attempts: Mapping[str, _Owner], agent_id: str
+) -> frozenset[str]:
     stat = read_stat(pid)
     if stat is not None and stat.session in own:
         return frozenset({own[stat.session].token})
@@ -74,4 +82,5 @@ def _possible_owners(pid: int, own: Mapping[int, _Owner], agent_id: str) -> froz
         return frozenset({token})
     if stat is not None and stat.state == "Z":
         return frozenset()
-    return frozenset(owner.token for owner in own.values())
+    starting = (attempt.token for attempt in attempts.values() if attempt.starting)
+    return frozenset({*(owner.token for owner in own.values()), *starting})

@@ -60,7 +60,7 @@ class Keeper:
 
     def __init__(self, directory: str) -> None:
         self._wake_fd, notify_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._stop = self._kill = self._may_leave = self._awaits_output = False
+        self._stop = self._kill = self._may_leave = self._awaits_output = self._stop_passed = False
         signal.set_wakeup_fd(notify_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_signal)
@@ -309,14 +309,19 @@ class Keeper:
         self._pass_signals()
 
     def _pass_signals(self) -> None:
-        """Give the container what was asked for: the image's stop signal once, SIGKILL as often as it is asked."""
+        """Give the container what was asked for: the image's stop signal once, SIGKILL as often as it is asked.
+
+        It is written down when it was sent, not before: a keeper that dies between the two has the next one send it
+        again, which a job can bear; one that is never told would lose all the time that it was given to save itself.
+        """
         try:
             if self._kill:
                 self._kill = False
                 self._send("SIGKILL")
-            elif self._stop and not self._notes.state.get("stop_sent"):
-                self._notes.write(stop_sent=True)
+            elif self._stop and not self._stop_passed and not self._notes.state.get("stop_sent"):
+                self._stop_passed = True
                 self._send(self._stop_signal)
+                self._notes.write(stop_sent=True)
         except EngineRefused as error:
             say(f"{self._orders['name']} cannot be signalled: {error}")
 

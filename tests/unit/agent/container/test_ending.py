@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +145,30 @@ def test_a_new_keeper_that_is_stopped_at_once_reports_what_ran(house: ContainerH
             os.kill(house.state("a")["keeper"], signal.SIGKILL)
     exited = daemon.exited("a")
     assert (exited.exit_code, exited.started_at) == (3, daemon.started("a").at)
+
+
+#: A keeper that dies in the moment in which it would tell the container.
+MUTE = (
+    "import os, sys; from windfall.agent.container import engine, keeper;"
+    "engine.Engine.kill = lambda *_: os._exit(9); keeper.main(sys.argv[1])"
+)
+
+
+def test_a_stop_that_died_with_its_keeper_is_told_by_the_next(house: ContainerHouse):
+    daemon = house.daemon()
+    daemon.send(house.contain_shell("a", LISTENS))
+    ready(house, "a")
+    os.kill(daemon.inventory.agent_pid, signal.SIGSTOP)  # or it would start a keeper of its own
+    os.kill(house.state("a")["keeper"], signal.SIGKILL)
+    mute = subprocess.Popen(
+        [sys.executable, "-c", MUTE, str(house.keeper_directory("a"))], stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: house.state("a")["keeper"] == mute.pid, "the other keeper is there")
+    mute.terminate()
+    assert mute.wait(60) == 9
+    os.kill(daemon.inventory.agent_pid, signal.SIGCONT)
+    daemon.send(Stop("a", 600.0))
+    assert daemon.exited("a").exit_code == 3
 
 
 @over_both
