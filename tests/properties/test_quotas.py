@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.properties.quota_lives import SHARES, VCPUS, Life, random_shares
@@ -20,6 +20,7 @@ from windfall.scheduling.quotas import Quotas, Verdict
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
+@example(170983)  # A restart between the first who leaves for a child of an array and the last.
 def test_limits_are_never_exceeded_and_nobody_leaves_in_vain(seed):
     life = Life(seed).lives(45)
     life.all_leave()

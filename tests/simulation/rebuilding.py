@@ -107,6 +107,9 @@ VIEWS = {
     "the live attempts": lambda state: {token: job.id for token, job in state.attempts.items()},
     "what jobs wait for": _waits,
     "who waits for whom": _dependents,
+    "the places that are left to them": lambda state: {
+        job.id: job.left_places for job in state.jobs.values() if job.left_places
+    },
     "the tokens": lambda state: {name: dict(by) for name, by in state.token_holders.items() if by},
     "the planned due times": lambda state: dict(state.tick_book.planned),
     "the open ticks": _open_ticks,

@@ -62,15 +62,13 @@ def check_notices(state: State) -> None:
         ):
             raise BrokenPromise(f"{token} has notice and does not know until when, or why")
         if token in state.left_places and attempt.stop_for is None:
-            raise BrokenPromise(
-                f"{token} is said to leave for {state.left_places[token]}, and was not asked to"
-            )
+            raise BrokenPromise(f"{token} is said to leave for a job, and was not asked to")
 
 
 def check_claims(world: World) -> None:
     """Only reclaimable attempts are asked to leave for another, and it gets the place when they have left."""
     state = world.daemon.state
-    for token in state.left_places.keys() & state.attempts.keys():
+    for token in set(state.left_places) & state.attempts.keys():
         attempt = state.attempts[token].attempt
         assert attempt is not None
         assert attempt.stop_for is not None
@@ -93,7 +91,7 @@ def check_claims(world: World) -> None:
         waiting, tries = _standing(state, job_id)
         # Nobody waits in vain who does not wait: its queue may have been deleted meanwhile.
         served = waiting == 0 or waiting < claimed.waiting or tries > claimed.tries
-        passed = not claimed.tokens & state.left_places.keys() and _passed_by_its_like(
+        passed = not claimed.tokens & set(state.left_places) and _passed_by_its_like(
             state, job_id, claimed.asked_at
         )
         if served or passed or claimed.disturbances != world.disturbances:

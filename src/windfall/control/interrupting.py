@@ -15,7 +15,7 @@ from windfall.control.instances import let_go_if_left
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, StopCause
+from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, LeftPlace, StopCause
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import InstanceId, JobId, child_id, split_child, split_node
 from windfall.jobs.job import Job, JobKind
@@ -73,8 +73,7 @@ def _tell(
         attempt.stop_cause, attempt.stop_at = cause, round_.now
         attempt.deadline_at, attempt.stop_words = deadline_at, words
         if for_job is not None:
-            attempt.stop_for = for_job
-            state.left_places.note(attempt, state.instances[attempt.instance].machine)
+            _leave_to(state, attempt, for_job, round_)
     elif attempt.stop_cause in WITH_NOTICE and deadline_at < (attempt.deadline_at or 0):
         attempt.deadline_at = deadline_at
     else:
@@ -82,6 +81,16 @@ def _tell(
     round_.changes.jobs[job.id] = job
     round_.instructions.append(notice_of(attempt))
     return True
+
+
+def _leave_to(state: State, attempt: Attempt, job_id: JobId, round_: Round) -> None:
+    """Write down, with the one that leaves and with the job that it leaves for, whose its place is to be."""
+    attempt.stop_for = job_id
+    machine = state.instances[attempt.instance].machine
+    if machine is not None:
+        job = state.jobs[job_id]
+        state.left_places.note(job, LeftPlace(attempt.token, machine, attempt.deadline_at or round_.now))
+        round_.changes.jobs[job_id] = job
 
 
 def ask_to_stop(state: State, jobs: Iterable[Job], cause: StopCause, round_: Round) -> None:

@@ -74,7 +74,10 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
         job.blocked_at = None
         if state.left_places:
             machine = state.instances[placement.instance].machine
-            state.left_places.served(job, machine, state.attempts, partial(alike, state.jobs, job))
+            like_it = partial(alike, state.jobs, job)
+            owner = state.left_places.served(job, machine, state.attempts, like_it)
+            if owner is not None:
+                round_.changes.jobs[owner.id] = owner
     if job.is_gang:
         give_number(state, job)
     if job.is_array:

@@ -7,15 +7,12 @@ again here, and an attempt that was STARTING is asked for again when its agent c
 from __future__ import annotations
 
 import heapq
-from functools import partial
-from operator import itemgetter
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ServiceEnvironment
 from windfall.capacity.machines import Hold
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.agenda import rebuild_agenda
-from windfall.control.backlog import alike
 from windfall.control.consumables import rebuild_holders
 from windfall.control.gangs import may_wait_alone
 from windfall.control.instructions import Instruction
@@ -30,7 +27,7 @@ from windfall.control.state import Rules, State, Waits
 from windfall.control.state_changes import tell_of_known
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.dependencies import DependencyType
-from windfall.jobs.ids import InstanceId, JobId, MachineId, split_child
+from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup
@@ -64,28 +61,13 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     }
     for job in sorted(loaded.jobs, key=lambda job: job.order):
         _rebuild_place(state, job)
-        # One that left a place may have got another since, and the job that it left for none.
-        for attempt in job.attempts:
-            if attempt.stopped_at is None or attempt.stop_for not in state.children:
-                state.left_places.note(attempt, _machine_of(state, attempt.instance))
-            # Else a child of that array may have had the place, and have ended since: nobody knows of it here.
-    if state.left_places:
-        tries = [(attempt.placed_at, job, attempt) for job in loaded.jobs for attempt in job.attempts]
-        for _, job, attempt in sorted(tries, key=itemgetter(0)):
-            state.left_places.taken(
-                job, attempt, partial(_machine_of, state), partial(alike, state.jobs, job)
-            )
+        state.left_places.rebuild(job)
     rebuild_shares(state, [use for use in loaded.declared if isinstance(use, ShareUse)])
     rebuild_service_shares(state)
     state.shared_machines = {
         one.machine for one in loaded.instances if one.is_share and one.machine is not None
     }
     return state
-
-
-def _machine_of(state: State, instance_id: InstanceId) -> MachineId | None:
-    instance = state.instances.get(instance_id)
-    return None if instance is None else instance.machine
 
 
 def _rebuild_declared(state: State, loaded: Loaded) -> None:

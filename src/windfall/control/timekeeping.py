@@ -39,7 +39,7 @@ def on_time_passed(state: State, round_: Round) -> None:
     ask_to_leave(state, round_)
     on_calendar(state, round_)
     watch_services(state, round_)
-    _forget_recent(state, round_.now)
+    _forget_recent(state, round_)
     if round_.now - state.purged_at >= PURGE_EVERY_MS:
         state.purged_at = round_.now
         keep_shares(state, round_)
@@ -69,8 +69,11 @@ def _stop_overdue(state: State, round_: Round) -> None:
         ask_to_stop(state, members(state, job), StopCause.TIMED_OUT, round_)
 
 
-def _forget_recent(state: State, now: int) -> None:
-    state.left_places.forget(now)
+def _forget_recent(state: State, round_: Round) -> None:
+    now = round_.now
+    for job in state.left_places.forget(now):
+        if job.id in state.jobs:
+            round_.changes.jobs[job.id] = job
     for machine, gone_at in list(state.gone_machines.items()):
         if now - gone_at >= GONE_MACHINE_MS:
             del state.gone_machines[machine]

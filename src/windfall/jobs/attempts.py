@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from windfall.jobs.diagnosis import Diagnosis
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, TaskId
 from windfall.jobs.staging import Mark, Progress
 
 
@@ -64,6 +64,16 @@ FAILED_TO_START = "Task failed to start"
 def host_lost(instance: InstanceId) -> str:
     """The status reason that clients' retry rules know as a lost host (`Host EC2*`)."""
     return f"Host EC2 (instance {instance}) terminated."
+
+
+@dataclass(frozen=True, slots=True)
+class LeftPlace:
+    """An attempt that was asked to leave its place to a job."""
+
+    token: AttemptToken
+    machine: MachineId
+    #: When its notice is over.
+    deadline_at: int
 
 
 @dataclass(frozen=True, slots=True)

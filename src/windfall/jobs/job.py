@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from windfall.jobs.attempts import Attempt, GangEnd, StopCause
+from windfall.jobs.attempts import Attempt, GangEnd, LeftPlace, StopCause
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency
@@ -154,6 +154,8 @@ class Job:
     gang_number: int | None = None
     #: For a multi-node job of peers: how each of its tries that are over ended.
     gang_ends: list[GangEnd] = field(default_factory=list)
+    #: Who was asked to leave for it and has not been made up for by a place; of an array, one for each place.
+    left_places: tuple[LeftPlace, ...] = ()
     #: The limit on the whole job that ended it, whether it ran or waited then.
     ended_by: StopCause | None = None
     #: The states that it came to in this round, where somebody wants to hear of them. Never stored.

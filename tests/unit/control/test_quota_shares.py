@@ -354,6 +354,21 @@ def test_the_claim_survives_a_restart():
     assert list(world.started()) == ["mine"]
 
 
+@pytest.mark.parametrize("code", [0, 143], ids=["done", "preempted"])
+def test_the_claim_of_an_array_survives_a_restart_after_the_first_has_left(code):
+    world = two_shares()
+    borrowing(world, "g0", "g1", "g2", "g3")
+    world.submits(a_gpu_job("mine", "owner", 2).array(2))
+    first, second = leaving(world)
+    world.exits(first, code)
+    world.restarted()
+    world.submits(a_gpu_job("late", "guest"))
+    assert world.state_of("late") is RUNNABLE
+    world.exits(second, 143)
+    assert list(world.started()) == ["mine:0"]
+    assert not world.state.left_places
+
+
 # ------------------------------------------------------------------------------------------------ within a share
 
 
