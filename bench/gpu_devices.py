@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> int:
         return 1
     print(f"source {type(source).__name__}")
     recorded = record(source)
+    directory.mkdir(parents=True, exist_ok=True)
     write_set(str(directory / "devices.json"), recorded)
     for reading in recorded.gpus:
         print(reading)

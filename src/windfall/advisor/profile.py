@@ -111,6 +111,7 @@ def profile_of(recording: Recording) -> Profile:
     steady = samples[begun:]
     lens = _Lens(steady if len(steady) >= at.FEWEST_AFTER_START else samples, used)
     spans = [sample.span_ms / 1000 for sample in samples]
+    sm_active = lens.gpu(lambda one: one.sm_active)
     return Profile(
         samples=len(samples),
         span_s=sum(spans),
@@ -118,9 +119,16 @@ def profile_of(recording: Recording) -> Profile:
         worked=bool(used),
         gpus=max(count, len(recording.gpus)),
         used=used,
-        busy=lens.whole(lens.busy),
-        busy_of_all=_weighted((_mean_of(one.busy for one in each.gpus), each.span_ms) for each in samples),
-        sm_active=lens.gpu(lambda one: one.sm_active),
+        busy=_largest((lens.whole(lens.busy), sm_active)),
+        busy_of_all=_worked(
+            (
+                _mean_of(one.busy for one in each.gpus),
+                _mean_of(one.sm_active for one in each.gpus),
+                each.span_ms,
+            )
+            for each in samples
+        ),
+        sm_active=sm_active,
         occupancy=lens.gpu(lambda one: one.sm_occupancy),
         memory_active=lens.gpu(lambda one: one.memory_active),
         tensor_active=lens.gpu(lambda one: one.tensor_active),
@@ -162,15 +170,31 @@ def _thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
 
 
 def _mean_busy(samples: Iterable[Sample], gpu: int) -> float:
-    return _weighted((each.gpus[gpu].busy, each.span_ms) for each in samples if gpu < len(each.gpus))
+    """How much of the time one GPU worked."""
+    known = [(each.gpus[gpu], each.span_ms) for each in samples if gpu < len(each.gpus)]
+    return _worked((one.busy, one.sm_active, span_ms) for one, span_ms in known)
+
+
+def _worked(seen: Iterable[tuple[float, float, float]]) -> float:
+    """The part of the time in which there was work, from the driver's word and from that of the SMs, by length.
+
+    The driver looks a few times a second: short bursts it sees by luck, now many and now none. The counters of the SMs
+    see every one, and can only say too little: a kernel that fills a few SMs counts for those.
+    """
+    listed = list(seen)
+    return _largest(_weighted((each[n], each[2]) for each in listed) for n in (0, 1))
 
 
 def _first_work(samples: tuple[Sample, ...], used: tuple[int, ...]) -> int:
     """The number of the first sample in which a GPU worked in earnest; 0 when none did, as nothing began."""
-    for number, sample in enumerate(samples):
-        if any(sample.gpus[n].busy > at.BEGUN for n in used if n < len(sample.gpus)):
-            return number
-    return 0
+    gpus = [[sample.gpus[n] for n in used if n < len(sample.gpus)] for sample in samples]
+    seen, counted = len(samples), len(samples)
+    for number in reversed(range(len(samples))):
+        seen = number if any(one.busy > at.BEGUN for one in gpus[number]) else seen
+        counted = number if any(one.sm_active > at.SMS_BEGUN for one in gpus[number]) else counted
+    # The driver may be a span late with what it sees; if it is later than that, it missed bursts.
+    begun = counted if counted < seen - 1 else seen
+    return begun if begun < len(samples) else 0
 
 
 def _power(sample: Sample, gpus: tuple[SampledGpu, ...], used: tuple[int, ...]) -> float:

@@ -68,6 +68,14 @@ class Intended(Record, frozen=True, tag="I"):
     container: bool = False
 
 
+class Spawning(Record, frozen=True, tag="P"):
+    """The attempt's process is being started this very moment; before this line none exists."""
+
+    token: str
+    #: The time on the clock of a process's start.
+    ticks: int
+
+
 class Spawned(Record, frozen=True, tag="S"):
     """The attempt's process exists.
 
@@ -160,6 +168,7 @@ AnyRecord: TypeAlias = (
     | Intended
     | Accepted
     | Launching
+    | Spawning
     | Spawned
     | Hosted
     | Noticed
@@ -175,6 +184,7 @@ class Story(msgspec.Struct):
     """All that the journal knows of one attempt."""
 
     intended: Intended
+    spawning: Spawning | None = None
     spawned: Spawned | None = None
     result: Result | None = None
     #: These belong to staged attempts, except that any attempt may have notice and be told.
@@ -203,7 +213,7 @@ class Story(msgspec.Struct):
         lines: list[AnyRecord] = []
         if self.accepted is not None:
             lines.append(Accepted(self.accepted))
-        told = (self.launching, self.hosted, self.noticed, self.told)
+        told = (self.launching, self.spawning, self.hosted, self.noticed, self.told)
         lines += [line for line in told if line is not None]
         if self.losing:
             lines.append(Losing(token))
@@ -259,7 +269,7 @@ def _apply(replay: Replay, record: AnyRecord) -> None:
 
 
 _OfOneAttempt: TypeAlias = (
-    Accepted | Launching | Spawned | Hosted | Noticed | Told | Losing | Departed | Ended
+    Accepted | Launching | Spawning | Spawned | Hosted | Noticed | Told | Losing | Departed | Ended
 )
 
 
@@ -272,6 +282,8 @@ def _token(record: _OfOneAttempt) -> str:
 def _continue(story: Story, record: _OfOneAttempt) -> None:
     if isinstance(record, Spawned):
         story.spawned = record
+    elif isinstance(record, Spawning):
+        story.spawning = record
     elif isinstance(record, Ended):
         # The first result stands: an attempt is never reported twice with different ends.
         story.result = story.result or record.result

@@ -8,6 +8,7 @@ with the agent's own rights, so no path that a job could have changed is followe
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 
@@ -174,7 +175,18 @@ def open_log(path: str) -> int:
         # Somebody has cleared it away while the daemon runs; that is no fault of the job.
         with contextlib.suppress(OSError):
             os.mkdir(directory, 0o700)
-    return _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, "open log")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return _open(path, flags, "open log")
+    except CannotStart as error:
+        if error.errno != errno.EACCES:
+            raise
+    # It was made before, for a start that came to nothing; who is not root needs leave to go on with it.
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0o600)
+    fd = _open(path, flags, "open log")
+    os.fchmod(fd, 0o400)
+    return fd
 
 
 def check_start(start: Start) -> None:

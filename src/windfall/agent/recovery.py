@@ -1,5 +1,5 @@
 """Takes over what an earlier agent left: attempts that still run are adopted, ends that were written down
-are reported, the rest is lost.
+are reported, what was never begun is begun anew, the rest is lost.
 
 Where an exit code can come from, best first: the agent's own journal; the warden's file (the warden
 became the parent when the agent died); the kernel itself through the process's pidfd (Linux 6.15 and
@@ -16,6 +16,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import AgentError
@@ -23,6 +24,7 @@ from windfall.agent.exits import ExitsFile, OrphanExit
 from windfall.agent.journal import Replay, Spawned
 from windfall.agent.messages import Lost
 from windfall.agent.processes import (
+    ProcessStat,
     attempt_token,
     find_by_token,
     members,
@@ -31,8 +33,11 @@ from windfall.agent.processes import (
 )
 from windfall.agent.stopping import send
 from windfall.agent.supervisor import Supervisor, now_ms
+from windfall.agent.traces import Trace, trace_of_starts
 from windfall.agent.workers.hosts import was_never_hosted
 
+#: So long it may take until a process that was being started shows whose it is.
+_SHOWS_WITHIN_S = 2.0
 #: So long the exit code of an adopted attempt may take to appear after its end.
 _CODE_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.02
@@ -102,9 +107,8 @@ class Recovery:
             elif not same_boot:
                 # What a machine's own death left behind may be torn: the last committed checkpoint is better.
                 self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
-            elif attempt.preparing:
-                attempt.start, attempt.adopted = story.accepted, False
-                self._supervisor.staged.take(attempt)
+            elif attempt.preparing or not self._may_have_begun(attempt):
+                self._begin_anew(attempt)
             elif story.spawned is None:
                 unsure[attempt.token] = attempt
             elif self._adopt(attempt, story.spawned):
@@ -114,20 +118,34 @@ class Recovery:
             self._kill_left_behind()
         return adopted
 
+    def _may_have_begun(self, attempt: Attempt) -> bool:
+        story = attempt.story
+        return story.intended.container or story.spawning is not None or story.spawned is not None
+
+    def _begin_anew(self, attempt: Attempt) -> None:
+        """Start an attempt that was never begun: from its record, or when the daemon asks for it again."""
+        story = attempt.story
+        if story.accepted is None:
+            self._supervisor.disown(attempt)  # The daemon sees that it is not known here.
+            return
+        attempt.start, attempt.adopted = story.accepted, False
+        story.launching = story.spawning = None
+        self._supervisor.staged.take(attempt)
+
     def _search(self, unsure: dict[str, Attempt]) -> list[Attempt]:
-        """Adopt attempts whose start was intended and of which no pid is known, if a process of theirs is found."""
+        """Adopt attempts whose start was begun and of which no pid is known, if a process of theirs is found."""
+        for attempt in [one for one in unsure.values() if one.intended.container]:
+            # If one keeper was started after all, a second waits for it and then says the same.
+            self._supervisor.containers.on_keeper_gone(attempt, now_ms())
+            del unsure[attempt.token]
         if not unsure:
             return []
         adopted = []
-        found = find_by_token(unsure, self._agent_id)
+        found, trace = self._look_for(unsure)
         for token, attempt in unsure.items():
-            if attempt.intended.container:
-                # If one keeper was started after all, a second waits for it and then says the same.
-                self._supervisor.containers.on_keeper_gone(attempt, now_ms())
-                continue
             stat = found.get(token)
             if stat is None:
-                self._lose(attempt)
+                (self._begin_anew if trace is Trace.NONE else self._lose)(attempt)
                 continue
             isolation = "bubblewrap" if attempt.intended.sandboxed else "process"
             spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
@@ -137,6 +155,30 @@ class Recovery:
             if self._adopt(attempt, spawned):
                 adopted.append(attempt)
         return adopted
+
+    def _look_for(self, unsure: dict[str, Attempt]) -> tuple[dict[str, ProcessStat], Trace]:
+        """The processes of attempts that were being started, and whether the others may have begun."""
+        until = time.monotonic() + _SHOWS_WITHIN_S
+        since_ticks = min(one.story.spawning.ticks for one in unsure.values() if one.story.spawning)
+        known = [one.spawned for one in self._supervisor.attempts.values() if one.spawned is not None]
+
+        def explained(pid: int, ticks: int) -> bool:
+            return any(one.pid == pid and one.started_at_ticks(ticks) for one in known)
+
+        def exits() -> list[OrphanExit]:
+            self._read_exits()
+            return [line for lines in self._known_exits.values() for line in lines]
+
+        while True:
+            found = find_by_token(unsure, self._agent_id)
+            missing = unsure.keys() - found.keys()
+            if not missing:
+                return found, Trace.NONE
+            token_of = partial(attempt_token, agent_id=self._agent_id)
+            trace = trace_of_starts(since_ticks, explained, token_of, missing, exits)
+            if trace is not Trace.UNCLEAR or time.monotonic() >= until:
+                return found, trace
+            time.sleep(_LOOK_EVERY_S)
 
     def tick(self) -> None:
         """Close adopted attempts whose end is known by now, or cannot be known any more."""

@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from windfall.agent.credentials import JobUser, drop_this_thread, unshare_working_directory
-from windfall.agent.journal import Spawned
+from windfall.agent.journal import Spawned, Spawning
 from windfall.agent.posix_spawn import SpawnRecipe
 from windfall.agent.processes import boot_ticks
 from windfall.agent.sandbox import find_program
@@ -82,12 +82,16 @@ class Launched(NamedTuple):
 class Spawner:
     """Starts processes in its own thread, in batches; calls `record` at once and `notify` when results wait.
 
-    `record` runs in the thread right after each start, so that hardly any moment is left in which a process
-    exists whose pid is written nowhere.
+    `record` runs in the thread right before and right after each start: without the first line no process exists, and
+    hardly any moment is left in which one exists whose pid is written nowhere.
     """
 
     def __init__(
-        self, user: JobUser | None, record: Callable[[Spawned], None], notify: Callable[[], None], name: str
+        self,
+        user: JobUser | None,
+        record: Callable[[Spawning | Spawned], None],
+        notify: Callable[[], None],
+        name: str,
     ) -> None:
         self._user = user
         self._record = record
@@ -173,6 +177,7 @@ class Spawner:
             if program is None:
                 return _refused(launch, missing_program(argv[0], launch.path))
             before = boot_ticks()
+            self._record(Spawning(launch.token, before))
             try:
                 pid = recipe.spawn(program, argv, launch.environment)
             except OSError as error:

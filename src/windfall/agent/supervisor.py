@@ -180,8 +180,7 @@ class Supervisor:
 
     def tidy_directories(self) -> None:
         """Put away or remove what an earlier agent left, once its attempts are known."""
-        known = {path for attempt in self.attempts.values() for path in attempt.intended.private_directories}
-        for path in self._directories.leftovers(known):
+        for path in self._directories.leftovers(set(self._directory_users)):
             self.janitor.remove_now(None, [path])
         self.containers.tidy(list(self.attempts.values()))
 
@@ -198,6 +197,13 @@ class Supervisor:
         self.attempts[attempt.token] = attempt
         for path in attempt.intended.private_directories:
             self._directory_users[path] = self._directory_users.get(path, 0) + 1
+
+    def disown(self, attempt: Attempt) -> None:
+        """Know an attempt no more of which nothing was ever begun."""
+        del self.attempts[attempt.token]
+        for path in attempt.intended.private_directories:
+            self._directory_users[path] -= 1  # And stays known: it is the attempt's when it is asked for again.
+        self.journal.add(Forgotten([attempt.token]))
 
     def _may_start(self, attempt: Attempt) -> bool:
         return self.workers.makes_room(attempt)

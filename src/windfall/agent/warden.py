@@ -101,7 +101,20 @@ class Warden:
             os.set_inheritable(self._lock_fd, False)  # noqa: FBT003 (the standard library's own signature)
 
     def _collect(self) -> bool:
-        """Collect all that ended; return whether children are left."""
+        """Collect all that ended; return whether children are left.
+
+        The lock is held meanwhile: whoever sees that a process is gone and then takes the lock finds its line.
+        """
+        fcntl.flock(self._exits_fd, fcntl.LOCK_EX)
+        try:
+            left = self._collect_ended()
+            if self._unwritten:
+                self._record()
+        finally:
+            fcntl.flock(self._exits_fd, fcntl.LOCK_UN)
+        return left or bool(self._unwritten)
+
+    def _collect_ended(self) -> bool:
         lines = []
         left = True
         while True:
@@ -120,12 +133,9 @@ class Warden:
             else:
                 lines.append(f"{pid} {ticks} {status} {time.time_ns() // 1_000_000}\n")
         self._unwritten += "".join(lines).encode()
-        if self._unwritten:
-            self._record()
-        return left or bool(self._unwritten)
+        return left
 
     def _record(self) -> None:
-        fcntl.flock(self._exits_fd, fcntl.LOCK_EX)
         try:
             # The line break ends what a full disk may have cut off before.
             if os.write(self._exits_fd, b"\n" + self._unwritten) == len(self._unwritten) + 1:
@@ -137,8 +147,6 @@ class Warden:
             self._complained = True
         else:
             self._complained = self._complained and bool(self._unwritten)
-        finally:
-            fcntl.flock(self._exits_fd, fcntl.LOCK_UN)
 
     def _on_agent_ended(self, status: int) -> None:
         self._agent = 0

@@ -93,6 +93,30 @@ def test_what_is_high_while_the_gpu_works_does_not_explain_why_it_waits():
     assert found(recording_of(spans)) is Cause.CPU
 
 
+@pytest.mark.parametrize("seen", [(9,), ()], ids=["once", "never"])
+def test_bursts_that_the_driver_hardly_sees_are_no_long_start_and_no_idle_gpu(seen):
+    """As a server on an H200 was seen in spans of 1 s: 2 s of start, then 30 ms of work twice a second."""
+    spans = [a_span(a_gpu(0.0, sm_active=0.0), busiest_thread=1.0, cpu_cores=1.3)] * 2
+    spans += [
+        a_span(a_gpu(0.29 if n in seen else 0.0, sm_active=0.057), busiest_thread=0.06, cpu_cores=0.06)
+        for n in range(13)
+    ]
+    recording = recording_of(spans)
+    profile = profile_of(recording)
+    assert profile.start_up_s == 2 * spans[0].span_ms / 1000
+    assert profile.busy == pytest.approx(0.057)
+    assert found(recording) is Cause.REQUESTS
+
+
+def test_a_context_that_is_made_is_no_work_yet():
+    busy = {"busiest_thread": 1.0, "cpu_cores": 1.0}
+    idle = a_span(a_gpu(0.0, sm_active=0.0), **busy)
+    work = a_span(a_gpu(0.3, sm_active=0.2), **busy)
+    recording = recording_of([idle, a_span(a_gpu(0.04, sm_active=0.008), **busy), *[idle] * 13, *[work] * 5])
+    assert profile_of(recording).start_up_s == 15 * work.span_ms / 1000
+    assert found(recording) is Cause.START_UP
+
+
 def test_a_download_before_the_first_work_is_start_up_and_no_slow_network():
     spans = [a_span(a_gpu(0.0), net_rx_bytes_s=1.2e9)] * 12 + [a_span(a_gpu(0.97, tensor_active=0.8))] * 8
     assert found(recording_of(spans)) is Cause.START_UP

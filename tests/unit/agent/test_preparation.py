@@ -109,3 +109,20 @@ def test_a_directory_of_logs_that_was_cleared_away_is_made_again(tmp_path: Path)
     log = tmp_path / "logs" / "task.log"
     os.close(open_log(str(log)))
     assert (log.exists(), log.parent.stat().st_mode & 0o777) == (True, 0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a moment")
+def test_a_log_of_a_start_that_came_to_nothing_is_gone_on_with_by_one_who_is_not_root(tmp_path: Path):
+    for directory in (tmp_path, *tmp_path.parents[:4]):
+        directory.chmod(directory.stat().st_mode | 0o011)
+    tmp_path.chmod(0o777)
+    log = tmp_path / "task.log"
+    os.seteuid(65534)
+    try:
+        for word in (b"one ", b"two"):
+            fd = open_log(str(log))
+            os.write(fd, word)
+            os.close(fd)
+    finally:
+        os.seteuid(0)
+    assert (log.read_text(), log.stat().st_mode & 0o777) == ("one two", 0o400)
