@@ -15,6 +15,7 @@ from windfall.advisor.signs import Surroundings
 
 RECORDINGS = Path(__file__).parent / "recordings"
 FIRST, SECOND = "h200-2026-11-15-first.zip", "h200-2026-11-15-second.zip"
+FOURTH = "h200-2026-11-16-fourth.zip"
 MADE = {
     "disk": Cause.DISK,
     "cpu_preprocessing": Cause.CPU,
@@ -56,9 +57,10 @@ def test_the_cause_that_a_program_was_made_for_is_named(name):
     assert finding.confidence > 0.5
 
 
+@pytest.mark.parametrize("run", [SECOND, FOURTH])
 @pytest.mark.parametrize("name", MADE | MADE_LATER)
-def test_the_second_run_says_the_same(name):
-    finding = finding_of(recorded(name, SECOND))
+def test_later_runs_say_the_same(name, run):
+    finding = finding_of(recorded(name, run))
     assert finding.cause is (MADE | MADE_LATER)[name]
     assert finding.confidence > 0.5
 
