@@ -202,7 +202,7 @@ class Supervisor:
         """Know an attempt no more of which nothing was ever begun."""
         del self.attempts[attempt.token]
         for path in attempt.intended.private_directories:
-            self._directory_users[path] -= 1  # And stays known: it is the attempt's when it is asked for again.
+            self._directory_users[path] -= 1  # It stays known: the attempt may come again.
         self.journal.add(Forgotten([attempt.token]))
 
     def _may_start(self, attempt: Attempt) -> bool:

@@ -78,7 +78,11 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
             )
             for machine in state.machines.values()
         },
-        rules=replace(state.rules.scheduling, notice_ms=int(state.rules.notice_s * 1000)),
+        rules=replace(
+            state.rules.scheduling,
+            notice_ms=int(state.rules.notice_s * 1000),
+            grace_ms=int(max(state.rules.grace_s, state.rules.training_grace_s) * 1000),
+        ),
         claims=_claims(state, now) if state.left_places else (),
         tokens=tokens_named(state, queues),
         quotas=quotas,

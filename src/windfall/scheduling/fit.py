@@ -41,7 +41,8 @@ class Guard:
         """Whether an attempt that starts now is surely over before the reserved job is due."""
         if timeout_s is None or self.expected_at is None:
             return False
-        return now + timeout_s * 1000 < self.expected_at
+        # A timeout is when it is asked to stop.
+        return now + timeout_s * 1000 + self.room.machine.grace_ms < self.expected_at
 
     def lets_in(self, room: Room, shape: Shape, now: int) -> bool:
         """Whether a job of this shape may start in a room of the guarded machine."""
@@ -88,6 +89,8 @@ class MachineRoom:
     guard: Guard | None = None
     #: Whether something on it runs, or could run, on capacity that others may take back.
     lends: bool = False
+    #: How long an attempt may take to end that is asked to.
+    grace_ms: int = 0
 
     @property
     def free(self) -> Resources:
@@ -292,7 +295,7 @@ class Floor:
             view = snapshot.machines.get(instance.machine) if instance.machine is not None else None
             if view is None or instance.state is InstanceState.LAUNCHING:
                 continue
-            machine = self._machine(view)
+            machine = self._machine(view, snapshot.rules.grace_ms)
             left = instance.total - instance.used
             room = Room(instance, position, machine, left.vcpus, left.memory_mib, left.gpus)
             machine.rooms.append(room)
@@ -312,13 +315,13 @@ class Floor:
         #: At the start of the tick. A shape above it is refused without a look at a single room.
         self._most_free = {name: most(room.free for room in rooms) for name, rooms in self.rooms.items()}
 
-    def _machine(self, view: MachineView) -> MachineRoom:
+    def _machine(self, view: MachineView, grace_ms: int) -> MachineRoom:
         machine = self.machines.get(view.id)
         if machine is None:
             left = view.total - view.used
             free = list(view.free_gpus[: max(0, ceil(left.gpus))]) if view.free_gpus else []
             devices = Devices(view.devices, free, view.shared_gpus)
-            machine = MachineRoom(view, left.vcpus, left.memory_mib, devices)
+            machine = MachineRoom(view, left.vcpus, left.memory_mib, devices, grace_ms=grace_ms)
             self.machines[view.id] = machine
         return machine
 

@@ -124,7 +124,7 @@ def _gpus_in(assignment: Assignment, name: EnvironmentName) -> Iterator[GpuDevic
 def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
     """The longest timeout with which it would be over before a reservation begins."""
     due = [
-        room.machine.guard.expected_at
+        room.machine.guard.expected_at - room.machine.grace_ms
         for room in rooms
         if room.machine.guard is not None
         and room.machine.guard.expected_at is not None

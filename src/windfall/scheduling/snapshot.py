@@ -225,6 +225,8 @@ class SchedulingRules:
     idle_after_ms: int = 300_000
     #: How long an attempt has between the notice and the end when its place is taken back.
     notice_ms: int = 120_000
+    #: How long an attempt may take to end when its timeout is over.
+    grace_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.scheduling.builders import MINUTE, NOW, a_cluster, a_snapshot, an_offer, started
@@ -225,6 +227,13 @@ def test_a_job_may_take_what_the_reserved_one_does_not_need():
 def test_a_job_that_ends_in_time_may_start():
     cluster = busy(ends_in_s=600).with_waiting("big", 8, waited_ms=LONG)
     assert started(plan(cluster.with_waiting("short", 2, timeout_s=599).snapshot())) == [("short", "i1")]
+
+
+def test_a_timeout_is_when_it_is_asked_to_stop_and_it_may_take_its_grace():
+    cluster = busy(ends_in_s=600).with_waiting("big", 8, waited_ms=LONG)
+    cluster = replace(cluster, rules=replace(cluster.rules, grace_ms=30_000))
+    assert started(plan(cluster.with_waiting("late", 2, timeout_s=570).snapshot())) == []
+    assert started(plan(cluster.with_waiting("short", 2, timeout_s=569).snapshot())) == [("short", "i1")]
 
 
 def test_jobs_that_end_in_time_take_nothing_of_what_is_left_beside():
