@@ -193,6 +193,16 @@ class House:
     def log(self, token: str) -> str:
         return (self.logs / f"{token}.log").read_text()
 
+    def kill_all(self) -> None:
+        """Kill warden and agent, and wait until both are gone and others may take their place."""
+        (daemon,) = self.daemons
+        agent = daemon.inventory.agent_pid
+        self.wardens[0].kill()
+        os.kill(agent, signal.SIGKILL)
+        self.wardens[0].wait()
+        wait_until(lambda: not is_alive(agent), "nobody holds the lock any more")
+        daemon.close()
+
     def close(self) -> None:
         for daemon in self.daemons:
             daemon.close()
@@ -712,10 +722,7 @@ def test_killing_warden_and_agent_leaves_the_jobs_running_to_be_adopted(house: H
         house.start("b", "sleep", "1000"),
     )
     pids = {token: daemon.started(token).pid for token in ("a", "b")}
-    house.wardens[0].kill()
-    os.kill(daemon.inventory.agent_pid, signal.SIGKILL)
-    house.wardens[0].wait()
-    daemon.close()
+    house.kill_all()
     assert all(is_alive(pid) for pid in pids.values())
 
     house.launch()

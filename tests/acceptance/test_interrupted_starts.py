@@ -146,12 +146,9 @@ def test_where_something_ended_that_may_have_been_it_it_is_lost(house: House):
 
 
 def test_with_another_warden_nobody_knows_what_became_of_it(house: House):
-    daemon = house.daemon()
+    house.daemon()
     announced = Spawning("a", boot_ticks())
-    house.wardens[0].kill()
-    os.kill(daemon.inventory.agent_pid, signal.SIGKILL)
-    house.wardens[0].wait()
-    daemon.close()
+    house.kill_all()
     wrote(house, intended(house.start("a", "true"), house), announced)
     house.launch()
     again = house.daemon()

@@ -619,10 +619,7 @@ def test_killing_agent_and_warden_saves_what_the_process_left(plain: House):
     daemon.send(staged(plain, "a", script, kept(plain)))
     wait_until(ready(plain, "a"), "it runs")
     pid = daemon.started("a").pid
-    plain.wardens[0].kill()
-    os.kill(daemon.inventory.agent_pid, signal.SIGKILL)
-    plain.wardens[0].wait()
-    daemon.close()
+    plain.kill_all()
     os.kill(pid, signal.SIGKILL)
     plain.launch()
     again = plain.daemon()
