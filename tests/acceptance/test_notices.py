@@ -368,7 +368,7 @@ def test_a_program_that_dies_in_the_middle_of_writing_keeps_its_last_whole_state
     program = (public_python(), "-c", WRITES_IN_PLACE)
     daemon.send(house.start("one", *program, staging=kept(house), fence=FENCE))
     wait_until(ready(house, "one"), "the first state is written")
-    wait_until(lambda: b"whole" in state_in_store(house), "the first state is stored", deadline_s=30)
+    wait_until(lambda: b"whole" in state_in_store(house), "the first state has been read", deadline_s=30)
     daemon.send(Interrupt("one", in_seconds(4), ""))
     assert daemon.exited("one").exit_code in (137, 143)
     daemon.send(house.start("two", *program, staging=kept(house), fence=FENCE + 1))

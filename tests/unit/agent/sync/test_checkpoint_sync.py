@@ -168,6 +168,22 @@ def test_a_version_that_changes_while_it_is_read_is_thrown_away(job, store):
     assert job.restored() == {"a": b"after!!!" * 4}
 
 
+def test_a_version_that_was_read_in_full_is_committed_though_it_is_written_over_since(job, store):
+    job.write("a", b"before!!")
+    job.pass_once()
+
+    def rewrite(call: str, key: str) -> None:
+        if call == "put" and key.startswith(CHUNKS):
+            store.fail = lambda _call, _key: None
+            job.write("a", b"aft")
+
+    store.fail = rewrite
+    assert job.pass_once().mark is not None
+    assert job.restored() == {"a": b"before!!"}
+    job.settle()
+    assert job.restored() == {"a": b"aft"}
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "changed"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(job, store, damage):
     job.write("state", b"old one!")
