@@ -18,7 +18,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -339,9 +339,9 @@ class Journal:
         if sync:
             self.sync()
 
-    def write_now(self, record: AnyRecord) -> None:
-        """Write one record past the waiting ones; for the spawner's threads, never while `rewrite` runs."""
-        self._write([record])
+    def write_now(self, *records: AnyRecord) -> None:
+        """Write records past the waiting ones; for the spawner's threads, never while `rewrite` runs."""
+        self._write(records)
 
     def sync(self) -> None:
         """Make all that was written survive power loss."""
@@ -370,7 +370,7 @@ class Journal:
         self._with_room(lambda: os.rename(fresh, self._path))
         self._compact_above_bytes = max(self._least_bytes, 4 * self._size_bytes)
 
-    def _write(self, records: list[AnyRecord]) -> None:
+    def _write(self, records: Sequence[AnyRecord]) -> None:
         content = memoryview(_encoder.encode_lines(records))
         with self._lock:
             self._size_bytes += len(content)

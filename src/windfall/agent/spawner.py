@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from windfall.agent.credentials import JobUser, drop_this_thread, unshare_working_directory
 from windfall.agent.journal import Spawned, Spawning
@@ -79,6 +79,12 @@ class Launched(NamedTuple):
     errno: int = 0
 
 
+class WriteNow(Protocol):
+    """Writes lines to the journal before it returns."""
+
+    def __call__(self, *records: Spawning | Spawned) -> None: ...
+
+
 class Spawner:
     """Starts processes in its own thread, in batches; calls `record` at once and `notify` when results wait.
 
@@ -89,13 +95,15 @@ class Spawner:
     def __init__(
         self,
         user: JobUser | None,
-        record: Callable[[Spawning | Spawned], None],
+        record: WriteNow,
         notify: Callable[[], None],
         name: str,
     ) -> None:
         self._user = user
         self._record = record
         self._notify = notify
+        #: Whose start is announced already: in a batch with the line of the one before, so that each costs one write.
+        self._announced = ""
         self._batches: SimpleQueue[list[Launch]] = SimpleQueue()
         self._results: deque[Launched] = deque()
         self._found: dict[tuple[str, str], str] = {}
@@ -139,8 +147,11 @@ class Spawner:
             self._ready.set()
         while True:
             waiting = 0
-            for launch in self._batches.get():
-                self._results.append(self._start(launch))
+            batch = self._batches.get()
+            self._announced = ""  # The journal may have been written anew since.
+            following = [*(launch.token for launch in batch[1:]), ""]
+            for launch, after_it in zip(batch, following, strict=True):
+                self._results.append(self._start(launch, after_it))
                 waiting += 1
                 if waiting == _HAND_OVER_AFTER:
                     self._notify()
@@ -148,9 +159,9 @@ class Spawner:
             if waiting:
                 self._notify()
 
-    def _start(self, launch: Launch) -> Launched:
+    def _start(self, launch: Launch, after_it: str) -> Launched:
         try:
-            return self._spawn(launch)
+            return self._spawn(launch, after_it)
         except Exception as error:  # noqa: BLE001 - the edge of the loop: one bad start must not end all
             say(f"cannot start {launch.token}: {error!r}")
             number = error.errno if isinstance(error, OSError) else 0
@@ -161,7 +172,7 @@ class Spawner:
             if launch.stdin_fd is not None:
                 os.close(launch.stdin_fd)
 
-    def _spawn(self, launch: Launch) -> Launched:
+    def _spawn(self, launch: Launch, after_it: str) -> Launched:
         try:
             os.fchdir(launch.directory_fd)
         except OSError as error:
@@ -177,7 +188,8 @@ class Spawner:
             if program is None:
                 return _refused(launch, missing_program(argv[0], launch.path))
             before = boot_ticks()
-            self._record(Spawning(launch.token, before))
+            if self._announced != launch.token:
+                self._record(Spawning(launch.token, before))
             try:
                 pid = recipe.spawn(program, argv, launch.environment)
             except OSError as error:
@@ -187,8 +199,11 @@ class Spawner:
                 continue
             at = time.time_ns() // 1_000_000
             spawned = Spawned(launch.token, pid, before, at, launch.isolation, boot_ticks() - before)
+            self._announced = ""
+            announced = [Spawning(after_it, before)] if after_it else []
             try:
-                self._record(spawned)
+                self._record(spawned, *announced)
+                self._announced = after_it
             except OSError as error:  # It runs, whatever became of the line: the disk may be full.
                 say(f"{launch.token}: process {pid} is not in the journal: {error}")
             return Launched(launch.token, spawned, spawned.at, None)
