@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,8 +67,8 @@ def test_every_start_is_announced_and_those_of_a_batch_with_the_line_before(scen
 
 @pytest.mark.parametrize("order", [("a", "missing", "b"), ("missing", "a", "b"), ("a", "b", "missing")])
 def test_one_that_is_refused_leaves_none_unannounced(scene: Scene, order: tuple[str, ...]):
-    program: Callable[[str], str] = lambda token: "no-such-program" if token == "missing" else "true"  # noqa: E731
-    results = scene.start(*(scene.launch(token, program(token)) for token in order))
+    programs = {"missing": "no-such-program"}
+    results = scene.start(*(scene.launch(token, programs.get(token, "true")) for token in order))
     assert {one.token for one in results if one.spawned is None} == {"missing"}
     assert scene.announced_before("a")
     assert scene.announced_before("b")
