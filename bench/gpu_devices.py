@@ -57,6 +57,9 @@ sys.stdout.flush()
 
 def main(arguments: list[str]) -> int:
     """Look at this machine's GPUs."""
+    if not arguments or arguments[0].startswith("-"):
+        print("say where the recorded devices go: python -m bench.gpu_devices DIRECTORY [--mig]")
+        return 2
     directory = Path(arguments[0])
     source = find_driver()
     if source is None:

@@ -220,13 +220,21 @@ class House:
                 warden.wait()
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    root = tmp_path / "house"
+@contextlib.contextmanager
+def launched(root: Path) -> Iterator[House]:
+    """An agent that lives as long as a test."""
     root.mkdir()
     built = House(root).launch()
-    yield built
-    built.close()
+    try:
+        yield built
+    finally:
+        built.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with launched(tmp_path / "house") as built:
+        yield built
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.acceptance.test_agent import Daemon, House, public_python
+from tests.acceptance.test_agent import Daemon, House, launched, public_python
 from tests.acceptance.test_staging import FENCE, kept
 from tests.waiting import wait_until
 from windfall.agent.journal import Accepted, Forgotten, Intended, Launching, Record, Spawning
@@ -26,11 +26,8 @@ from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE, boot_ticks
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    root = tmp_path / "house"
-    root.mkdir()
-    built = House(root).launch()
-    yield built
-    built.close()
+    with launched(tmp_path / "house") as built:
+        yield built
 
 
 def wrote(house: House, *records: Record) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_agent import House, public_python
+from tests.acceptance.test_agent import House, launched, public_python
 from tests.acceptance.test_staging import FENCE, courier_of, in_seconds, kept
 from tests.waiting import wait_until
 from windfall.agent.messages import Interrupt
@@ -39,11 +39,8 @@ sys.exit(143)
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    root = tmp_path / "house"
-    root.mkdir()
-    built = House(root).launch()
-    yield built
-    built.close()
+    with launched(tmp_path / "house") as built:
+        yield built
 
 
 def numbers(house: House, token: str, word: str) -> list[int]:

@@ -88,7 +88,7 @@ class Recovery:
         return time.monotonic() + _LOOK_EVERY_S if self._departed else None
 
     def take_over(self, replay: Replay, this_boot: str) -> list[Attempt]:
-        """Make every attempt of the journal one of these: ended, adopted, prepared anew, or lost.
+        """Make every attempt of the journal one of these: ended, adopted, begun anew, or lost.
 
         Returns the adopted ones.
         """
@@ -160,10 +160,13 @@ class Recovery:
         """The processes of attempts that were being started, and whether the others may have begun."""
         until = time.monotonic() + _SHOWS_WITHIN_S
         since_ticks = min(one.story.spawning.ticks for one in unsure.values() if one.story.spawning)
-        known = [one.spawned for one in self._supervisor.attempts.values() if one.spawned is not None]
+        known: dict[int, list[Spawned]] = {}
+        for one in self._supervisor.attempts.values():
+            if one.spawned is not None:
+                known.setdefault(one.spawned.pid, []).append(one.spawned)
 
         def explained(pid: int, ticks: int) -> bool:
-            return any(one.pid == pid and one.started_at_ticks(ticks) for one in known)
+            return any(one.started_at_ticks(ticks) for one in known.get(pid, ()))
 
         def exits() -> list[OrphanExit]:
             self._read_exits()

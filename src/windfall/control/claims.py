@@ -54,22 +54,20 @@ class LeftPlaces:
         Jobs that are alike have their turns in their order: one that is placed when all have left who were asked to for
         another one just like it has had that one's place.
         """
-        owner: Job | None = job
-        mine = job.left_places
-        if job.is_array:
-            mine = tuple(left for left in mine if left.machine == machine)[:1]
-        if not mine:
-            owner = next((one for one in self._without_any(live) if like_it(one.id) is not None), None)
-            mine = () if owner is None else owner.left_places[:1] if owner.is_array else owner.left_places
-        if owner is None or not mine:
+        mine = tuple(left for left in job.left_places if not job.is_array or left.machine == machine)
+        owner = job if mine else next((one for one in self._all_left(live) if like_it(one.id)), None)
+        if owner is None:
             return None
-        owner.left_places = tuple(left for left in owner.left_places if left not in mine)
+        taken = mine or owner.left_places
+        if owner.is_array:
+            taken = taken[:1]
+        owner.left_places = tuple(left for left in owner.left_places if left not in taken)
         if not owner.left_places:
             del self._jobs[owner.id]
         return owner
 
-    def _without_any(self, live: Container[AttemptToken]) -> list[Job]:
-        """The jobs for which all have left."""
+    def _all_left(self, live: Container[AttemptToken]) -> list[Job]:
+        """The jobs for which all have left who were asked to."""
         return [job for job in self._jobs.values() if not any(left.token in live for left in job.left_places)]
 
     def counted(self, now: int) -> Counter[tuple[JobId, MachineId]]:
