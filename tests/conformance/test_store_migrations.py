@@ -9,8 +9,10 @@ import pytest
 
 from tests.conformance.store_builders import a_job, a_round
 from windfall.control.ports import JobFilter
+from windfall.jobs.submitters import Submitter
 from windfall.store.errors import CannotOpen, NewerDatabase
 from windfall.store.migrations import Migration, migrations_in
+from windfall.store.records import encoded
 
 
 def known(place) -> tuple[Migration, ...]:
@@ -68,6 +70,27 @@ def test_a_migration_that_fails_leaves_nothing_of_itself_and_can_be_repeated(pla
     store = place.open(with_more(place, good, "CREATE TABLE half (x INT);"))
     assert asked(store, "SELECT COUNT(*) FROM half") == [(0,)]
     assert len(asked(store, "SELECT number FROM schema_migrations")) == len(known(place)) + 2
+
+
+def test_records_of_earlier_versions_keep_their_tenant(place):
+    jobs = [a_job(), a_job()]
+    store = place.open(known(place)[:6])
+    store.commit(a_round(*jobs))
+    for job, tenant in zip(jobs, ("default", "vision"), strict=True):
+        old = (
+            encoded(job.submission)
+            .replace(encoded(job.submission.submitter), "null")
+            .replace("submitter", "was")
+        )
+        text = old.removesuffix("}") + f', "tenant": "{tenant}"}}'
+        store._database.write(
+            lambda session, text=text, job=job: session.rows(
+                "UPDATE jobs SET submission = ? WHERE id = ? RETURNING id", (text, job.id)
+            )
+        )
+    place.close()
+    found = place.open().load().jobs
+    assert [job.submission.submitter for job in found] == [Submitter("default"), Submitter("vision")]
 
 
 def test_daemons_that_start_at_once_migrate_once(place):

@@ -26,6 +26,7 @@ from windfall.jobs.nodes import NodeOverrides, Nodes
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.staging import Mark, Progress, Staging
 from windfall.jobs.states import JobState
+from windfall.jobs.submitters import UNKNOWN, Submitter
 
 # Commands ------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class SubmitJob:
     timeout_s: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     propagate_tags: bool | None = None
-    tenant: str = "default"
+    submitter: Submitter = UNKNOWN
     document: str = "{}"
     #: Dependencies that the store knows as finished; the reactor remembers only the recent ones.
     finished: tuple[FinishedJob, ...] = ()
@@ -109,7 +110,7 @@ class SubmitTraining:
     attempts: int = 1
     instance_type: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    tenant: str = "default"
+    submitter: Submitter = UNKNOWN
     document: str = "{}"
     #: For more than one instance; `container` and `instance_type` are then those of algo-1.
     nodes: Nodes | None = None

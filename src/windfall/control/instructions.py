@@ -14,6 +14,7 @@ from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
+from windfall.jobs.submitters import Submitter
 from windfall.jobs.workers import Worker
 from windfall.schedules.schedule import Schedule
 
@@ -111,7 +112,7 @@ class CreateTraining:
     training_job: str
     payload: str
     region: str
-    tenant: str
+    submitter: Submitter
 
 
 @dataclass(frozen=True, slots=True)

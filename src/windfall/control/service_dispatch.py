@@ -202,7 +202,7 @@ def _dispatch(
 
 
 def _creation(job: ServiceJob, attempt: ServiceAttempt) -> CreateTraining:
-    return CreateTraining(job.id, attempt.training_job, job.payload, job.region, job.tenant)
+    return CreateTraining(job.id, attempt.training_job, job.payload, job.region, job.submitter)
 
 
 def _say_why(state: State, view: ServiceView, never: dict[JobId, str], round_: Round) -> None:

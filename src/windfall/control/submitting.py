@@ -72,7 +72,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         command.parameters,
         command.tags,
         definition.propagate_tags if command.propagate_tags is None else command.propagate_tags,
-        command.tenant,
+        command.submitter,
         command.document,
         staging=wishes.staging,
         free_interruptions=wishes.free_interruptions,

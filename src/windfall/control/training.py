@@ -76,7 +76,7 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         command.container.resources,
         RetryStrategy(command.attempts, OWN_FAULTS),
         tags=command.tags,
-        tenant=command.tenant,
+        submitter=command.submitter,
         document=command.document,
         kind=JobKind.TRAINING,
         container=command.container,

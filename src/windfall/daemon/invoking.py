@@ -17,7 +17,6 @@ from typing import Any
 
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Caller, ModelledService
 from windfall.aws_api.sagemaker.desk import TrainingSettings
@@ -156,7 +155,7 @@ class TickInvoker:
         return None
 
     async def _perform(self, request: TargetRequest, asked: InvokeTarget) -> None:
-        caller = Caller("schedule", Role.SUBMIT, asked.schedule.tenant)
+        caller = Caller.on_behalf_of(asked.schedule.submitter)
         execution = run_id(asked.schedule, asked.due_at)
         service = self._service(request.service)
         await service.perform(request.operation, encode_json(request.params), caller, self._region, execution)

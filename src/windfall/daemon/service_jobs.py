@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Caller, ModelledService
 from windfall.aws_api.sagemaker.desk import TrainingSettings
@@ -111,7 +110,7 @@ class TrainingCreator:
         if not isinstance(request, dict):
             return "ValidationException: serviceRequestPayload is no JSON object"
         request["TrainingJobName"] = asked.training_job
-        caller = Caller("service-job", Role.SUBMIT, asked.tenant)
+        caller = Caller.on_behalf_of(asked.submitter)
         try:
             await self._sagemaker().perform(
                 "CreateTrainingJob", encode_json(request), caller, asked.region, asked.job_id

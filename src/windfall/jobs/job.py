@@ -22,6 +22,7 @@ from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.staging import Staging
 from windfall.jobs.states import TERMINAL, JobState, check_move
+from windfall.jobs.submitters import UNKNOWN, Submitter
 from windfall.jobs.workers import Worker
 
 
@@ -59,8 +60,7 @@ class Submission:
     parameters: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     propagate_tags: bool = False
-    #: The tenant of the key that submitted it.
-    tenant: str = "default"
+    submitter: Submitter = UNKNOWN
     #: Fields of the request that have no behaviour, for the wire alone.
     document: str = "{}"
     kind: JobKind = JobKind.BATCH

@@ -14,6 +14,7 @@ from enum import StrEnum
 from windfall.jobs.errors import IllegalMove
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import ONCE, RetryStrategy
+from windfall.jobs.submitters import UNKNOWN, Submitter
 
 
 class ServiceState(StrEnum):
@@ -99,7 +100,7 @@ class ServiceJob:
     retry: RetryStrategy = ONCE
     client_token: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    tenant: str = "default"
+    submitter: Submitter = UNKNOWN
     #: Where it was submitted; its training jobs are told so.
     region: str = "us-east-1"
     #: How many instances of which type its payload asks for; the type is empty where it names none.

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from windfall.capacity.environments import Switch
 from windfall.jobs.ids import JobId
+from windfall.jobs.submitters import UNKNOWN, Submitter
 
 DEFAULT_GROUP = "default"
 
@@ -104,7 +105,7 @@ class Schedule:
     tags: Mapping[str, str] = field(default_factory=dict)
     #: The request as it was sent, for the wire alone.
     document: str = "{}"
-    tenant: str = "default"
+    submitter: Submitter = UNKNOWN
     #: Up to which due time ticks have been decided; the next one is the first after it.
     decided_at: int = 0
     #: The run of the last tick that started one.

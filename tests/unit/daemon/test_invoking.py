@@ -18,6 +18,7 @@ from windfall.control.instructions import InvokeTarget
 from windfall.daemon.invoking import TickInvoker
 from windfall.daemon.target_requests import run_id
 from windfall.jobs.errors import Invalid
+from windfall.jobs.submitters import Submitter
 from windfall.schedules.schedule import Schedule, Target
 from windfall.store.errors import Superseded
 
@@ -79,7 +80,11 @@ def invoked(
             lambda: asyncio.sleep(0),
         )
         schedule = Schedule(
-            "default", "nightly", "rate(1 day)", Target(arn, "role", json.dumps(sent)), tenant="t"
+            "default",
+            "nightly",
+            "rate(1 day)",
+            Target(arn, "role", json.dumps(sent)),
+            submitter=Submitter("t"),
         )
         invoker.carry_out(InvokeTarget(schedule, DUE, 1))
         await asyncio.wait_for(asyncio.gather(*invoker._tasks), 20)
@@ -95,7 +100,7 @@ def test_a_job_goes_to_the_core_with_its_tick_under_the_id_of_its_due_time(tmp_p
     job = heard.command
     assert isinstance(job, SubmitJob)
     schedule = Schedule("default", "nightly", "rate(1 day)", Target(SUBMIT, "role"))
-    assert (job.job_id, job.tenant) == (run_id(schedule, DUE), "t")
+    assert (job.job_id, job.submitter.tenant) == (run_id(schedule, DUE), "t")
     assert job.tags["windfall:schedule"] == "default/nightly"
 
 

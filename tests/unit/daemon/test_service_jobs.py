@@ -17,6 +17,7 @@ from windfall.daemon.service_jobs import TrainingCreator
 from windfall.jobs.errors import Conflict
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import Resources
+from windfall.jobs.submitters import Submitter
 
 PAYLOAD = {
     "TrainingJobName": "weekly",
@@ -65,7 +66,9 @@ def created(payload: str, gate: FakeGate) -> list[Any]:
         creator = TrainingCreator(
             gate, "123456789012", lambda: 0, Path("/nowhere"), settings, host_known.wait, again_s=0
         )
-        creator.carry_out(CreateTraining(JobId("j"), "AWSBatchweekly0", payload, "eu-west-1", "team"))
+        creator.carry_out(
+            CreateTraining(JobId("j"), "AWSBatchweekly0", payload, "eu-west-1", Submitter("team"))
+        )
         await asyncio.sleep(0)
         assert gate.done == []
         host_known.set()
@@ -79,7 +82,7 @@ def created(payload: str, gate: FakeGate) -> list[Any]:
 def test_a_payload_becomes_a_training_job_of_the_service_job():
     (command,) = created(json.dumps(PAYLOAD), FakeGate())
     assert isinstance(command, SubmitTraining)
-    assert (command.name, command.service_job, command.tenant) == ("AWSBatchweekly0", "j", "team")
+    assert (command.name, command.service_job, command.submitter.tenant) == ("AWSBatchweekly0", "j", "team")
     assert command.container.environment["AWS_REGION"] == "eu-west-1"
     # Bounded by the host, which was not known when it was asked for.
     assert command.container.resources == Resources(2, 4096)

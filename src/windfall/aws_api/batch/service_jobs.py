@@ -64,7 +64,7 @@ async def submit_service_job(desk: Desk, call: Call) -> dict[str, Any]:
         retry=_retry(params.get("retryStrategy")),
         client_token=params.get("clientToken"),
         tags=check_tags(params.get("tags", {})),
-        tenant=call.caller.tenant,
+        submitter=call.caller.submitter,
         region=call.region,
         instances=instances_of(payload),
         name_prefix=name_prefix_of(payload),

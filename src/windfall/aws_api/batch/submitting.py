@@ -67,7 +67,7 @@ async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
         timeout_s=timeout_s(params.get("timeout")),
         tags=check_tags(tags) if tags else _NOTHING,
         propagate_tags=params.get("propagateTags"),
-        tenant=call.caller.tenant,
+        submitter=call.caller.submitter,
         document=document,
         finished=await _finished(desk, depends_on) if depends_on else (),
         share=params.get("shareIdentifier") or None,

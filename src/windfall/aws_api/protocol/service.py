@@ -33,6 +33,7 @@ from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.routing import Labels, router_for
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.validation import ShapeCompiler
+from windfall.jobs.submitters import Submitter
 
 __all__ = ["Call", "Caller", "Handler", "ModelledService", "PlainService", "Role", "Service", "WrapError"]
 
@@ -42,11 +43,24 @@ _PLAIN_DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the key that signed, its role and its tenant."""
+    """The key that signed a request: its role, its tenant and the Unix account that its jobs run as, if any."""
 
     access_key_id: str
     role: Role
     tenant: str
+    user: str | None = None
+
+    @classmethod
+    def on_behalf_of(cls, submitter: Submitter) -> Caller:
+        """The caller of something that a key asked for earlier, with at most the rights to submit or, by an admin, to
+        name any storage."""
+        role = Role.ADMIN if submitter.is_admin else Role.SUBMIT
+        return cls(submitter.key_id, role, submitter.tenant, submitter.user)
+
+    @property
+    def submitter(self) -> Submitter:
+        """What the core remembers of it."""
+        return Submitter(self.tenant, self.access_key_id, self.role is Role.ADMIN, self.user)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
         attempts=1 + request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0),
         instance_type=main.instance_type,
         tags=tags,
-        tenant=call.caller.tenant,
+        submitter=call.caller.submitter,
         document=write_document(Document(_kept(request), _notes(places.values()), program_note)),
         nodes=_nodes([group for group, _ in groups]),
     )

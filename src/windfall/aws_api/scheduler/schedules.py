@@ -146,7 +146,7 @@ def _read(desk: Desk, call: Call) -> Schedule:
         switch=Switch(params.get("State", "ENABLED")),
         delete_when_done=params.get("ActionAfterCompletion") == "DELETE",
         document=msgspec.json.encode(document, order="sorted").decode(),
-        tenant=call.caller.tenant,
+        submitter=call.caller.submitter,
     )
 
 

@@ -13,8 +13,10 @@ from windfall.jobs.errors import Invalid, MissingParameter, NotFound
 from windfall.jobs.ids import JobId
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.states import JobState
+from windfall.jobs.submitters import Submitter
 
 OTHER = "bbbbbbbb-0000-4000-8000-000000000002"
+SUBMITTER = Submitter("team-a", "AKIDEXAMPLE", is_admin=True)
 PLAIN = {"jobName": "night", "jobQueue": "queue", "jobDefinition": "train"}
 
 
@@ -25,7 +27,7 @@ def test_a_plain_job(world):
         "jobId": JOB_ID,
         "jobArn": f"{ARN}:job/{JOB_ID}",
     }
-    assert world.last == SubmitJob(JOB_ID, "night", "queue", "train", tenant="team-a")
+    assert world.last == SubmitJob(JOB_ID, "night", "queue", "train", submitter=SUBMITTER)
     assert world.store.asked == []
 
 
@@ -71,7 +73,7 @@ def test_a_job_with_everything(world):
         timeout_s=60,
         tags={"a": "b"},
         propagate_tags=True,
-        tenant="team-a",
+        submitter=SUBMITTER,
         document='{"instanceType":"p3.2xlarge"}',
     )
 
@@ -94,7 +96,7 @@ def test_older_amounts_and_empty_fields_are_understood(world):
         "queue",
         "train",
         overrides=ContainerOverrides(vcpus=2, memory_mib=100),
-        tenant="team-a",
+        submitter=SUBMITTER,
     )
 
 

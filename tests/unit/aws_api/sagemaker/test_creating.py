@@ -32,7 +32,7 @@ def test_boto3_creates_a_job_on_demand(world):
     answer = world.client().create_training_job(**a_request(Tags=[{"Key": "team", "Value": "vision"}]))
     assert answer["TrainingJobArn"] == f"{ARN}/first"
     command = world.last
-    assert (command.job_id, command.name, command.tenant) == ("training-first", "first", "team-a")
+    assert (command.job_id, command.name, command.submitter.tenant) == ("training-first", "first", "team-a")
     assert command.tags == {"team": "vision"}
     environment = command.environment
     assert (environment.name, environment.provisioning) == ("windfall-training-on-demand", Provisioning.EC2)

@@ -63,7 +63,11 @@ def test_the_core_has_what_the_request_means(client, world):
     assert schedule.expression == "cron(0 2 ? * MON-FRI *)"
     assert (schedule.timezone, schedule.window_minutes) == ("Europe/Berlin", 15)
     assert (schedule.start_at, schedule.end_at) == (1_798_761_600_000, 1_830_297_601_500)
-    assert (schedule.switch, schedule.delete_when_done, schedule.tenant) == (Switch.DISABLED, True, "team-a")
+    assert (schedule.switch, schedule.delete_when_done, schedule.submitter.tenant) == (
+        Switch.DISABLED,
+        True,
+        "team-a",
+    )
     assert schedule.target == Target(
         SUBMIT_JOB, ROLE, TARGET["Input"], Retry(3600, 0), "arn:aws:sqs:eu-west-1:123456789012:letters"
     )
