@@ -56,7 +56,8 @@ def files_under(folder: Path, suffix: str = "") -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not _made_by_tools(Path(place) / f))
         for name in sorted(names):
-            if name.endswith(suffix):
+            # In a worktree `.git` is a file.
+            if name.endswith(suffix) and name != ".git":
                 yield Path(place) / name
 
 
