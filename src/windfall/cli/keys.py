@@ -30,13 +30,14 @@ def keys() -> None:
 @keys.command()
 @click.option("--role", type=click.Choice(["admin", "submit", "read"]), default="submit", show_default=True)
 @click.option("--tenant", default="default", show_default=True, help="Whom the key belongs to.")
+@click.option("--user", metavar="NAME", help="Unix account that its jobs run as (the daemon must be root).")
 @data_option
 @json_option
-def create(role: str, tenant: str, data: Path | None, as_json: bool) -> None:
+def create(role: str, tenant: str, user: str | None, data: Path | None, as_json: bool) -> None:
     """Make a key and show its secret, once."""
     path = _file(data)
     try:
-        key = create_key(path, role=Role[role.upper()], tenant=tenant, now=_now())
+        key = create_key(path, role=Role[role.upper()], tenant=tenant, now=_now(), user=user)
     except KeyFileError as error:
         raise _refusal(error) from None
     if as_json:
@@ -58,11 +59,13 @@ def list_(data: Path | None, as_json: bool) -> None:
     from windfall.cli.tables import Column, print_table
 
     now = _now()
+    has_users = any(key.user is not None for key in found)
     print_table(
         [
             Column("KEY"),
             Column("ROLE"),
             Column("TENANT", shrinks=True),
+            *([Column("USER", shrinks=True)] if has_users else []),
             Column("CREATED", optional=True),
             Column("REVOKED"),
         ],
@@ -71,6 +74,7 @@ def list_(data: Path | None, as_json: bool) -> None:
                 key.access_key_id,
                 key.role.name.lower(),
                 key.tenant,
+                *([key.user or "-"] if has_users else []),
                 ago(key.created_at, now),
                 moment(key.revoked_at),
             ]
@@ -127,6 +131,7 @@ def _described(key: Key) -> dict[str, Any]:
         "accessKeyId": key.access_key_id,
         "role": key.role.name.lower(),
         "tenant": key.tenant,
+        "user": key.user,
         "createdAt": key.created_at,
         "revokedAt": key.revoked_at,
     }

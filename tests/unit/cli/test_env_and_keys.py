@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import subprocess
 
 from windfall.aws_api.protocol.keys import Role, create_key, load_keys
@@ -101,3 +103,16 @@ def test_keys_of_a_directory_without_any(tmp_path, windfall):
     assert list(tmp_path.iterdir()) == []
     bad = windfall("keys", "revoke", "nope", "--data", str(tmp_path))
     assert bad.code == 1
+
+
+def test_a_key_that_is_mapped_to_an_account_is_listed_with_it(daemon, windfall):
+    ran = windfall("keys", "create", "--user", "no-such-account")
+    assert (ran.code, ran.out) == (1, "")
+    assert "There is no user 'no-such-account'" in ran.err
+    assert "USER" not in windfall("keys", "list").out
+    name = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
+    made = json.loads(windfall("keys", "create", "--user", name, "--json").out)
+    assert made["user"] == name
+    listed = windfall("keys", "list").out
+    assert "USER" in listed
+    assert name in listed

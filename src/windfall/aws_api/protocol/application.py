@@ -112,7 +112,8 @@ class Application:
                 )
             if not speaks_cbor(request):
                 refuse = service.refuse_to(request)
-            caller = Caller(signer.key.access_key_id, signer.key.role, signer.key.tenant)
+            key = signer.key
+            caller = Caller(key.access_key_id, key.role, key.tenant, key.user)
             return await service.answer(request, caller, signer.region, request_id)
         except AnsweredElsewhereError as error:
             if request is None or self._elsewhere is None:

@@ -1,4 +1,4 @@
-"""Access keys: who may call, in which role, for which tenant.
+"""Access keys: who may call, in which role, for which tenant, and as which Unix account its jobs run.
 
 Decides what a usable key file is (JSON, owned by nobody but its user: mode 0600) and how it changes: under
 a lock, written beside, synced, then renamed over the old one, so that a reader sees the old file or the new
@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -50,6 +51,8 @@ class Key:
     #: Milliseconds since the epoch, like all times here.
     created_at: int
     revoked_at: int | None = None
+    #: The Unix account that jobs submitted with it run as; None leaves that to its tenant.
+    user: str | None = None
 
     def __repr__(self) -> str:
         return f"Key({self.access_key_id}, {self.role.name.lower()}, tenant={self.tenant})"
@@ -73,19 +76,44 @@ def ensure_keys_file(path: Path, *, now: int) -> list[Key]:
 
 
 def create_key(
-    path: Path, *, role: Role, tenant: str = "default", now: int, with_session_token: bool = False
+    path: Path,
+    *,
+    role: Role,
+    tenant: str = "default",
+    now: int,
+    with_session_token: bool = False,
+    user: str | None = None,
 ) -> Key:
     """Add a new key to the file and return it; this is the only time its secret is handed out."""
+    if user is not None:
+        _check_user(path, user)
     if not _TENANT.fullmatch(tenant):
         raise KeyFileError(
             f"{tenant!r} cannot be a tenant: use 1 to 64 letters, digits, '.', '_' or '-', "
             "the first a letter or digit."
         )
-    key = _new_key(role, tenant, now=now, with_session_token=with_session_token)
+    key = replace(_new_key(role, tenant, now=now, with_session_token=with_session_token), user=user)
     with _locked(path):
         keys = load_keys(path) if path.exists() else []
         _save(path, [*keys, key])
     return key
+
+
+def _check_user(path: Path, user: str) -> None:
+    """Refuse an account that jobs cannot run as; the daemon's own user is the one whom the key file belongs to."""
+    try:
+        uid = pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise KeyFileError(
+            f"There is no user {user!r} on this machine: jobs can only run as an account that exists."
+        ) from None
+    if uid == 0:
+        raise KeyFileError(f"Jobs of a key never run as root, and {user!r} is root: name another account.")
+    owner = path.stat().st_uid if path.exists() else os.geteuid()
+    if owner not in (0, uid):
+        raise KeyFileError(
+            f"Only a daemon that runs as root can run jobs as {user!r}: start it as root, or leave --user out."
+        )
 
 
 def revoke_key(path: Path, access_key_id: str, *, now: int) -> Key:
@@ -177,8 +205,10 @@ def _parse_key(entry: Mapping[str, Any]) -> Key:
         session_token=entry.get("session_token"),
         created_at=int(entry["created_at"]),
         revoked_at=None if entry.get("revoked_at") is None else int(entry["revoked_at"]),
+        user=entry.get("user"),
     )
     texts: list[object] = [key.access_key_id, key.secret_access_key, key.tenant, key.session_token or "-"]
+    texts.append("-" if key.user is None else key.user)
     if not all(isinstance(text, str) and text for text in texts):
         raise ValueError
     return key

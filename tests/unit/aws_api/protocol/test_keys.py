@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pwd
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -140,3 +141,53 @@ def test_a_key_s_repr_hides_its_secret(path):
     assert key.secret_access_key not in repr(key)
     assert key.session_token not in f"{key}"
     assert json.loads(path.read_bytes())["keys"][0]["role"] == "read"
+
+
+def test_jobs_of_a_key_can_run_as_an_account(path):
+    ensure_keys_file(path, now=1)
+    # Of whoever runs the tests, unless that is root.
+    name = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
+    key = create_key(path, role=Role.SUBMIT, now=2, user=name)
+    assert KeyRing(path).find(key.access_key_id).user == name
+
+
+def test_a_key_file_of_an_earlier_version_maps_no_key_to_an_account(path):
+    ensure_keys_file(path, now=1)
+    content = json.loads(path.read_bytes())
+    for entry in content["keys"]:
+        del entry["user"]
+    path.write_text(json.dumps(content))
+    assert [key.user for key in load_keys(path)] == [None]
+
+
+@pytest.mark.parametrize("user", [7, "", ["alice"]])
+def test_a_file_with_a_nonsensical_account_is_refused(path, user):
+    ensure_keys_file(path, now=1)
+    content = json.loads(path.read_bytes())
+    content["keys"][0]["user"] = user
+    path.write_text(json.dumps(content))
+    with pytest.raises(KeyFileError, match="damaged"):
+        load_keys(path)
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [("no-such-account", "There is no user 'no-such-account'"), ("root", "never run as root")],
+)
+def test_a_key_is_not_mapped_to_an_account_that_jobs_cannot_run_as(path, user, words):
+    ensure_keys_file(path, now=1)
+    before = path.read_bytes()
+    with pytest.raises(KeyFileError, match=words):
+        create_key(path, role=Role.SUBMIT, now=2, user=user)
+    assert path.read_bytes() == before
+
+
+def test_a_daemon_that_is_not_root_maps_keys_to_its_own_account_alone(path, require):
+    require(os.geteuid() == 0, "only root can give the key file to another user")
+    ensure_keys_file(path, now=1)
+    nobody = pwd.getpwnam("nobody").pw_uid
+    os.chown(path, nobody, -1)
+    assert create_key(path, role=Role.SUBMIT, now=2, user="nobody").user == "nobody"
+    os.chown(path, nobody, -1)
+    with pytest.raises(KeyFileError, match="Only a daemon that runs as root can run jobs as 'daemon'"):
+        create_key(path, role=Role.SUBMIT, now=3, user="daemon")
