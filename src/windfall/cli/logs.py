@@ -1,4 +1,4 @@
-"""`windfall logs`: a job's log as its process wrote it, attempt by attempt."""
+"""`windfall logs`: the log of a job, attempt by attempt."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.log_reading import LogFollower, has_ended, log_group, read_all, read_tail, streams
 from windfall.cli.options import data_option, job_argument, json_option, print_json
+from windfall.cli.terminal_text import for_terminal, wants_colours
 from windfall.cli.watching import watch
 from windfall.cli.wording import moment
 
@@ -26,6 +27,9 @@ Job = dict[str, Any]
 @click.option("--attempt", type=click.IntRange(min=1), help="Number of the attempt (the latest).")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("-t", "--timestamps", is_flag=True, help="The time before each line.")
+@click.option(
+    "--raw", is_flag=True, help="The bytes as the job wrote them, with sequences that steer a terminal."
+)
 @job_argument
 @data_option
 @json_option
@@ -34,6 +38,7 @@ def logs(
     attempt: int | None,
     tail: int | None,
     timestamps: bool,
+    raw: bool,
     job: str,
     data: Path | None,
     as_json: bool,
@@ -50,7 +55,7 @@ def logs(
         )
     stream = _stream(detail, attempt, follow=follow)
     if follow:
-        emit = _emit_json if as_json else _Printer(timestamps=timestamps).emit
+        emit = _emit_json if as_json else _Printer(timestamps=timestamps, raw=raw).emit
         _follow(client, data, detail, stream, attempt, tail, emit)
         return
     assert stream is not None
@@ -60,7 +65,7 @@ def logs(
     if as_json:
         print_json({"logStreamName": stream, "events": [event for page in pages for event in page]})
         return
-    printer = _Printer(timestamps=timestamps)
+    printer = _Printer(timestamps=timestamps, raw=raw)
     for page in pages:
         printer.emit(page)
 
@@ -110,16 +115,20 @@ def _follow(
 
 
 class _Printer:
-    """Writes lines to stdout as they were, each page at once."""
+    """Writes lines to stdout, each page at once; what would steer a terminal is made harmless unless `raw`."""
 
-    def __init__(self, *, timestamps: bool = False) -> None:
+    def __init__(self, *, timestamps: bool, raw: bool) -> None:
         self._timestamps = timestamps
+        self._raw = raw
+        self._colours = wants_colours(sys.stdout)
 
     def emit(self, events: list[Event]) -> None:
         lines = []
         for event in events:
             time = f"{moment(event['timestamp'])} " if self._timestamps else ""
-            lines.append(f"{time}{event['message']}\n")
+            message = event["message"]
+            text = message if self._raw else for_terminal(message, colours=self._colours)
+            lines.append(f"{time}{text}\n")
         sys.stdout.write("".join(lines))
         sys.stdout.flush()
 

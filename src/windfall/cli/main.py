@@ -20,6 +20,7 @@ import click
 
 from windfall import __version__
 from windfall.cli.errors import CliError
+from windfall.cli.notes import note
 
 #: What a shell reports for a program that SIGPIPE ended, and for one that Ctrl-C ended.
 BROKEN_PIPE, INTERRUPTED = 141, 130
@@ -229,5 +230,5 @@ def _usage_text(error: click.UsageError) -> str:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(f"windfall: {text}", err=True)
+    note(text)
     return code

@@ -16,6 +16,7 @@ from windfall.cli.jobs import remark
 from windfall.cli.listing import FINISHED, children
 from windfall.cli.log_reading import LogFollower
 from windfall.cli.notes import note
+from windfall.cli.terminal_text import for_terminal, wants_colours
 
 #: A job that waits for less is not worth a word.
 PATIENT_FOR_S = 1.0
@@ -36,6 +37,7 @@ class Progress:
     def __init__(self, job_id: str, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._job_id = job_id
         self._out = out
+        self._colours = wants_colours(out)
         self._clock = clock
         self._asked_at = clock()
         self._due_s = PATIENT_FOR_S
@@ -74,7 +76,8 @@ class Progress:
             note(f"the job is {text}")
 
     def _emit(self, events: list[dict[str, Any]]) -> None:
-        self._out.write("".join(f"{event['message']}\n" for event in events))
+        lines = (for_terminal(event["message"], colours=self._colours) for event in events)
+        self._out.write("".join(f"{line}\n" for line in lines))
         self._out.flush()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.keys import Key
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Caller, ModelledService
 from windfall.aws_api.sagemaker.desk import TrainingSettings
@@ -32,6 +33,7 @@ from windfall.control.why import Why
 from windfall.daemon.errors import BadTarget
 from windfall.daemon.target_requests import TargetRequest, request_of, run_id
 from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.submitters import Submitter
 from windfall.store.errors import Superseded
 
 log = logging.getLogger(__name__)
@@ -88,8 +90,13 @@ class TickInvoker:
         logs: Path,
         training: TrainingSettings,
         host_known: Callable[[], Awaitable[Any]],
+        find_key: Callable[[str], Key | None],
     ) -> None:
-        """`host_known` is awaited before a target is asked: how large a training job may be depends on this host."""
+        """`host_known` is awaited before a target is asked: how large a training job may be depends on this host.
+
+        `find_key` answers a valid key by its id.
+        """
+        self._find_key = find_key
         self._gate = gate
         self._host_known = host_known
         self._own = TickGate(gate)
@@ -155,10 +162,19 @@ class TickInvoker:
         return None
 
     async def _perform(self, request: TargetRequest, asked: InvokeTarget) -> None:
-        caller = Caller.on_behalf_of(asked.schedule.submitter)
+        caller = self._caller(asked.schedule.submitter)
         execution = run_id(asked.schedule, asked.due_at)
         service = self._service(request.service)
         await service.perform(request.operation, encode_json(request.params), caller, self._region, execution)
+
+    def _caller(self, submitter: Submitter) -> Caller:
+        """The key that made the schedule, as it is now: a revoked one starts nothing more."""
+        key = self._find_key(submitter.key_id) if submitter.key_id else None
+        if key is None and submitter.key_id:
+            raise BadTarget(
+                f"the key {submitter.key_id} that made this schedule is revoked; update the schedule with a valid key"
+            )
+        return Caller.on_behalf_of(submitter) if key is None else Caller.of(key)
 
     def _service(self, name: str) -> ModelledService:
         """Made at its first use: many a daemon has no schedule."""

@@ -17,6 +17,7 @@ import msgspec
 
 from windfall.accounting.prices import Rates
 from windfall.agent.settings import AgentSettings
+from windfall.aws_api.protocol.keys import Key
 from windfall.aws_api.sagemaker.desk import TrainingSettings
 from windfall.aws_api.sagemaker.endings import SageMakerWords
 from windfall.aws_api.scheduler.arns import schedule_arn
@@ -61,6 +62,7 @@ class Surroundings:
     objects: ObjectStorage
     clock_ms: Callable[[], int]
     many_tenants: Callable[[], bool]
+    find_key: Callable[[str], Key | None]
 
 
 def rules_of(around: Surroundings) -> Rules:
@@ -166,7 +168,9 @@ class Leading:
         training = training_settings(around, self._host)
         account, region = settings.account_id, settings.region
         host_known = self.local.connected.wait
-        self._invoker = TickInvoker(self.loop, account, region, clock_ms, logs, training, host_known)
+        self._invoker = TickInvoker(
+            self.loop, account, region, clock_ms, logs, training, host_known, around.find_key
+        )
         self._letters = DeadLetters(
             self.loop,
             around.directory.dead_letters,

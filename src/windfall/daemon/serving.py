@@ -155,7 +155,10 @@ class _Daemon:
         self._stop = asyncio.Event()
         self._kill = False
         self._keys = KeyRing(directory.keys)
-        around = Surroundings(settings, directory, store, objects, clock_ms, lambda: self._keys.tenants > 1)
+        keys = self._keys
+        around = Surroundings(
+            settings, directory, store, objects, clock_ms, lambda: keys.tenants > 1, keys.find
+        )
         #: What all services hold; never the loop itself, which is another one after a change of the leader.
         self._gate = Gateway(store)
         self._place: Alone | Succession

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.sagemaker.desk import TrainingSettings
 from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import SubmitJob, SubmitTraining
@@ -65,6 +66,8 @@ def invoked(
     arn: str = SUBMIT,
     refusal: Exception | None = None,
     known: tuple[str, ...] = (),
+    submitter: Submitter = Submitter("t"),  # noqa: B008 - it is frozen
+    keys: tuple[Key, ...] = (),
 ) -> list[Any]:
     """What the core hears when a target is asked."""
 
@@ -78,13 +81,14 @@ def invoked(
             tmp_path,
             TrainingSettings(),
             lambda: asyncio.sleep(0),
+            {key.access_key_id: key for key in keys}.get,
         )
         schedule = Schedule(
             "default",
             "nightly",
             "rate(1 day)",
             Target(arn, "role", json.dumps(sent)),
-            submitter=Submitter("t"),
+            submitter=submitter,
         )
         invoker.carry_out(InvokeTarget(schedule, DUE, 1))
         await asyncio.wait_for(asyncio.gather(*invoker._tasks), 20)
@@ -102,6 +106,18 @@ def test_a_job_goes_to_the_core_with_its_tick_under_the_id_of_its_due_time(tmp_p
     schedule = Schedule("default", "nightly", "rate(1 day)", Target(SUBMIT, "role"))
     assert (job.job_id, job.submitter.tenant) == (run_id(schedule, DUE), "t")
     assert job.tags["windfall:schedule"] == "default/nightly"
+
+
+def test_a_schedule_acts_with_the_key_that_made_it_as_that_is_now(tmp_path):
+    key = Key("WNDFONE", "secret", Role.SUBMIT, "t", None, 1)
+    (heard,) = invoked(tmp_path, JOB, submitter=Submitter("t", "WNDFONE", is_admin=True), keys=(key,))
+    assert heard.command.submitter == Submitter("t", "WNDFONE", is_admin=False)
+
+
+def test_a_schedule_of_a_revoked_key_starts_nothing(tmp_path):
+    (heard,) = invoked(tmp_path, JOB, submitter=Submitter("t", "WNDFONE"))
+    assert isinstance(heard, TargetFailed)
+    assert (heard.again, "WNDFONE that made this schedule is revoked" in heard.error) == (False, True)
 
 
 def test_a_training_job_takes_its_name_or_one_with_the_due_time_if_that_was_used(tmp_path):

@@ -29,6 +29,14 @@ _QUARTERS = re.compile(r"[0-9]{1,9}(?:\.(?:0|00|25|5|50|75))?")
 _ACTIONS = {action.value: action for action in Action}
 
 
+def retry_action(word: str) -> Action:
+    """The action of a rule of evaluateOnExit, in any case."""
+    action = _ACTIONS.get(word.lower())
+    if action is None:
+        raise client_exception(f"evaluateOnExit action must be RETRY or EXIT, got {shown(word)!r}")
+    return action
+
+
 def retry_strategy(sent: Mapping[str, Any] | None) -> RetryStrategy | None:
     """The strategy that a retryStrategy means, or None when it says nothing."""
     if not sent:
@@ -46,9 +54,7 @@ def retry_strategy(sent: Mapping[str, Any] | None) -> RetryStrategy | None:
 
 
 def _exit_rule(sent: Mapping[str, str]) -> ExitRule:
-    action = _ACTIONS.get(sent["action"].lower())
-    if action is None:
-        raise client_exception(f"evaluateOnExit action must be RETRY or EXIT, got {shown(sent['action'])!r}")
+    action = retry_action(sent["action"])
     for member in ("onStatusReason", "onReason", "onExitCode"):
         pattern = sent.get(member)
         allowed = _CODE_PATTERN if member == "onExitCode" else _REASON_PATTERN

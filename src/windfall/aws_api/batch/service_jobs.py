@@ -16,7 +16,13 @@ import msgspec
 
 from windfall.aws_api.batch.arns import SERVICE_JOB, check_job_name, queue_name, service_job_reference
 from windfall.aws_api.batch.desk import Desk
-from windfall.aws_api.batch.job_fields import ATTEMPTS_MAX, RULES_MAX, scheduling_priority, timeout_s
+from windfall.aws_api.batch.job_fields import (
+    ATTEMPTS_MAX,
+    RULES_MAX,
+    retry_action,
+    scheduling_priority,
+    timeout_s,
+)
 from windfall.aws_api.batch.listing import milliseconds
 from windfall.aws_api.batch.paging import PAGE_MAX, invalid_token, page_size, position_in, token_of
 from windfall.aws_api.batch.queues import queue_named
@@ -29,7 +35,7 @@ from windfall.aws_api.protocol.service import Call
 from windfall.control.commands.service_jobs import SubmitServiceJob, TerminateServiceJob, UpdateServiceJob
 from windfall.control.ports import ServiceJobFilter, Store
 from windfall.jobs.ids import JobId, QueueName
-from windfall.jobs.retry import ONCE, Action, ExitRule, RetryStrategy
+from windfall.jobs.retry import ONCE, ExitRule, RetryStrategy
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
 
 REQUEST_SIZE_MAX = 30 * 1024
@@ -179,7 +185,7 @@ def _rule(sent: Mapping[str, str]) -> ExitRule:
             f"onStatusReason {shown(pattern)!r} is not valid: use up to {_PATTERN_MAX} printable characters, and an"
             " asterisk at the end only"
         )
-    return ExitRule(Action(action.lower()), on_status_reason=pattern)
+    return ExitRule(retry_action(action), on_status_reason=pattern)
 
 
 def _filter(queue: QueueName, params: Mapping[str, Any]) -> ServiceJobFilter:

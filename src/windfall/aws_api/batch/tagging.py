@@ -6,7 +6,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import (
@@ -32,8 +32,9 @@ from windfall.aws_api.batch.rejections import client_exception, does_not_exist, 
 from windfall.aws_api.batch.scheduling_policies import policy_in
 from windfall.aws_api.batch.service_environments import service_environment_tags
 from windfall.aws_api.batch.service_jobs import service_job_tags
-from windfall.aws_api.batch.tags import check_tags
-from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.batch.tags import OWN, check_tags, is_own
+from windfall.aws_api.protocol.errors import AccessDeniedError
+from windfall.aws_api.protocol.service import Call, Role
 from windfall.control.events import TagResource
 from windfall.control.ports import Store
 from windfall.jobs.ids import DefinitionKey
@@ -62,19 +63,23 @@ _DECLARED: Mapping[str, Callable[[Store, str], Mapping[str, str] | None]] = {
     POLICY: _policy_tags,
     QUOTA_SHARE: _quota_share_tags,
 }
+#: What only an admin key may create, change or delete.
+_ADMIN_KINDS = frozenset(
+    {ENVIRONMENT, QUEUE, POLICY, QUOTA_SHARE, SERVICE_ENVIRONMENT, CONSUMABLE_RESOURCE},
+)
 _KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB, *_DECLARED})
 
 
 async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """TagResource: add tags, or change those of the same key."""
-    kind, name = _taggable(call)
+    kind, name = _taggable(call, call.params["tags"])
     await desk.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
     return {}
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """UntagResource: remove tags by key; keys that are not there are no error."""
-    kind, name = _taggable(call)
+    kind, name = _taggable(call, call.params["tagKeys"])
     await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
     return {}
 
@@ -97,8 +102,13 @@ def _resource(call: Call) -> tuple[str, str]:
     return kind, name
 
 
-def _taggable(call: Call) -> tuple[str, str]:
+def _taggable(call: Call, keys: Iterable[str]) -> tuple[str, str]:
     kind, name = _resource(call)
+    if kind in _ADMIN_KINDS and call.caller.role < Role.ADMIN and any(map(is_own, keys)):
+        raise AccessDeniedError(
+            f"A {OWN} tag changes how Windfall treats a {kind}, and changing that needs an admin key; the key"
+            f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
+        )
     if kind == JOB and ":" in name:
         raise client_exception(f"The children of an array share its tags; tag job {name.partition(':')[0]}")
     return kind, name

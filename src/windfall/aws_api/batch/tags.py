@@ -25,18 +25,24 @@ SCHEDULE, DUE_AT = "windfall:schedule", "windfall:due-at"
 #: What AWS allows.
 VALUE_MAX = 256
 _SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED, DIAGNOSIS})
-_OWN = "windfall:"
+#: What the tags begin with that mean something to Windfall.
+OWN = "windfall:"
 _KNOWN = frozenset({ENGINE, SCHEDULE, DUE_AT, *_SHOWN_ONLY, *JOB_TAGS, *MARKET_TAGS})
+
+
+def is_own(key: str) -> bool:
+    """Whether a tag is one that Windfall reads or writes."""
+    return key.startswith(OWN)
 
 
 def why_unknown(key: str) -> str | None:
     """What to say of a tag that would be Windfall's and means nothing; None for every other."""
-    if not key.startswith(_OWN) or key in _KNOWN:
+    if not is_own(key) or key in _KNOWN:
         return None
     # Without what all of them begin with, which alone would make any two alike.
-    known = [name.removeprefix(_OWN) for name in _KNOWN]
-    close = get_close_matches(key.removeprefix(_OWN), known, n=1, cutoff=0.7)
-    hint = f"did you mean {_OWN}{close[0]}?" if close else "tags of your own begin with something else"
+    known = [name.removeprefix(OWN) for name in _KNOWN]
+    close = get_close_matches(key.removeprefix(OWN), known, n=1, cutoff=0.7)
+    hint = f"did you mean {OWN}{close[0]}?" if close else "tags of your own begin with something else"
     return f"There is no tag {shown(key)}; {hint}"
 
 

@@ -112,8 +112,7 @@ class Application:
                 )
             if not speaks_cbor(request):
                 refuse = service.refuse_to(request)
-            key = signer.key
-            caller = Caller(key.access_key_id, key.role, key.tenant, key.user)
+            caller = Caller.of(signer.key)
             return await service.answer(request, caller, signer.region, request_id)
         except AnsweredElsewhereError as error:
             if request is None or self._elsewhere is None:

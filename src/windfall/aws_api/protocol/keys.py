@@ -138,14 +138,14 @@ class KeyRing:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._keys: dict[str, Key] = {}
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: _Version | None = None
         self._reload()
 
     def find(self, access_key_id: str) -> Key | None:
         """Return the key unless it is unknown or revoked."""
         try:
             status = self._path.stat()
-            changed = (status.st_mtime_ns, status.st_ino, status.st_size) != self._seen
+            changed = _version(status) != self._seen
         except OSError:
             changed = True
         if changed:
@@ -172,7 +172,16 @@ class KeyRing:
         self._seen = seen
 
 
-def _load(path: Path) -> tuple[list[Key], tuple[int, int, int]]:
+#: What tells one version of the file from another.
+_Version = tuple[int, int, int]
+
+
+def _version(status: os.stat_result) -> _Version:
+    # The time of change, not of writing: it moves with the mode and the owner too.
+    return (status.st_ctime_ns, status.st_ino, status.st_size)
+
+
+def _load(path: Path) -> tuple[list[Key], _Version]:
     try:
         # Mode and identity are taken from the open file: the name may point elsewhere a moment later.
         with open(path, "rb") as file:
@@ -193,7 +202,7 @@ def _load(path: Path) -> tuple[list[Key], tuple[int, int, int]]:
             f"The key file {path} is damaged ({type(error).__name__}). Restore it from a backup, "
             "or remove it and start Windfall again to get a new admin key."
         ) from None
-    return keys, (status.st_mtime_ns, status.st_ino, status.st_size)
+    return keys, _version(status)
 
 
 def _parse_key(entry: Mapping[str, Any]) -> Key:

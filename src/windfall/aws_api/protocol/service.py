@@ -21,7 +21,7 @@ from windfall.aws_api.protocol.errors import (
     UnsupportedOperationError,
     ValidationError,
 )
-from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.protocol.operations import (
     Operation,
     compile_operation,
@@ -49,6 +49,11 @@ class Caller:
     role: Role
     tenant: str
     user: str | None = None
+
+    @classmethod
+    def of(cls, key: Key) -> Caller:
+        """The caller that holds a key."""
+        return cls(key.access_key_id, key.role, key.tenant, key.user)
 
     @classmethod
     def on_behalf_of(cls, submitter: Submitter) -> Caller:

@@ -308,7 +308,10 @@ def _check_session_token(key: Key, token: str | None) -> None:
 def _payload_hash(request: Request) -> bytes:
     claimed = request.headers.get(b"x-amz-content-sha256")
     if claimed == UNSIGNED_PAYLOAD:
-        return claimed
+        # Only S3's clients leave a body out of the signature, and S3 is served elsewhere.
+        raise invalid_signature(
+            "The body must be part of the signature: X-Amz-Content-Sha256 is UNSIGNED-PAYLOAD."
+        )
     actual = sha256(request.body).hexdigest().encode()
     if claimed is not None and not hmac.compare_digest(claimed, actual):
         raise invalid_signature("X-Amz-Content-Sha256 is not the SHA-256 of the body that arrived.")

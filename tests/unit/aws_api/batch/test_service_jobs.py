@@ -214,6 +214,10 @@ def test_pages_and_filters(client):
         ({"retryStrategy": {"attempts": 11}}, "between 1 and 10"),
         ({"retryStrategy": {"attempts": 2, "evaluateOnExit": [{"action": "RETRY"}]}}, "onStatusReason"),
         (
+            {"retryStrategy": {"attempts": 2, "evaluateOnExit": [{"action": "*", "onStatusReason": "x*"}]}},
+            "RETRY or EXIT",
+        ),
+        (
             {
                 "retryStrategy": {
                     "attempts": 2,

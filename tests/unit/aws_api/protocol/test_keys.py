@@ -130,6 +130,15 @@ def test_the_ring_lets_nobody_in_while_the_file_cannot_be_trusted(path, caplog):
     assert ring.find(admin.access_key_id) == admin
 
 
+def test_the_ring_notices_that_the_file_was_opened_to_others(path):
+    (key,) = ensure_keys_file(path, now=1)
+    ring = KeyRing(path)
+    path.chmod(0o644)
+    assert ring.find(key.access_key_id) is None
+    path.chmod(0o600)
+    assert ring.find(key.access_key_id) == key
+
+
 def test_keys_made_at_the_same_time_are_all_kept(path):
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda n: create_key(path, role=Role.READ, now=n), range(16)))

@@ -153,6 +153,24 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(live: Live):
     assert refused.endswith(b"The head of a request may have 65536 bytes.")
 
 
+def test_a_large_head_is_refused_however_it_arrives(live: Live, caplog: pytest.LogCaptureFixture):
+    large = HEALTH + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 990) for n in range(100)) + b"\r\n"
+    for before in (b"", (HEALTH + b"\r\n") * 3):
+        refused = all_until_closed(send(live, before + large))
+        assert refused.endswith(b"The head of a request may have 65536 bytes.")
+    assert faults(caplog) == []
+
+
+def test_many_requests_at_once_are_all_answered(live: Live, caplog: pytest.LogCaptureFixture):
+    many, small = 3_000, HEALTH + b"X-Some: " + b"y" * 40 + b"\r\n\r\n"
+    assert len(small) * many > 3 * HEAD_LIMIT_BYTES
+    last = HEALTH + b"Connection: close\r\n\r\n"
+    answer = all_until_closed(send(live, small * many + last))
+    assert answer.count(b"HTTP/1.1 200") == many + 1
+    assert b"HTTP/1.1 400" not in answer
+    assert faults(caplog) == []
+
+
 def test_a_large_body_is_no_large_head(live: Live):
     status, _ = exchange(live, signed_request(live, JOB + b" " * 900_000))
     assert status == 200

@@ -68,7 +68,7 @@ def test_the_content_hash_must_be_that_of_the_body():
     assert "SHA-256" in bad.message
 
 
-def test_an_unsigned_payload_is_accepted_only_where_the_signature_says_so():
+def test_a_body_that_is_not_part_of_the_signature_is_refused():
     # Our own signer always signs the body, so the signature over UNSIGNED-PAYLOAD comes from botocore.
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -79,7 +79,9 @@ def test_an_unsigned_payload_is_accepted_only_where_the_signature_says_so():
     SigV4Auth(Credentials("WNDFKEY", "secret"), "batch", "r").add_auth(request)
     headers = {name.lower().encode(): value.encode() for name, value in request.headers.items()}
     assert headers[b"x-amz-content-sha256"] == b"UNSIGNED-PAYLOAD"
-    assert verify(Request("POST", "/", "", headers, b"another"), lambda _: KEY, time.time())
+    unsigned = Request("POST", "/", "", headers, b"one")
+    with pytest.raises(AuthenticationError, match="UNSIGNED-PAYLOAD"):
+        verify(unsigned, lambda _: KEY, time.time())
     added = with_header(signed(), b"x-amz-content-sha256", b"UNSIGNED-PAYLOAD")
     assert refusal(added).code == "IncompleteSignatureException"
 
