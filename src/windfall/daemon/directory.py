@@ -91,7 +91,8 @@ class DataDirectory:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            # The first line; daemons that share the directory write their store's name below.
+            holder = os.pread(fd, 32, 0).decode(errors="replace").partition("\n")[0] or "unknown"
             os.close(fd)
             raise AlreadyRunning(
                 f"another Windfall daemon (pid {holder}) uses {self.root};"

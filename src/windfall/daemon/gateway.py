@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from windfall.aws_api.protocol.errors import ApiError
 from windfall.control.events import Command
 from windfall.control.ports import Store
 from windfall.control.share_standings import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.loop import ControlLoop, Question
 from windfall.jobs.ids import JobId, QueueName
-from windfall.store.errors import Superseded
+from windfall.store.errors import StoreReplaced, Superseded
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ class Gateway:
         if self._loop is not None:
             try:
                 return await self._loop.execute(command)
+            except StoreReplaced as replaced:
+                raise _unavailable(replaced) from None
             except Superseded:
                 if self._substitute is None:
                     raise
@@ -95,6 +98,8 @@ class Gateway:
     async def _asked(self, ask: Callable[[ControlLoop], Awaitable[T]]) -> T:
         try:
             return await ask(self._own())
+        except StoreReplaced as replaced:
+            raise _unavailable(replaced) from None
         except Superseded:
             return await ask(self._own())  # Somebody else's business by now, or ours again.
 
@@ -107,3 +112,11 @@ class Gateway:
     def close(self) -> None:
         """Let go of the threads."""
         self._readers.shutdown(wait=True)
+
+
+def _unavailable(replaced: StoreReplaced) -> ApiError:
+    return ApiError(
+        "ServiceUnavailable",
+        f"Nothing was changed: {replaced}. Windfall stops; put the store back and start it again.",
+        503,
+    )

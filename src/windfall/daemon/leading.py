@@ -44,12 +44,15 @@ from windfall.engines.simulated.settings import SimulatedSettings
 from windfall.jobs.containers import Runtime
 from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import SchedulingRules
+from windfall.store.errors import StoreReplaced
 from windfall.store.sharing import Lease, Presence
 from windfall.store.sql_store import SqlStore
 
 log = logging.getLogger(__name__)
 
 AGENT_START_S = 30.0
+#: How often it is looked whether the store's file is still there.
+STORE_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +109,19 @@ class Alone:
 
     def __init__(self, around: Surroundings, gate: Gateway) -> None:
         self.leading = Leading(around, load_state(around), around.clock_ms())
-        self._directory, self._url = around.directory, ""
+        self._directory, self._store, self._url = around.directory, around.store, ""
         gate.lead(self.leading.loop)
 
     def begin(self, url: str) -> list[asyncio.Task[None]]:
         """Begin to lead; the answer is what must not end by itself."""
         self._url = url
-        return self.leading.start()
+        return [*self.leading.start(), asyncio.create_task(self._watch_store(), name="store watcher")]
+
+    async def _watch_store(self) -> None:
+        """End with StoreReplaced when the store's file is gone, also while nothing is written."""
+        while True:
+            await asyncio.sleep(STORE_LOOK_S)
+            self._store.verify()
 
     async def settle(self) -> Machine:
         """Wait until this host is known, and say where the daemon is."""
@@ -140,8 +149,11 @@ class Alone:
         return []
 
     async def end(self, *, kill: bool) -> None:
-        """Stop in order."""
-        await self.leading.end(kill=kill)
+        """Stop in order; without a store jobs are left alone, because nothing about them can be written down."""
+        try:
+            await self.leading.end(kill=kill)
+        except StoreReplaced:
+            await self.leading.let_go()
 
 
 class Leading:

@@ -41,7 +41,7 @@ from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.dispatch_order import dispatch_order
 from windfall.scheduling.quota_gate import QuotaGate
-from windfall.store.errors import CommitFailed, Superseded
+from windfall.store.errors import CommitFailed, StoreError, StoreReplaced, Superseded
 from windfall.store.letters import encoded_reply
 from windfall.store.sharing import Lease, Letter
 
@@ -236,6 +236,10 @@ class ControlLoop:
             else:
                 self._inbound = batch + self._inbound  # Nothing of this round has happened.
             raise
+        except StoreReplaced as replaced:
+            self._inbound = batch + self._inbound
+            self.abandon(replaced)
+            raise
         self._answer(replies)
         if round_.instructions:
             self._routing.carry_out(self._state, round_.instructions)
@@ -326,12 +330,12 @@ class ControlLoop:
         if instructions:
             self._routing.carry_out(self._state, instructions)
 
-    def abandon(self) -> None:
-        """Tell all who still wait that another daemon leads; nothing of what they asked has been done."""
+    def abandon(self, why: StoreError | None = None) -> None:
+        """Tell all who still wait why nothing of what they asked has been done: by default, another daemon leads."""
         asked, self._inbound = self._inbound, []
         for _, future in asked:
             if isinstance(future, asyncio.Future) and not future.done():
-                future.set_exception(Superseded(committed=False))
+                future.set_exception(why or Superseded(committed=False))
 
     def close(self) -> None:
         """Let go of the threads; nothing is written any more."""

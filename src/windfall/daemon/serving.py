@@ -42,11 +42,11 @@ from windfall.daemon.operations import Operations
 from windfall.daemon.prometheus import MetricsPage
 from windfall.daemon.samples import SampleReader
 from windfall.daemon.settings import Settings
+from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
 from windfall.daemon.time_zones import zone_named
 from windfall.jobs.resources import Resources
-from windfall.store.errors import StoreError
-from windfall.store.opening import open_store
+from windfall.store.errors import StoreError, StoreReplaced
 from windfall.store.sql_store import SqlStore
 
 log = logging.getLogger(__name__)
@@ -84,10 +84,11 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
     try:
         if not settings.shares_store:
             lock = directory.lock()
-        ensure_keys_file(directory.keys, now=clock_ms())
-        store = open_store(settings.store_url)
+        store = open_own_store(settings)
         if store.sharing is not None:
-            lock = directory.share(store.sharing.leadership.identity())
+            lock = directory.share(store.identity)
+        keep_claim(directory.root, store)
+        ensure_keys_file(directory.keys, now=clock_ms())
     except (ProtocolError, StoreError) as error:
         raise DaemonError(str(error)) from None
     except OSError as error:
@@ -97,6 +98,11 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
         with _listen(settings) as listening:
             daemon = _opened(settings, directory, store)
             return run_to_its_end(daemon.run(listening, ready))
+    except StoreReplaced as error:
+        raise DaemonError(
+            f"{error}; nothing is answered or written any more, and jobs that run go on."
+            " Put the store back and start Windfall again"
+        ) from None
     finally:
         store.close()
         os.close(lock)

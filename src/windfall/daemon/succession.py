@@ -21,7 +21,7 @@ from windfall.daemon.following import Following
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.leading import Leading, Surroundings, load_state
 from windfall.engines.local.translation import THIS_HOST
-from windfall.store.errors import StoreError, Superseded
+from windfall.store.errors import StoreError, StoreReplaced, Superseded
 from windfall.store.sharing import Lead, Presence, Sharing
 
 log = logging.getLogger(__name__)
@@ -157,6 +157,8 @@ class Succession:
             except Superseded:
                 if self.leading is not None:
                     self.leading.loop.supersede()  # It ends by itself, and writes nothing any more.
+            except StoreReplaced:
+                raise  # Nothing that this daemon knows is true of it.
             except StoreError as error:
                 if trouble != str(error):
                     trouble = str(error)
@@ -197,6 +199,8 @@ class Succession:
             state = await asyncio.get_running_loop().run_in_executor(None, load_state, self._around)
             leading = Leading(self._around, state, epoch, self._leadership)
             await self._lead_with(leading)
+        except StoreReplaced:
+            raise
         except StoreError as error:
             log.warning("this daemon cannot lead: %s", error)
         await self._kept(self._leadership.release)

@@ -37,11 +37,18 @@ class Session(Protocol):
 class Database(Protocol):
     """A database that can be asked and changed from any thread."""
 
+    @property
+    def where(self) -> str:
+        """Where it is, for messages; without a password."""
+
     def read(self, question: Callable[[Session], T]) -> T:
         """Ask in one snapshot, beside the writer; may be asked again on another connection if one broke."""
 
     def write(self, action: Callable[[Session], T]) -> T:
         """Change in one transaction, one at a time; answers when it is durable, or raises CommitFailed."""
+
+    def verify(self) -> None:
+        """Raise StoreReplaced if another database, or none, is where this one was opened; cheap."""
 
     def close(self) -> None:
         """Let go of all connections; waits for a commit that is under way."""

@@ -4,7 +4,9 @@ StoreError
 ├── BadStoreUrl      the URL is of neither form
 ├── MissingDriver    psycopg is not installed
 ├── CannotOpen       the database cannot be reached, made or used
-│   └── NewerDatabase    a newer Windfall has written it
+│   ├── NewerDatabase    a newer Windfall has written it
+│   └── OtherStore       the database is not the store that was expected; nothing was changed
+├── StoreReplaced    the database that was opened was removed, emptied or replaced; nothing may be written any more
 ├── Unstorable       a text or number that SQL cannot hold; nothing was written
 ├── CommitFailed     the round was not acknowledged; it is never there by half, and may be committed again
 ├── Superseded       another daemon leads; nothing was written
@@ -54,6 +56,21 @@ class NewerDatabase(CannotOpen):
             "Start the newer Windfall, or give another store"
         )
         self.found, self.known = found, known
+
+
+class OtherStore(CannotOpen):
+    """The database is not the store that was expected. It was left as it is, or was not made."""
+
+    def __init__(self, where: str, found: str | None) -> None:
+        what = "another store" if found is not None else "no store of Windfall yet"
+        super().__init__(f"{where} holds {what}")
+        self.where = where
+        #: The identity of the store that is there; None for an empty or missing database.
+        self.found = found
+
+
+class StoreReplaced(StoreError):
+    """The database that was opened is no longer the one at its place; what is written now would be lost."""
 
 
 class Unstorable(StoreError):

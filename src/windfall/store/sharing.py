@@ -59,9 +59,6 @@ class Lease(Protocol):
 class Leadership(Lease, Protocol):
     """Who leads. Called from worker threads."""
 
-    def identity(self) -> str:
-        """What names this store among all others, for ever."""
-
     def join(self, me: Presence, lease_s: float) -> None:
         """Be one of several from now on: commits are refused with Superseded unless this daemon has the lease."""
 

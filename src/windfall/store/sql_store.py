@@ -74,12 +74,23 @@ assert list(LOG_STREAMS.columns) == ["log_group", "name", "task_id", "job_id", "
 class SqlStore:
     """The state of one Windfall in one database."""
 
-    def __init__(self, database: Database, sharing: Sharing | None = None) -> None:
+    def __init__(self, database: Database, identity: str, sharing: Sharing | None = None) -> None:
         self._database = database
+        #: What names this store among all others, for as long as it exists.
+        self.identity = identity
         #: What several daemons on this store need; None where only one can be.
         self.sharing = sharing
         #: The highest order that is known to be stored. Read and set by the one committer alone.
         self._known_order = 0
+
+    @property
+    def where(self) -> str:
+        """Which database it is, for messages; without a password."""
+        return self._database.where
+
+    def verify(self) -> None:
+        """Raise StoreReplaced if the database that was opened is no longer at its place."""
+        self._database.verify()
 
     def commit(self, changes: Changes) -> Sequence[str]:
         """Write a round, all or nothing; answer the task ids whose jobs it removed."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 import psycopg
 
 from windfall.jobs.errors import Rejected
-from windfall.store.errors import StoreError, Superseded
+from windfall.store.errors import StoreError, StoreReplaced, Superseded
 from windfall.store.letters import encoded_reply
 from windfall.store.postgres.database import Connection, PostgresDatabase, PostgresSession
 from windfall.store.postgres.line import Line
@@ -32,7 +32,7 @@ _PAST = 1_000
 _LEASES_SEEN = 3
 
 _LOOK = """
-SELECT epoch, holder, address, renewed_at + lease_s * INTERVAL '1 second' < clock_timestamp() FROM leadership
+SELECT epoch, holder, address, renewed_at + lease_s * INTERVAL '1 second' < clock_timestamp(), identity FROM leadership
 """
 _PRESENT = """
 INSERT INTO daemons (name, address, pid, seen_at) VALUES (%s, %s, %s, clock_timestamp())
@@ -68,8 +68,9 @@ ORDER BY d.seen_at DESC, d.name
 class PostgresLeadership:
     """This daemon's part in it."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, identity: str) -> None:
         self._database = database
+        self._identity = identity
         self._me = Presence("", "", 0)
         self._lease_s = 5.0
         self._line = Line(database.connect, lambda: self._lease_s)
@@ -81,11 +82,6 @@ class PostgresLeadership:
 
     # The lease ------------------------------------------------------------------------------------------
 
-    def identity(self) -> str:
-        """What names this store among all others, for ever."""
-        rows = self._line.use(lambda it: it.execute("SELECT identity FROM leadership").fetchall())
-        return str(rows[0][0])
-
     def join(self, me: Presence, lease_s: float) -> None:
         """Be one of several from now on: no commit without the lease."""
         self._me, self._lease_s = me, lease_s
@@ -95,8 +91,9 @@ class PostgresLeadership:
         """Say that this daemon is there, and see who leads."""
 
         def act(connection: Connection) -> Lead:
+            lead = self._seen(connection)
             connection.execute(_PRESENT.encode(), (self._me.name, self._me.address, self._me.pid))
-            return _seen(connection)
+            return lead
 
         return self._line.use(act)
 
@@ -110,7 +107,7 @@ class PostgresLeadership:
         return epoch
 
     def _take(self, connection: Connection, at_least: int, gone: str) -> int | None:
-        before = _seen(connection)
+        before = self._seen(connection)
         if not before.is_free and before.holder != gone:
             return None
         with suppress(psycopg.errors.InsufficientPrivilege):
@@ -176,6 +173,14 @@ class PostgresLeadership:
         """Let go of the connection."""
         self._line.close()
 
+    def _seen(self, connection: Connection) -> Lead:
+        row = connection.execute(_LOOK.encode()).fetchone()
+        if row is None or row[-1] != self._identity:
+            raise StoreReplaced(
+                f"{self._database.where} holds another store than when it was opened; was it dropped and made again?"
+            )
+        return Lead(*row[:-1])
+
     # The fence: database.Guard ---------------------------------------------------------------------------
 
     def prepare(self, connection: Connection) -> None:
@@ -198,12 +203,6 @@ class PostgresLeadership:
     def settled(self) -> None:
         """Hear that a commit was acknowledged."""
         self._unknown_from.pop(threading.get_ident(), None)
-
-
-def _seen(connection: Connection) -> Lead:
-    row = connection.execute(_LOOK.encode()).fetchone()
-    assert row is not None
-    return Lead(*row)
 
 
 def _writer_name(holder: str) -> str:

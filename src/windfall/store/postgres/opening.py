@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windfall.store.errors import OtherStore
 from windfall.store.migrations import APPLIED, NOTE, RECORD, Migration, migrations_in, pending
 from windfall.store.postgres.database import Connection, PostgresDatabase, in_dialect
 from windfall.store.postgres.inbox import PostgresInbox
@@ -15,22 +16,41 @@ from windfall.store.sql_store import SqlStore
 _LOCK = 0x77696E6466616C6C
 
 
-def open_postgres(url: str, migrations: Sequence[Migration] | None = None) -> SqlStore:
-    """The store in a database, whose tables are made if they are not there."""
+def open_postgres(
+    url: str, migrations: Sequence[Migration] | None = None, *, expected: str | None = None
+) -> SqlStore:
+    """The store in a database, whose tables are made if they are not there and nobody expects a certain store."""
     database = PostgresDatabase(url)
     known = migrations_in("windfall.store.postgres") if migrations is None else migrations
+    identity = ""
+
+    def bring_up_to_date(connection: Connection) -> None:
+        nonlocal identity
+        if expected is not None and (found := _identity(connection)) != expected:
+            raise OtherStore(database.where, found)
+        _migrate(connection, known, database.where)
+        identity = _identity(connection) or ""
+
     try:
-        database.migrate(lambda connection: _migrate(connection, known, database.where))
+        database.migrate(bring_up_to_date)
     except BaseException:
         database.close()
         raise
-    leadership, inbox = PostgresLeadership(database), PostgresInbox(database)
+    leadership, inbox = PostgresLeadership(database, identity), PostgresInbox(database)
 
     def close() -> None:
         leadership.close()
         inbox.close()
 
-    return SqlStore(database, Sharing(leadership, inbox, close))
+    return SqlStore(database, identity, Sharing(leadership, inbox, close))
+
+
+def _identity(connection: Connection) -> str | None:
+    """The name of the store; None where there is none."""
+    if connection.execute("SELECT to_regclass('leadership')").fetchone() == (None,):
+        return None
+    row = connection.execute("SELECT identity FROM leadership").fetchone()
+    return None if row is None else str(row[0])
 
 
 def _migrate(connection: Connection, known: Sequence[Migration], where: str) -> None:

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from windfall.store.errors import CannotOpen, CommitFailed, ReadFailed
 from windfall.store.readers import Readers
+from windfall.store.sqlite.file_place import FilePlace
 from windfall.store.tables import Row, Table
 
 T = TypeVar("T")
@@ -70,6 +72,34 @@ class SqliteDatabase:
         self._closed = False
         self._writer: sqlite3.Connection | None = self._connect_writer()
         self._readers = Readers(self._connect_reader)
+        self._place: FilePlace | None = None
+
+    @property
+    def where(self) -> str:
+        """Where it is, for messages."""
+        return str(self.path)
+
+    def recognise(self, is_ours: Callable[[sqlite3.Connection], bool]) -> None:
+        """Hold on to the file that is open now; `is_ours` tells on a new connection whether it has this store."""
+
+        def asked() -> bool:
+            connection = self._connect_reader()
+            try:
+                return is_ours(connection)
+            finally:
+                connection.close()
+
+        with self._lock:
+            self._place = FilePlace(self.path, asked)
+
+    def verify(self) -> None:
+        """Raise StoreReplaced if the file was removed, emptied or replaced."""
+        with self._lock:
+            self._verify()
+
+    def _verify(self) -> None:
+        if self._place is not None and not self._closed:
+            self._place.verify()
 
     def read(self, question: Callable[[SqliteSession], T]) -> T:
         """Ask in one snapshot."""
@@ -86,10 +116,14 @@ class SqliteDatabase:
         """Change in one transaction; answers when it is on the disk."""
         with self._lock:
             try:
+                self._verify()
                 connection = self._open_writer()
                 connection.execute("BEGIN IMMEDIATE")
                 answer = action(SqliteSession(connection))
                 connection.execute("COMMIT")
+                # Looked at once more: what was committed into a file that is gone is not durable.
+                if self._place is not None:
+                    self._place.on_written()
             except (sqlite3.Error, OverflowError, CannotOpen) as error:
                 self._undo()
                 raise CommitFailed(_advice(self.path, error)) from error
@@ -124,6 +158,8 @@ class SqliteDatabase:
             raise CannotOpen("the store is closed")
         if self._writer is None:
             self._writer = self._connect_writer()
+            if self._place is not None:
+                self._place.on_reopened()
         return self._writer
 
     def _undo(self) -> None:
@@ -140,7 +176,12 @@ class SqliteDatabase:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
+            # Never makes a file: where there is none any more, an empty one would hide that.
+            f"file:{quote(str(self.path))}?mode=rw",
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
         )
         # Pages read once stay at hand: 16 MiB a connection.
         connection.execute("PRAGMA cache_size = -16384")

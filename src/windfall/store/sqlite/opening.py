@@ -3,28 +3,79 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from windfall.store.errors import CannotOpen
+from windfall.store.errors import CannotOpen, OtherStore
 from windfall.store.migrations import APPLIED, NOTE, RECORD, Migration, migrations_in, pending
 from windfall.store.sql_store import SqlStore
 from windfall.store.sqlite.database import BUSY_TIMEOUT_S, SqliteDatabase
 
+_IDENTITY = "SELECT identity FROM store_identity"
+
 
 def open_sqlite(
-    path: Path, migrations: Sequence[Migration] | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S
+    path: Path,
+    migrations: Sequence[Migration] | None = None,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
+    *,
+    expected: str | None = None,
 ) -> SqlStore:
-    """The store in a file, which is made if it is not there."""
+    """The store in a file, which is made if it is not there and nobody expects a certain one."""
     # Absolute, so that no name is special to SQLite: it knows `:memory:` and the empty one.
-    database = SqliteDatabase(path.absolute(), busy_timeout_s)
+    path = path.absolute()
+    if expected is not None and not _has_content(path):
+        raise OtherStore(str(path), None)
+    database = SqliteDatabase(path, busy_timeout_s)
     known = migrations_in("windfall.store.sqlite") if migrations is None else migrations
+    identity = ""
+
+    def bring_up_to_date(connection: sqlite3.Connection) -> None:
+        nonlocal identity
+        if expected is not None and (found := _identity(connection)) != expected:
+            raise OtherStore(str(path), found)
+        _migrate(connection, known, str(path))
+        identity = _identity(connection) or _name(connection)
+        # From the log into the file itself: what is at that place can then be recognised (SqliteDatabase.verify).
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
     try:
-        database.migrate(lambda connection: _migrate(connection, known, str(database.path)))
+        database.migrate(bring_up_to_date)
+        database.recognise(lambda connection: _identity(connection) == identity)
     except BaseException:
         database.close()
         raise
-    return SqlStore(database)
+    return SqlStore(database, identity)
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CannotOpen(f"{path} cannot be opened as a SQLite database: {error.strerror}") from error
+
+
+def _identity(connection: sqlite3.Connection) -> str | None:
+    """The name of the store; None where there is none, or one of a Windfall that gave no names."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store_identity'").fetchone():
+        return None
+    row = connection.execute(_IDENTITY).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _name(connection: sqlite3.Connection) -> str:
+    """Name a store that has no name yet. Not a migration: an earlier Windfall can go on with the file."""
+    connection.execute("BEGIN IMMEDIATE")
+    found = _identity(connection)
+    if found is None:
+        found = uuid.uuid4().hex
+        connection.execute("CREATE TABLE IF NOT EXISTS store_identity (identity TEXT NOT NULL)")
+        connection.execute("INSERT INTO store_identity (identity) VALUES (?)", (found,))
+    connection.execute("COMMIT")
+    return found
 
 
 def _migrate(connection: sqlite3.Connection, known: Sequence[Migration], where: str) -> None:
