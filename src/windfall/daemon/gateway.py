@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.control.events import Command
-from windfall.control.ports import Store
+from windfall.control.ports import Gate, Store
 from windfall.control.share_standings import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.loop import ControlLoop, Question
@@ -33,6 +33,22 @@ class Substitute(Protocol):
 
     def refuse(self) -> Exception:
         """What is raised for a question that only the leader's memory can answer."""
+
+
+class LongReads:
+    """Reads the store for answers that go over many pages: one page at a time for all of them together.
+
+    Otherwise a few long answers would hold every reader, and short questions would wait behind their pages.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._turn = asyncio.Semaphore(1)
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store when it is this answer's turn."""
+        async with self._turn:
+            return await self._gate.read(question)
 
 
 class Gateway:

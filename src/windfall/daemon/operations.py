@@ -22,7 +22,7 @@ from windfall.control.state import State
 from windfall.daemon.calendar_listing import CalendarListing
 from windfall.daemon.costs import Costs
 from windfall.daemon.directory import DataDirectory
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.gateway import Gateway, LongReads
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.monitoring import Monitoring
@@ -68,6 +68,7 @@ class Operations:
         #: This host, as its agent last described it.
         self._host = host
         self._daemons = daemons
+        self._long_reads = LongReads(loop)
         self._samples = SampleReader(DataDirectory(settings.data).logs)
 
     def service(self) -> PlainService:
@@ -83,7 +84,7 @@ class Operations:
             "FindJobs": (Role.READ, self.find_jobs),
             "Attempts": (Role.READ, interruptions.attempts),
             "Interrupt": (Role.SUBMIT, interruptions.interrupt),
-            "Cost": (Role.READ, Costs(self._loop, rates, self._clock_ms).cost),
+            "Cost": (Role.READ, Costs(self._long_reads, rates, self._clock_ms).cost),
             "Advise": (Role.READ, lambda call: self._adviser(rates).advise(call)),
             "Samples": (Role.READ, monitoring.samples),
             "Top": (Role.READ, monitoring.top),
@@ -109,7 +110,12 @@ class Operations:
 
         every_s = self._settings.sample_every_s
         return Adviser(
-            self._loop, self._samples, rates, self._clock_ms, every_s, lambda: link_bytes_s(self._host())
+            self._long_reads,
+            self._samples,
+            rates,
+            self._clock_ms,
+            every_s,
+            lambda: link_bytes_s(self._host()),
         )
 
     def _monitoring(self, rates: Rates) -> Monitoring:

@@ -25,12 +25,12 @@ from windfall.jobs.attempts import Attempt
 
 SCAN_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 16 * 1024
-#: How much CPU time one pattern may take to search one piece; thousands of times what an honest one needs.
-PATTERN_S = 2.0
+#: How much CPU time one pattern may take to search one piece; many times what an honest one needs.
+PATTERN_S = 0.5
 #: How many patterns that take too long one call finds out about; the next call goes on from there.
 SLOW_MAX = 3
 #: How long a caller waits while others search, before it is answered with what was known.
-PATIENCE_S = 5.0
+PATIENCE_S = 2.0
 ATTEMPTS_KEPT = 1_000
 SLOW_KEPT = 1_000
 
