@@ -52,7 +52,7 @@ frameworks: $(VENV)/.develop ## windfall.checkpoint with PyTorch, JAX, Keras, Li
 	@build/frameworks/bin/python -m pip install --quiet --editable '.[test]' $(FRAMEWORKS)
 	build/frameworks/bin/python -m pytest -n $(JOBS) --dist worksteal tests/unit/checkpoint $(ARGS)
 
-soak: $(VENV)/.develop ## the slow tests: minutes to an hour
+soak: $(VENV)/.develop ## the slow tests, minutes to an hour: 80 random kills, 36,000 wrong requests, 20,000 mixed calls, 4,000 simulated worlds
 	$(PY) -m pytest -n $(JOBS) -m slow --timeout 3600 $(ARGS)
 
 bench: $(VENV)/.develop ## measure, beside a bare posix_spawn loop on this machine; ARGS= goes to the benchmark

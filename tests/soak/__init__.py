@@ -1,0 +1,1 @@
+"""Long attacks with fixed seeds: `make soak` runs them, a short form of each runs with every `make test`."""
