@@ -12,7 +12,6 @@ import os
 import random
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -104,7 +103,9 @@ def test_nothing_is_lost_or_run_twice_whatever_is_killed(fresh):
             )["jobId"]
             ids.append(array)
             children[array] = 60
-        time.sleep(random_.uniform(0.05, 1.0))  # the blow falls at any moment of the jobs' lives
+        # The blow falls at any moment of the jobs' lives.
+        so_far = lines(ledger, "begun").total() + random_.randint(1, 6)
+        wait_until(lambda so_far=so_far: lines(ledger, "begun").total() >= so_far, "more jobs have begun")
         struck[strike(windfall, random_)] += 1
     if windfall.process is None or windfall.process.poll() is not None:
         windfall.up()
