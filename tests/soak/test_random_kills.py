@@ -104,7 +104,10 @@ def test_nothing_is_lost_or_run_twice_whatever_is_killed(fresh):
             ids.append(array)
             children[array] = 60
         # The blow falls at any moment of the jobs' lives.
-        so_far = lines(ledger, "begun").total() + random_.randint(1, 6)
+        so_far = min(
+            lines(ledger, "begun").total() + random_.randint(1, 6),
+            len(ids) - len(children) + sum(children.values()),
+        )
         wait_until(lambda so_far=so_far: lines(ledger, "begun").total() >= so_far, "more jobs have begun")
         struck[strike(windfall, random_)] += 1
     if windfall.process is None or windfall.process.poll() is not None:
