@@ -148,6 +148,14 @@ def test_the_worked_example_of_the_page_can_be_typed_as_it_stands(windfall, tmp_
     ahead = json.loads(windfall.windfall("schedules", "retrain-weekdays", "--json").stdout)["schedule"]
     assert (ahead["overlap"], len(ahead["next"])) == ("skip", 5)
     assert {due["local"][:3] for due in ahead["next"]} == {"Mon", "Tue", "Wed", "Thu", "Fri"}
+    # What it trains on is an argument of its own: elsewhere a reference to a parameter is not replaced.
+    found = json.loads(windfall.windfall("lint", "retrain", "--json", check=False).stdout)["findings"]
+    assert "WL015" not in {finding["code"] for finding in found}
+    client = windfall.client("batch")
+    sent = {"jobName": "retrain", "jobQueue": "retraining", "jobDefinition": "retrain"}
+    job_id = client.submit_job(**sent, parameters={"until": "noon"})["jobId"]
+    (job,) = client.describe_jobs(jobs=[job_id])["jobs"]
+    assert job["container"]["command"][-1] == "noon"
 
 
 def test_a_killed_daemon_loses_no_tick_repeats_none_and_makes_up_once_for_those_it_missed(fresh):

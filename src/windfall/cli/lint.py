@@ -36,33 +36,44 @@ def lint(
 ) -> int:
     """Find what is likely to go wrong with GPU job definitions.
 
-    A FILE holds what `aws batch register-job-definition --cli-input-json` takes, a compute environment, or the answer
-    of a describe command. A DEFINITION is a name, or name:revision, that the daemon knows. Exits with 1 if there is an
-    error or a warning.
+    A FILE holds what `aws batch register-job-definition --cli-input-json` takes, a compute environment, the answer
+    of a describe command, or a Dockerfile. A DEFINITION is a name, or name:revision, that the daemon knows. Exits
+    with 1 if there is an error or a warning.
     """
     if list_rules:
         _print_rules(as_json=as_json)
         return 0
     if not things and not everything:
         raise BadUsage("name files or job definitions to look at, or say --all; --rules lists the rules")
-    from windfall.aws_api.batch.lint.checking import RULES, is_definition, is_environment
+    from windfall.aws_api.batch.lint.checking import RULES, is_definition, is_environment, lint_dockerfile
     from windfall.aws_api.batch.lint.checking import lint as check
+    from windfall.aws_api.batch.lint.dockerfile_rules import is_dockerfile
 
     ignored = {code.upper() for code in ignore}
     unknown = sorted(ignored - {rule.code for rule in RULES})
     if unknown:
         raise BadUsage(f"there is no rule {', '.join(unknown)}; `windfall lint --rules` lists them")
-    documents = [document for thing in things if _is_file(thing) for document in _read(Path(thing))]
+    documents: list[dict[str, Any]] = []
+    findings: list[Finding] = []
+    dockerfiles = 0
+    for path in (Path(thing) for thing in things if _is_file(thing)):
+        text = _text(path)
+        if is_dockerfile(text):
+            findings += lint_dockerfile(str(path), text)
+            dockerfiles += 1
+        else:
+            documents += _read(path, text)
     named = [thing for thing in things if not _is_file(thing)]
     if named or everything:
         documents += _registered(data, named, everything=everything)
     definitions = [one for one in documents if is_definition(one)]
     environments = [one for one in documents if is_environment(one)]
-    findings = [one for one in check(definitions, environments) if one.rule.code not in ignored]
+    findings += check(definitions, environments)
+    findings = [one for one in findings if one.rule.code not in ignored]
     if as_json:
         print_json({"findings": [_document(finding) for finding in findings]})
     else:
-        _print(findings, len(definitions), len(environments))
+        _print(findings, len(definitions), len(environments), dockerfiles)
     return int(any(one.rule.severity is not Severity.HINT for one in findings))
 
 
@@ -70,13 +81,18 @@ def _is_file(thing: str) -> bool:
     return thing.endswith(".json") or "/" in thing or Path(thing).is_file()
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise BadUsage(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _read(path: Path, text: str) -> list[dict[str, Any]]:
     from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
 
     try:
-        return read_documents(path.read_bytes())
-    except OSError as error:
-        raise BadUsage(f"{path} cannot be read: {error.strerror}") from None
+        return read_documents(text.encode(errors="surrogateescape"))
     except BadDocument as error:
         raise BadUsage(f"{path}: {error}") from None
 
@@ -101,7 +117,7 @@ def _registered(data: Path | None, names: list[str], *, everything: bool) -> lis
     return [*distinct.values(), *(as_served_here(one, one["tags"].get(ENGINE)) for one in environments)]
 
 
-def _print(findings: list[Finding], definitions: int, environments: int) -> None:
+def _print(findings: list[Finding], definitions: int, environments: int, dockerfiles: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -117,6 +133,8 @@ def _print(findings: list[Finding], definitions: int, environments: int) -> None
             grid.add_row("", Text(severity, style=_STYLES[severity]), finding.rule.code, said)
         print_grid(grid)
     looked = f"{counted(definitions, 'definition')} and {counted(environments, 'environment')}"
+    if dockerfiles:
+        looked += f", {counted(dockerfiles, 'Dockerfile')}"
     counts = ", ".join(
         counted(number, severity.value)
         for severity in Severity

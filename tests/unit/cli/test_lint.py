@@ -52,6 +52,14 @@ def test_a_file_with_a_warning_says_what_and_how_and_fails(written):
     assert all(line == line.rstrip() for line in ran.stdout.splitlines())
 
 
+def test_a_dockerfile_is_looked_at_beside_definitions(written):
+    text = "# a comment\nFROM nvidia/cuda:12.2.0-runtime-ubuntu22.04\nRUN pip3 install torch\n"
+    ran = run(lint, written(text, "Dockerfile"), written(DEFINITION), "--ignore", "WL001")
+    assert ran.return_value == 0
+    assert "WL201" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "1 definition and 0 environments, 1 Dockerfile: 1 hint"
+
+
 def test_a_rule_can_be_left_out(written):
     ran = run(lint, written(DEFINITION), "--ignore", "wl001")
     assert ran.return_value == 0

@@ -28,8 +28,10 @@ def test_each_reference_is_replaced_by_its_value():
     )
 
 
-@pytest.mark.parametrize("command", [(), ("echo", "xRef::a", "Ref:a")])
-def test_a_command_without_references_stays_as_it_is(command):
+@pytest.mark.parametrize(
+    "command", [(), ("echo", "xRef::a", "Ref:a"), ("sh", "-c", "echo until Ref::a", "--at=Ref::a")]
+)
+def test_a_reference_counts_only_as_an_argument_of_its_own(command):
     assert substituted(command, {"a": "1"}) is command
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from windfall.aws_api.batch.lint.checking import RULES, lint
+from windfall.aws_api.batch.lint.checking import RULES, lint, lint_dockerfile
 from windfall.aws_api.batch.lint.context import as_served_here
 from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
 from windfall.aws_api.batch.lint.telling import tell
@@ -89,6 +89,8 @@ def test_a_sound_pair_has_no_findings():
         ("WL012", definition(image="registry:5000/team/train:latest")),
         ("WL013", definition(environment=[{"name": "HF_TOKEN", "value": "hf_1"}])),
         ("WL014", definition(vcpus=4, memory=512)),
+        ("WL015", definition(command=["sh", "-c", "train until Ref::until"])),
+        ("WL015", definition(command=["train", "--until=Ref::until", "Ref::rate"])),
     ],
 )
 def test_each_rule_about_definitions_finds_its_case_alone(code, found):
@@ -102,6 +104,7 @@ def test_each_rule_about_definitions_finds_its_case_alone(code, found):
         definition(image="registry:5000/train@sha256:" + "0" * 64),
         definition(environment=[{"name": "TOKENIZERS_PARALLELISM", "value": "false"}]),
         definition(environment=[{"name": "HF_TOKEN"}]),
+        definition(command=["sh", "-c", "train until $0", "Ref::until", "about Ref::"]),
         definition(linuxParameters={"sharedMemorySize": 4096, "devices": [{"hostPath": "/dev/fuse"}]}),
     ],
 )
@@ -206,3 +209,43 @@ def test_a_registration_tells_its_warnings_in_the_log_and_no_hints(caplog):
     told = [record.getMessage() for record in caplog.records]
     assert [line.split()[2] for line in told] == ["WL005", "WL006", "WL011"]
     assert all(line.startswith("definition train:3: ") for line in told)
+
+
+CUDA_BASE = "FROM nvidia/cuda:12.2.0-runtime-ubuntu22.04\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            CUDA_BASE
+            + "RUN pip3 install torch torchvision --index-url https://download.pytorch.org/whl/cu121",
+            "torch (cu121)",
+        ),
+        (CUDA_BASE + "# why\nRUN apt-get update && \\\n  pip install \\\n  'torch==2.4'", "torch"),
+        (
+            "FROM --platform=linux/amd64 nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04 \nRUN python3 -m pip install torch",
+            "torch",
+        ),
+        (CUDA_BASE + 'RUN pip install "jax[cuda12]"', "jax[cuda12]"),
+    ],
+)
+def test_an_image_that_has_cuda_twice_gets_a_hint(text, words):
+    (found,) = lint_dockerfile("Dockerfile", text)
+    assert (found.rule.code, found.rule.severity, found.subject) == ("WL201", "hint", "file Dockerfile")
+    assert found.seen.endswith(f"so have the wheels of {words}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM python:3.12-slim\nRUN pip install torch",
+        "FROM nvidia/cuda:12.2.0-base-ubuntu22.04\nRUN pip install torch",
+        CUDA_BASE + "RUN pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        CUDA_BASE + "RUN pip install torchmetrics && echo torch",
+        CUDA_BASE + "RUN make\nFROM python:3.12\nRUN pip install torch",
+        "FROM\nRUN pip install torch",
+    ],
+)
+def test_an_image_that_has_cuda_once_is_left_alone(text):
+    assert lint_dockerfile("Dockerfile", text) == []

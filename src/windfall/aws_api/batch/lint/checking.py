@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windfall.aws_api.batch.lint import definition_rules, environment_rules
+from windfall.aws_api.batch.lint import definition_rules, dockerfile_rules, environment_rules
 from windfall.aws_api.batch.lint.context import surroundings_of
 from windfall.aws_api.batch.lint.findings import Finding, Rule
 
 Document = Mapping[str, Any]
 
 #: Every rule, in the order of their codes.
-RULES: tuple[Rule, ...] = tuple(
-    rule for rules in (definition_rules.RULES, environment_rules.RULES) for rule, _ in rules
+RULES: tuple[Rule, ...] = (
+    *(rule for rules in (definition_rules.RULES, environment_rules.RULES) for rule, _ in rules),
+    *dockerfile_rules.RULES,
 )
 
 
@@ -28,6 +29,14 @@ def is_definition(document: Document) -> bool:
 def is_environment(document: Document) -> bool:
     """Whether it is a compute environment."""
     return "computeEnvironmentName" in document
+
+
+def lint_dockerfile(name: str, text: str) -> list[Finding]:
+    """What the rules about Dockerfiles find in one."""
+    return [
+        Finding(rule, f"file {name}", seen, remedy)
+        for rule, seen, remedy in dockerfile_rules.check_dockerfile(text)
+    ]
 
 
 def lint(definitions: Sequence[Document], environments: Sequence[Document]) -> list[Finding]:

@@ -29,6 +29,8 @@ CHECKPOINT_TAGS = ("windfall:checkpoint", "windfall-checkpoint")
 
 _CUDA_IMAGE = re.compile(r"cuda|nvidia|nvcr\.io|[-_:.]gpu\b|\bgpu[-_:]", re.IGNORECASE)
 _CPU_IMAGE = re.compile(r"[-_:.]cpu\b", re.IGNORECASE)
+#: A reference to a parameter that is not an argument of its own.
+_PLACEHOLDER_INSIDE = re.compile(r"(?<=.)Ref::[A-Za-z0-9_-]+", re.DOTALL)
 _SECRET_NAME = re.compile(
     r"(^|_)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|PRIVATE_?KEY|CREDENTIALS?)($|_)|SECRET_ACCESS_KEY",
     re.IGNORECASE,
@@ -174,6 +176,17 @@ def _old_members(_: Document, container: Document, __: Surroundings) -> tuple[st
     return f"{' and '.join(old)} are deprecated by AWS", "use resourceRequirements VCPU and MEMORY"
 
 
+def _placeholder_inside(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+    for word in container.get("command", ()):
+        found = _PLACEHOLDER_INSIDE.search(word)
+        if found is not None and not word.startswith("Ref::"):
+            return (
+                f"{found[0]} stands inside a longer argument and is not replaced",
+                f'make it an argument of its own, as in ["sh", "-c", "train --on $0", "{found[0]}"]',
+            )
+    return None
+
+
 RULES: tuple[tuple[Rule, Check], ...] = (
     (
         Rule(
@@ -291,6 +304,16 @@ RULES: tuple[tuple[Rule, Check], ...] = (
             "resourceRequirements is what overrides and newer tools use.",
         ),
         _old_members,
+    ),
+    (
+        Rule(
+            "WL015",
+            Severity.WARNING,
+            "parameter inside a longer argument",
+            "AWS Batch replaces `Ref::name` only where it is an argument of its own, and so does Windfall. Elsewhere"
+            " the program gets these letters.",
+        ),
+        _placeholder_inside,
     ),
 )
 

@@ -33,7 +33,7 @@ class Finding:
     """A rule that applies to one document."""
 
     rule: Rule
-    #: `definition train:3` or `environment gpus`.
+    #: `definition train:3`, `environment gpus` or `file Dockerfile`.
     subject: str
     #: What was seen, with its values.
     seen: str
