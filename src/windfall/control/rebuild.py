@@ -127,7 +127,7 @@ def _rebuild_waits(state: State, job: Job) -> None:
     """
     waits = Waits()
     for dependency in job.submission.depends_on:
-        if dependency.type is DependencyType.SEQUENTIAL:
+        if dependency.type is DependencyType.SEQUENTIAL and job.submission.array_size is not None:
             waits.sequential = waits.gated = True
         if dependency.type is DependencyType.N_TO_N:
             waits.gated = True

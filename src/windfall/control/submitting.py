@@ -23,9 +23,10 @@ from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
 from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
-from windfall.jobs.definitions import JobDefinition, requested_resources, substituted
+from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
 from windfall.jobs.errors import Conflict, Invalid, NotFound
+from windfall.jobs.fargate import check_size
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.resources import Resources
@@ -42,6 +43,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     nodes = requested_nodes(definition, command)
     if nodes is None:
         resources = requested_resources(definition, command.overrides)
+        _check_size(definition, command.overrides, resources)
         _check_command(definition, command)
     else:
         resources = nodes.resources(nodes.main)
@@ -170,6 +172,22 @@ def _check_capability(state: State, queue: JobQueue, resources: Resources) -> No
         )
 
 
+def _check_size(
+    definition: JobDefinition, overrides: ContainerOverrides | None, resources: Resources
+) -> None:
+    """Refuse an override that makes a size which Fargate, or a host without parts of a vCPU, does not have."""
+    if overrides is None:
+        return
+    beside = definition.container.fargate_beside
+    if beside is not None:
+        check_size(resources + beside)
+    elif overrides.vcpus is not None and overrides.vcpus != int(overrides.vcpus):
+        raise Invalid(
+            f"Value {overrides.vcpus:g} for type VCPU in resourceRequirement is not valid: parts of a vCPU are for"
+            " Fargate, and the job definition has no platformCapabilities FARGATE. Please provide a whole number."
+        )
+
+
 def _check_command(definition: JobDefinition, command: SubmitJob) -> None:
     words = definition.container.command
     if command.overrides is not None and command.overrides.command is not None:
@@ -207,9 +225,12 @@ def _resolve(state: State, command: SubmitJob) -> _Dependencies:
     waits = resolved.waits
     for dependency in command.depends_on:
         if dependency.type is DependencyType.SEQUENTIAL:
-            if command.array_size is None:
-                raise Invalid("A SEQUENTIAL dependency needs an array job; set arrayProperties.size")
-            waits.sequential = waits.gated = True
+            if command.array_size is not None:
+                waits.sequential = waits.gated = True
+            elif dependency.job_id is None:
+                raise Invalid(
+                    "A SEQUENTIAL dependency without a jobId needs an array job; set arrayProperties.size"
+                )
             if dependency.job_id is None:
                 continue
         if dependency.job_id is None:

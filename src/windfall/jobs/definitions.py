@@ -52,6 +52,8 @@ class ContainerSpec:
     options: ContainerOptions = field(default_factory=ContainerOptions)
     #: Stands in the names of its log streams.
     name: str = DEFAULT_CONTAINER
+    #: For Fargate, which has certain sizes only: what the other containers of its task take. None for EC2.
+    fargate_beside: Resources | None = None
 
 
 @dataclass(frozen=True, slots=True)

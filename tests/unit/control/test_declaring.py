@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import START, a_busy_world, a_definition, a_job, a_world
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.control import events
 from windfall.control.instructions import StopAttempt, TerminateInstance
-from windfall.jobs.definitions import ContainerSpec
+from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.jobs.images import ImageMapping
-from windfall.jobs.resources import Resources
+from windfall.jobs.resources import NOTHING, Resources
 from windfall.jobs.states import FAILED, PENDING, STARTING
 
 ENVIRONMENT, QUEUE = EnvironmentName("environment"), QueueName("queue")
@@ -26,6 +28,11 @@ def environment(**changes):
     )
 
 
+def overriding(definition, **amounts):
+    queue = "fargate" if definition == "small" else "queue"
+    return replace(a_job(queue=queue, definition=definition).command, overrides=ContainerOverrides(**amounts))
+
+
 @pytest.fixture
 def world():
     world = a_busy_world()
@@ -34,6 +41,8 @@ def world():
     world.happens(events.CreateJobQueue(JobQueue(QueueName("off"), 1, (ENVIRONMENT,), Switch.DISABLED)))
     needy = ContainerSpec("image", Resources(1, 1), ("Ref::what",))
     world.happens(events.RegisterJobDefinition(a_definition("needy", container=needy)))
+    small = ContainerSpec("image", Resources(0.25, 512), fargate_beside=NOTHING)
+    world.happens(events.RegisterJobDefinition(a_definition("small", container=small)))
     world.happens(events.RegisterJobDefinition(a_definition("old")))
     world.happens(events.DeregisterJobDefinition("old", 1))
     return world
@@ -69,7 +78,15 @@ REFUSED = [
     (a_job(definition="old:1").command, Invalid, "INACTIVE"),
     (a_job(definition="needy").command, Invalid, "No parameter found for reference what"),
     (a_job(queue="fargate").gpus(1).command, Invalid, "can not run Jobs with capability EC2"),
+    (overriding("small", memory_mib=777), Invalid, "0.25 vCPU, 777 MiB. not valid"),
+    (overriding("small", vcpus=4), Invalid, "4.00 vCPU, 512 MiB. not valid"),
+    (overriding("work", vcpus=0.5), Invalid, "Value 0.5 for type VCPU"),
 ]
+
+
+def test_an_override_may_choose_another_size_of_fargate(world):
+    world.happens(overriding("small", vcpus=0.5, memory_mib=4096))
+    assert world.job("job").submission.resources == Resources(0.5, 4096)
 
 
 @pytest.mark.parametrize(("command", "error", "text"), REFUSED, ids=lambda x: type(x).__name__ if x else None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import START, a_busy_world, a_job
 from windfall.control import events
 from windfall.control.events import FinishedJob
 from windfall.jobs.arrays import CHILD_FAILED, ChildTable
-from windfall.jobs.dependencies import DEPENDENCY_FAILED
+from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, SUCCEEDED
@@ -36,6 +38,19 @@ def test_a_failed_dependency_fails_what_waits_for_it(world):
     assert not world.state.jobs
     assert not world.state.waits
     assert not world.state.dependents
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, STARTING), (1, FAILED)])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_plain_job_that_calls_its_dependency_sequential_waits_for_it(world, code, expected, restarted):
+    world.submits(a_job("a"))
+    named = Dependency(JobId("a"), DependencyType.SEQUENTIAL)
+    world.happens(replace(a_job("b").command, depends_on=(named,)))
+    if restarted:
+        world.restarted().connected()
+    assert world.state_of("b") is PENDING
+    world.exits("a", code)
+    assert world.state_of("b") is expected
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, STARTING), (1, FAILED)])

@@ -15,7 +15,7 @@ from windfall.aws_api.batch.consumable_resources import required_tokens
 from windfall.aws_api.batch.container_options import container_options
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document, without, write_document
-from windfall.aws_api.batch.ecs_properties import name_of, registered_detail, task_container
+from windfall.aws_api.batch.ecs_properties import name_of, others_of, registered_detail, task_container
 from windfall.aws_api.batch.job_fields import (
     amounts,
     environment_variables,
@@ -34,8 +34,10 @@ from windfall.aws_api.protocol.service import Call, Caller, Role
 from windfall.control.events import DeregisterJobDefinition, RegisterJobDefinition
 from windfall.control.ports import Store
 from windfall.jobs.definitions import DEFAULT_LOG_GROUP, ContainerSpec, JobDefinition, NodePlan
+from windfall.jobs.errors import Invalid
+from windfall.jobs.fargate import check_size
 from windfall.jobs.ids import DefinitionKey
-from windfall.jobs.resources import Resources
+from windfall.jobs.resources import NOTHING, Resources
 from windfall.jobs.retry import ONCE
 
 DEFINITION_SIZE_MAX = 24 * 1024
@@ -178,9 +180,10 @@ def _container(params: Mapping[str, Any], container: Mapping[str, Any]) -> Conta
     fargate = _runs_on_fargate(params, container)
     environment = environment_variables(container.get("environment", ()))
     log_group, log_prefix = _log_place(container.get("logConfiguration"))
+    resources = _resources(container, fargate=fargate)
     return ContainerSpec(
         image=image,
-        resources=_resources(container, fargate=fargate),
+        resources=resources,
         command=tuple(container.get("command", ())),
         environment=environment,
         shared_memory_mib=shared_memory,
@@ -188,6 +191,7 @@ def _container(params: Mapping[str, Any], container: Mapping[str, Any]) -> Conta
         log_prefix=log_prefix,
         options=container_options(container, environment, fargate=fargate),
         name=name_of(container),
+        fargate_beside=_fargate_beside(params, resources) if fargate else None,
     )
 
 
@@ -221,6 +225,17 @@ def _resources(container: Mapping[str, Any], *, fargate: bool) -> Resources:
     if asked.memory_mib is None:
         raise client_exception("Memory is not provided.")
     return Resources(asked.vcpus, asked.memory_mib, asked.gpus or 0)
+
+
+def _fargate_beside(params: Mapping[str, Any], resources: Resources) -> Resources:
+    """What the other containers of a task for Fargate take; raises where there is no such size of all of them."""
+    task = params.get("ecsProperties")
+    beside = sum((_resources(one, fargate=True) for one in others_of(task)), NOTHING) if task else NOTHING
+    try:
+        check_size(resources + beside)
+    except Invalid as error:
+        raise client_exception(str(error)) from None
+    return beside
 
 
 def _log_place(configuration: Mapping[str, Any] | None) -> tuple[str, str | None]:

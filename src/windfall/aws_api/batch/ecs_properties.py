@@ -79,11 +79,16 @@ def name_of(container: Sent) -> str:
     return container.get("name") or DEFAULT_CONTAINER
 
 
-def containers_not_run(properties: Sent) -> list[str]:
-    """The names of the containers of registered ecsProperties that are not essential."""
+def others_of(properties: Sent) -> list[Sent]:
+    """The containers of registered ecsProperties beside the one that runs."""
     task = properties["taskProperties"][0]
     main = main_of(task)
-    return [name_of(one) for one in task["containers"] if one is not main]
+    return [one for one in task["containers"] if one is not main]
+
+
+def containers_not_run(properties: Sent) -> list[str]:
+    """The names of the containers of registered ecsProperties that are not essential."""
+    return [name_of(one) for one in others_of(properties)]
 
 
 def _only(tasks: Sequence[Sent]) -> Sent:

@@ -130,8 +130,11 @@ class Amounts:
         self.gpus: int | None = None
 
 
-def amounts(container: Mapping[str, Any], *, fargate: bool = False) -> Amounts:
-    """What `resourceRequirements`, or the older `vcpus` and `memory`, ask for."""
+def amounts(container: Mapping[str, Any], *, fargate: bool = False, quarters: bool = False) -> Amounts:
+    """What `resourceRequirements`, or the older `vcpus` and `memory`, ask for.
+
+    `quarters` takes parts of a vCPU where nobody knows yet whether it is for Fargate.
+    """
     asked = Amounts()
     for member in ("vcpus", "memory"):
         if fargate and member in container:
@@ -153,7 +156,7 @@ def amounts(container: Mapping[str, Any], *, fargate: bool = False) -> Amounts:
             raise client_exception(f"Resource {kind} is provided more than once")
         seen.add(kind)
         if kind == "VCPU":
-            asked.vcpus = _vcpus(value, fargate=fargate)
+            asked.vcpus = _vcpus(value, quarters=fargate or quarters)
         elif kind == "MEMORY":
             asked.memory_mib = _at_least(_whole(value, kind), MEMORY_MIN_MIB, "MEMORY")
         elif fargate:
@@ -163,9 +166,9 @@ def amounts(container: Mapping[str, Any], *, fargate: bool = False) -> Amounts:
     return asked
 
 
-def _vcpus(value: str, *, fargate: bool) -> float:
+def _vcpus(value: str, *, quarters: bool) -> float:
     # Whole vCPUs on EC2; Fargate sells quarters of one too.
-    if not fargate:
+    if not quarters:
         return _at_least(_whole(value, "VCPU"), 1, "VCPU")
     if _QUARTERS.fullmatch(value) is None or float(value) <= 0:
         raise _not_numeric(value, "VCPU")

@@ -51,7 +51,7 @@ async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
     depends_on = _dependencies(params.get("dependsOn"), array_size)
     definition = definition_reference(params["jobDefinition"])
     registered = await _registered(desk, definition, params)
-    overrides, document = _overrides(_container_overrides(params, registered))
+    overrides, document = _overrides(_container_overrides(params, registered), quarters=True)
     tags, tokens = params.get("tags"), params.get("consumableResourcePropertiesOverride")
     job_id = JobId(desk.new_id())
     command = SubmitJob(
@@ -99,9 +99,11 @@ def _dependencies(sent: Sequence[Mapping[str, str]] | None, array_size: int | No
 
 def _dependency(sent: Mapping[str, str], array_size: int | None) -> Dependency:
     kind = DependencyType(sent["type"]) if "type" in sent else None
-    if kind is not None and array_size is None:
-        raise client_exception(f"A dependency of type {kind} can only be used by an array job")
     reference = sent.get("jobId")
+    # AWS takes SEQUENTIAL beside a jobId from any job, and what is meant is to wait for that job.
+    named = kind is DependencyType.SEQUENTIAL and reference
+    if kind is not None and array_size is None and not named:
+        raise client_exception(f"A dependency of type {kind} can only be used by an array job")
     if not reference:
         if kind is DependencyType.SEQUENTIAL:
             return Dependency(None, kind)
@@ -114,11 +116,16 @@ def _dependency(sent: Mapping[str, str], array_size: int | None) -> Dependency:
     return Dependency(job_id, kind)
 
 
-def _overrides(sent: Mapping[str, Any] | None) -> tuple[ContainerOverrides | None, str]:
-    """What the job changes in its definition, and what is kept of it for the wire alone."""
+def _overrides(
+    sent: Mapping[str, Any] | None, *, quarters: bool = False
+) -> tuple[ContainerOverrides | None, str]:
+    """What the job changes in its definition, and what is kept of it for the wire alone.
+
+    Whether it may have a part of a vCPU, the core knows: its definition says whether it is for Fargate.
+    """
     if not sent:
         return None, EMPTY
-    asked = amounts(sent)
+    asked = amounts(sent, quarters=quarters)
     command = sent.get("command")
     overrides = ContainerOverrides(
         # As on AWS an empty list leaves the definition's command as it is.

@@ -261,6 +261,14 @@ def test_fargate_definitions_have_quarters_of_a_vcpu(world):
         ({"privileged": True}, "privileged not applicable for Fargate."),
         ({"resourceRequirements": [{"type": "GPU", "value": "1"}]}, "GPU is not applicable for Fargate."),
         ({"resourceRequirements": [{"type": "VCPU", "value": "0.3"}]}, "Please provide a numeric value."),
+        (
+            {"resourceRequirements": [{"type": "VCPU", "value": "0.25"}, {"type": "MEMORY", "value": "777"}]},
+            "Fargate resource requirements (0.25 vCPU, 777 MiB) not valid. On Fargate, with 0.25 vCPU, MEMORY must",
+        ),
+        (
+            {"resourceRequirements": [{"type": "VCPU", "value": "3"}, {"type": "MEMORY", "value": "8192"}]},
+            "VCPU must be one of 0.25, 0.5, 1, 2, 4, 8, 16, 32.",
+        ),
     ],
 )
 def test_a_bad_fargate_definition_is_refused(world, changes, text):

@@ -127,12 +127,26 @@ def test_a_bad_task_is_refused(client, properties, said):
     assert said in str(refusal.value)
 
 
+def for_fargate(container: dict[str, Any], vcpus: str, memory_mib: str) -> dict[str, Any]:
+    wanted = [{"type": "VCPU", "value": vcpus}, {"type": "MEMORY", "value": memory_mib}]
+    return {**container, "linuxParameters": {}, "resourceRequirements": wanted}
+
+
+def test_the_size_of_a_task_for_fargate_is_that_of_its_containers_together(client):
+    beside = for_fargate(SIDECAR, "0.25", "128")
+    register(client, task(for_fargate(MAIN, "0.75", "1920"), beside), platformCapabilities=["FARGATE"])
+    wanted = [{"type": "MEMORY", "value": "2944"}]
+    changed = override(name="train", resourceRequirements=wanted)
+    assert submit(client, ecsPropertiesOverride=changed)["status"] == "RUNNABLE"
+    wanted[0]["value"] = "2048"
+    with pytest.raises(ClientError, match=r"1\.00 vCPU, 2176 MiB\) not valid"):
+        submit(client, ecsPropertiesOverride=changed)
+    with pytest.raises(ClientError, match=r"1\.25 vCPU, 2048 MiB\) not valid"):
+        register(client, task(for_fargate(MAIN, "1", "1920"), beside), platformCapabilities=["FARGATE"])
+
+
 def test_a_task_for_fargate_has_its_platform(client):
-    fargate = {
-        **MAIN,
-        "linuxParameters": {},
-        "resourceRequirements": [{"type": "VCPU", "value": "0.25"}, NEEDS[1]],
-    }
+    fargate = for_fargate(MAIN, "0.25", "512")
     register(client, task(fargate, platformVersion="LATEST"), platformCapabilities=["FARGATE"])
     [found] = client.describe_job_definitions(jobDefinitionName="d")["jobDefinitions"]
     assert found["ecsProperties"]["taskProperties"][0]["platformVersion"] == "LATEST"

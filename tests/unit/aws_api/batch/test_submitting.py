@@ -100,6 +100,17 @@ def test_older_amounts_and_empty_fields_are_understood(world):
     )
 
 
+def test_a_dependency_on_a_job_may_be_called_sequential_by_any_job(world):
+    world.client().submit_job(**PLAIN, dependsOn=[{"jobId": OTHER, "type": "SEQUENTIAL"}])
+    assert world.last.depends_on == (Dependency(JobId(OTHER), DependencyType.SEQUENTIAL),)
+
+
+def test_an_override_may_ask_for_a_part_of_a_vcpu(world):
+    wanted = [{"type": "VCPU", "value": "0.5"}]
+    world.client().submit_job(**PLAIN, containerOverrides={"resourceRequirements": wanted})
+    assert world.last.overrides == ContainerOverrides(vcpus=0.5)
+
+
 def test_empty_tags_are_no_tags(world):
     world.call("SubmitJob", **PLAIN, tags={})
     assert world.last.tags == {}
