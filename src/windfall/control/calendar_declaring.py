@@ -127,8 +127,7 @@ def on_tag_schedules(state: State, command: commands.TagSchedules, round_: Round
 
 def _schedule(state: State, key: str) -> Schedule:
     if key not in state.schedules:
-        group, _, name = key.partition("/")
-        raise NotFound(f"Schedule {name} does not exist in schedule group {group}.")
+        raise NotFound(f"Schedule {key.partition('/')[2]} does not exist.")
     return state.schedules[key]
 
 

@@ -66,7 +66,7 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
     share_use.left(state, job, round_)
     job.move(new)
     job.status_reason = reason
-    job.stopped_at = round_.now
+    job.stopped_at = _stopped_at(job, round_)
     round_.changes.jobs[job.id] = job
     del state.jobs[job.id]
     note_end(state, job, round_)
@@ -83,6 +83,17 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
     else:
         note_child(state, job, round_)
     round_.ended.append(Ended(job.id, new is SUCCEEDED, job.parent, job.index))
+
+
+def _stopped_at(job: Job, round_: Round) -> int:
+    """When a job ended: with its last attempt where that has ended it, as on AWS, and else now.
+
+    A multi-node job ends when the last of its nodes has, whichever that is.
+    """
+    last = job.attempts[-1] if job.attempts and not job.is_gang else None
+    if last is None or last.token not in round_.closed:
+        return round_.now
+    return last.stopped_at or round_.now
 
 
 def recorded_child(state: State, array: Job, index: int, round_: Round) -> Job:

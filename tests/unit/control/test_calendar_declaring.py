@@ -207,7 +207,7 @@ REFUSED = [
     (
         UpdateSchedule(replace(NIGHTLY, name="none")),
         NotFound,
-        "Schedule none does not exist in schedule group default",
+        "Schedule none does not exist.",
     ),
     (DeleteSchedule("default/none"), NotFound, "Schedule none does not exist"),
     (CreateScheduleGroup(ScheduleGroup("default")), Conflict, "Schedule group default already exists."),
@@ -225,7 +225,7 @@ REFUSED = [
     (DeleteScheduleGroup("default"), Invalid, "The default schedule group cannot be deleted"),
     (DeleteScheduleGroup("none"), NotFound, "Schedule group none does not exist."),
     (TagSchedules("none", {"a": "b"}), NotFound, "Schedule group none does not exist."),
-    (TagSchedules("team/none", {"a": "b"}), NotFound, "Schedule none does not exist in schedule group team."),
+    (TagSchedules("team/none", {"a": "b"}), NotFound, "Schedule none does not exist."),
     (TagSchedules("team", MANY_TAGS), Invalid, "at most 50 tags"),
     (
         TagSchedules("default/nightly", {"windfall:catch-up": "never"}),

@@ -43,6 +43,15 @@ def test_an_attempt_starts_runs_and_succeeds(world):
     assert not world.state.attempts
 
 
+def test_a_job_stops_when_its_last_attempt_does_however_late_that_is_heard(world):
+    world.submits(a_job("late"))
+    world.starts("late")
+    ended = world.exit_of("late", 1)
+    world.later(25)
+    world.happens(ended)
+    assert world.job("late").stopped_at == world.job("late").attempts[-1].stopped_at == ended.at
+
+
 def test_an_exit_that_overtakes_the_start_tells_both(world):
     world.submits(a_job("a")).exits("a")
     job = world.job("a")

@@ -92,6 +92,8 @@ async def stop_many(
 def stop_reason(call: Call) -> str:
     """Why, in the caller's words."""
     reason: str = call.params["reason"]
+    if not reason:
+        raise client_exception("'reason' is a required field (cannot be an empty string)")
     if len(reason) > REASON_MAX:
         raise client_exception(f"reason must have at most {REASON_MAX} characters, got {len(reason)}")
     return reason

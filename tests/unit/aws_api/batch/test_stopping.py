@@ -40,6 +40,8 @@ def test_bad_requests_are_refused(world, operation, command):
     assert "Invalid ARN" in world.refused(operation, jobId=f"{ARN}:job-queue/q", reason="r")
     assert "at most 1024 characters, got 1025" in world.refused(operation, jobId=JOB_ID, reason="r" * 1025)
     assert "reason" in world.refused(operation, jobId=JOB_ID)
+    assert "'reason' is a required field" in world.refused(operation, jobId=JOB_ID, reason="")
+    assert "'reason' is a required field" in world.refused(f"{operation}s", jobs=[JOB_ID], reason="")
 
 
 @BOTH
