@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import email
 import json
+import os
 import subprocess
 
 import pytest
@@ -110,9 +111,55 @@ def test_user_data_is_a_script_that_the_shell_can_read_and_never_waits(ami):
     assert (checked.returncode, checked.stderr) == (0, "")
     commands = [line.strip() for line in script.splitlines() if not line.strip().startswith("#")]
     services = [line for line in commands if line.startswith(("systemctl", "service", "start "))]
-    assert services == ["systemctl restart --no-block docker"]
+    assert set(services) == {"systemctl restart --no-block docker"}
     assert "@" not in script.replace("$@", "")
     assert '"default-shm-size": "4g"' in script
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (None, {"default-runtime": "nvidia", "default-shm-size": "4g"}),
+        (
+            '{"log-driver": "local", "default-shm-size": "1g"}',
+            {"log-driver": "local", "default-runtime": "nvidia"},
+        ),
+        ('{"default-runtime": "runc", "runtimes": {"own": {"path": "/own"}}}', {"default-runtime": "runc"}),
+        ("{ broken", None),
+    ],
+)
+def test_the_first_boot_of_an_ecs_instance_tells_docker_and_the_agent_of_gpus(tmp_path, there, expected):
+    for name in ("etc/docker", "etc/ecs", "run", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    for program in ("logger", "systemctl", "nvidia-smi"):
+        (tmp_path / "bin" / program).write_text(f'#!/bin/sh\necho "{program} $*" >>{tmp_path}/called\n')
+        (tmp_path / "bin" / program).chmod(0o755)
+    daemon = tmp_path / "etc/docker/daemon.json"
+    if there is not None:
+        daemon.write_text(there)
+    (part,) = email.message_from_string(render("al2023", "4g")).get_payload()
+    script = part.get_payload().replace("/etc/", f"{tmp_path}/etc/").replace("/run/", f"{tmp_path}/run/")
+    ran = subprocess.run(
+        ["bash"],
+        input=script,
+        text=True,
+        capture_output=True,
+        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    config = (tmp_path / "etc/ecs/ecs.config").read_text().splitlines()
+    assert config[0] == "ECS_ENABLE_GPU_SUPPORT=true"
+    assert 'ECS_INSTANCE_ATTRIBUTES={"GPU": "true"}' in config
+    restarted = "systemctl restart --no-block docker" in (tmp_path / "called").read_text()
+    assert restarted is (expected is not None)
+    if expected is None:
+        assert daemon.read_text() == there
+        return
+    told = json.loads(daemon.read_text())
+    assert told | expected == told
+    assert told["runtimes"]["nvidia"]["path"] == "/usr/bin/nvidia-container-runtime"
+    assert "own" in told["runtimes"] or '"own"' not in (there or "")
 
 
 def test_user_data_can_be_encoded_for_a_launch_template():

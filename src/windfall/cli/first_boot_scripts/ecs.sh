@@ -19,19 +19,34 @@ fi
 cat >>/etc/ecs/ecs.config <<'CONFIG'
 ECS_ENABLE_GPU_SUPPORT=true
 ECS_ENABLE_SPOT_INSTANCE_DRAINING=true
+ECS_INSTANCE_ATTRIBUTES={"GPU": "true"}
 CONFIG
 
 mkdir -p /etc/docker
-if [ ! -s /etc/docker/daemon.json ]; then
-  cat >/etc/docker/daemon.json <<'CONFIG'
+cat >/run/windfall-daemon.json <<'CONFIG'
 {
+  "default-runtime": "nvidia",
   "default-shm-size": "@SHM@",
   "runtimes": {
     "nvidia": {"path": "/usr/bin/nvidia-container-runtime", "runtimeArgs": []}
   }
 }
 CONFIG
+if [ ! -s /etc/docker/daemon.json ]; then
+  cp /run/windfall-daemon.json /etc/docker/daemon.json
+  systemctl restart --no-block docker
+elif python3 - /etc/docker/daemon.json /run/windfall-daemon.json <<'MERGE'; then
+import json, os, sys
+
+path = sys.argv[1]
+there, wanted = (json.load(open(name)) for name in sys.argv[1:])
+runtimes = {**wanted["runtimes"], **there.get("runtimes", {})}
+with open(path + ".new", "w") as file:
+    json.dump({**wanted, **there, "runtimes": runtimes}, file, indent=2)
+os.replace(path + ".new", path)
+MERGE
+  log "/etc/docker/daemon.json was there already: what it did not say was added"
   systemctl restart --no-block docker
 else
-  log "/etc/docker/daemon.json is there already and was left alone"
+  log "/etc/docker/daemon.json is there already, cannot be read and was left alone"
 fi

@@ -18,10 +18,10 @@ apt-get install -qy docker.io nvidia-container-toolkit bubblewrap git || log "pa
 
 mkdir -p /etc/docker
 if [ -s /etc/docker/daemon.json ]; then
-  log "/etc/docker/daemon.json is there already: NVIDIA's runtime is added to it, nothing else is changed"
+  log "/etc/docker/daemon.json is there already: NVIDIA's runtime is added to it and made the default, nothing else is changed"
 else
   echo '{"default-shm-size": "@SHM@"}' >/etc/docker/daemon.json
 fi
-nvidia-ctk runtime configure --runtime=docker
+nvidia-ctk runtime configure --runtime=docker --set-as-default
 nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
 systemctl restart --no-block docker
