@@ -74,6 +74,8 @@ NO_HELP: dict[Cause, tuple[str, ...]] = {
     Cause.LAUNCH: ("a larger GPU: it is filled even less",),
 }
 
+#: What is smaller than all of a GPU, or than the present one, must have this much more memory than was ever used.
+MEMORY_ROOM = 1.2
 _SERIAL = "loading and computing take turns now, and the GPU part stays as it is"
 
 
@@ -133,12 +135,15 @@ def shares(cause: Cause, profile: Profile, holding: Holding) -> list[Advice]:
     busy = profile.busy if not isnan(profile.busy) else 0.0
     if cause is Cause.LAUNCH:
         busy = profile.sm_active if not isnan(profile.sm_active) else busy
-    needed = next((share for share in (0.1, 0.25, 0.5) if busy * 2 <= share), None)
-    if needed is None:
+    # A share is one of the memory too. Where that is not known, a job that ran would perhaps run no more.
+    memory = profile.gpu_memory_peak_bytes * MEMORY_ROOM / profile.gpu_memory_bytes
+    needed = next((share for share in (0.1, 0.25, 0.5) if max(busy * 2, memory) <= share), None)
+    if needed is None or isnan(memory):
         return []
     text = (
-        f"hold {needed:g} of one GPU instead of all of it (tag windfall:gpu-share={needed:g}); it used"
-        f" {gib(profile.gpu_memory_peak_bytes)} of GPU memory at most, which its neighbours do not get"
+        f"hold {needed:g} of one GPU instead of all of it (tag windfall:gpu-share={needed:g}): that is"
+        f" {gib(needed * profile.gpu_memory_bytes)} of its memory, and it used"
+        f" {gib(profile.gpu_memory_peak_bytes)} at most"
     )
     hourly = None if holding.usd_hour is None else holding.usd_hour * needed / max(holding.gpus, 1.0)
     advice = Advice(
@@ -150,6 +155,7 @@ def shares(cause: Cause, profile: Profile, holding: Holding) -> list[Advice]:
         assumptions=(
             "the host's GPUs can be shared (MPS or MIG)",
             "twice its mean use is enough for its bursts",
+            f"it will not use {MEMORY_ROOM:g} times as much memory as it did",
         ),
         confidence=0.7,
     )

@@ -38,6 +38,8 @@ class Profile:
     #: As a share of the limit.
     power: float
     gpu_memory_peak_bytes: float
+    #: What the smallest of its GPUs has.
+    gpu_memory_bytes: float
     #: While the GPUs that worked had nothing to do.
     rx_idle: float
     rx_is_hosts: bool
@@ -134,6 +136,7 @@ def profile_of(recording: Recording) -> Profile:
         tensor_active=lens.gpu(lambda one: one.tensor_active),
         power=lens.whole(lambda sample: _power(sample, recording.gpus, used)),
         gpu_memory_peak_bytes=_largest(one.memory_bytes for sample in samples for one in sample.gpus),
+        gpu_memory_bytes=min((float((gpu.memory_mib or NAN) * 2**20) for gpu in recording.gpus), default=NAN),
         rx_idle=lens.idle(lens.rx),
         rx_is_hosts=not lens.own,
         read_idle=lens.idle(lambda sample: sample.read_bytes_s),

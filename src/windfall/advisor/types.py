@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from windfall.advisor.advice import Advice, AdviceKind, Holding, link_is_full, priced, sped_up
+from windfall.advisor.advice import MEMORY_ROOM, Advice, AdviceKind, Holding, link_is_full, priced, sped_up
 from windfall.advisor.causes import Cause
 from windfall.advisor.profile import Profile
 from windfall.advisor.signs import Surroundings
@@ -16,8 +16,8 @@ from windfall.advisor.speeds import slower_by
 from windfall.advisor.wording import percent, usd
 from windfall.capacity.catalog import Catalog, InstanceType
 
-#: A smaller GPU must have this much more memory than was ever used, and stay below this use.
-MEMORY_ROOM, BUSY_ROOM = 1.2, 0.7
+#: A smaller GPU must stay below this use.
+BUSY_ROOM = 0.7
 #: A link of 3,200 Gbit/s does not make one data source a hundred times as fast.
 MOST_FASTER = 4.0
 #: More vCPUs help only where this share of the present ones is used.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.advisor.builders import QUIET, V100, a_gpu, a_recording
@@ -89,7 +91,7 @@ def test_a_slow_source_behind_a_link_with_room_is_no_reason_for_another_machine(
 
 def test_a_detector_with_few_requests_is_sent_to_a_smaller_gpu_or_a_share():
     one = a_recording(
-        a_gpu(0.06, memory_bytes=4e9, sm_active=NAN, tensor_active=NAN),
+        a_gpu(0.06, memory_bytes=3e9, sm_active=NAN, tensor_active=NAN),
         device=V100,
         busiest_thread=0.1,
         cpu_cores=0.1,
@@ -104,6 +106,19 @@ def test_a_detector_with_few_requests_is_sent_to_a_smaller_gpu_or_a_share():
     assert "windfall:gpu-share=0.25" in share.text
     assert share.usd_hour == pytest.approx(3.06 * 0.25)
     assert any("no requests" in text for text in consultation.no_help)
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "shares"), [(1.2, ["0.1"]), (3, ["0.25"]), (6, ["0.5"]), (13, []), (NAN, [])]
+)
+def test_a_share_has_room_for_the_memory_that_was_used(memory_gib, shares):
+    quiet = a_gpu(0.02, memory_bytes=memory_gib * 2**30, sm_active=NAN, tensor_active=NAN)
+    for device, expected in ((V100, shares), (replace(V100, memory_mib=None), [])):
+        recorded = a_recording(quiet, device=device, busiest_thread=0.1, cpu_cores=0.1)
+        consultation = consult(recorded, Surroundings(8.0, 10 * GBIT), Holding(10.0, 3.06, "p3.2xlarge"))
+        assert consultation.finding.cause is Cause.REQUESTS
+        told = named(consultation, AdviceKind.SHARE)
+        assert [each.text.partition("gpu-share=")[2].partition(")")[0] for each in told] == expected
 
 
 # --- seed E as it is told: only a fraction of the GPU is used, and nothing else is known ------------------

@@ -43,8 +43,12 @@ def test_what_is_no_type_is_not_found(name):
 def test_types_are_selected_by_what_they_have():
     eight = catalog.select(gpus_min=8, gpu_model="a100")
     assert names(eight) == ["p4d.24xlarge", "p4de.24xlarge"]
-    assert names(catalog.select(family="p3", vcpus_min=32, memory_mib_min=300 * 1024)) == ["p3.16xlarge"]
-    assert names(catalog.select(family="p2")) == []
+    assert names(catalog.select(family="g5", vcpus_min=64, memory_mib_min=300 * 1024)) == [
+        "g5.24xlarge",
+        "g5.48xlarge",
+    ]
+    assert names(catalog.select(family="p2")) == names(catalog.select(family="p3")) == []
+    assert names(catalog.select(family="p3", vcpus_min=64, include_retired=True)) == ["p3.16xlarge"]
     assert len(catalog.select(family="p2", include_retired=True)) == 3
     assert len(catalog.select()) == len(EVERYTHING) - sum(one.retired for one in EVERYTHING)
 
@@ -66,7 +70,8 @@ def test_batch_names_types_families_and_optimal():
 
 
 def test_a_retired_family_that_is_named_is_meant():
-    assert all(one.retired for one in catalog.expand(["p2", "g3.4xlarge"]))
+    assert all(one.retired for one in catalog.expand(["p2", "p3", "g3.4xlarge"]))
+    assert not catalog.find("p3dn.24xlarge").retired
 
 
 @pytest.mark.parametrize(

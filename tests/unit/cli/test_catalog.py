@@ -22,7 +22,7 @@ def run(*arguments):
 
 
 def test_gpus_with_their_price_per_gpu_hour():
-    ran = run("--gpu", "v100", "--gpus", "8")
+    ran = run("--gpu", "v100", "--gpus", "8", "--retired")
     title, *lines = ran.stdout.splitlines()
     assert "$/GPU H" in title
     assert [line.split()[0] for line in lines] == ["p3.16xlarge", "p3dn.24xlarge"]
@@ -52,7 +52,7 @@ def test_unknown_figures_are_a_dash_and_said_so():
 
 
 def test_programs_get_every_figure_with_its_date():
-    document = json.loads(run("--family", "p3", "--min-vcpus", "8", "--min-memory", "61", "--json").stdout)
+    document = json.loads(run("--family", "p3", "--min-vcpus", "8", "--retired", "--json").stdout)
     small = document["instanceTypes"][0]
     assert small["instanceType"] == "p3.2xlarge"
     assert small["onDemand"] == {"usdHour": 3.06, "asOf": "2026-02-09"}
