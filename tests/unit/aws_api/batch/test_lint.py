@@ -219,7 +219,7 @@ CUDA_BASE = "FROM nvidia/cuda:12.2.0-runtime-ubuntu22.04\n"
     [
         (
             CUDA_BASE
-            + "RUN pip3 install torch torchvision --index-url https://download.pytorch.org/whl/cu121",
+            + "RUN pip3 install torch torchvision -i https://host.example/whl/cu121",
             "torch (cu121)",
         ),
         (CUDA_BASE + "# why\nRUN apt-get update && \\\n  pip install \\\n  'torch==2.4'", "torch"),
@@ -241,7 +241,7 @@ def test_an_image_that_has_cuda_twice_gets_a_hint(text, words):
     [
         "FROM python:3.12-slim\nRUN pip install torch",
         "FROM nvidia/cuda:12.2.0-base-ubuntu22.04\nRUN pip install torch",
-        CUDA_BASE + "RUN pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        CUDA_BASE + "RUN pip install torch -i https://host.example/whl/cpu",
         CUDA_BASE + "RUN pip install torchmetrics && echo torch",
         CUDA_BASE + "RUN make\nFROM python:3.12\nRUN pip install torch",
         "FROM\nRUN pip install torch",
