@@ -218,8 +218,7 @@ CUDA_BASE = "FROM nvidia/cuda:12.2.0-runtime-ubuntu22.04\n"
     ("text", "words"),
     [
         (
-            CUDA_BASE
-            + "RUN pip3 install torch torchvision -i https://host.example/whl/cu121",
+            CUDA_BASE + "RUN pip3 install torch torchvision -i https://host.example/whl/cu121",
             "torch (cu121)",
         ),
         (CUDA_BASE + "# why\nRUN apt-get update && \\\n  pip install \\\n  'torch==2.4'", "torch"),
