@@ -1,39 +1,63 @@
 """In which order an environment's kinds of instance are launched: its allocation strategy.
 
 BEST_FIT takes the cheapest type that is large enough for the job, and waits for it when none can be had. The others
-go on to the next type when capacity is missing: BEST_FIT_PROGRESSIVE by the price of a vCPU, SPOT_CAPACITY_OPTIMIZED
-by how safe a type is from being taken away, SPOT_PRICE_CAPACITY_OPTIMIZED by the sum of both ranks (the cheaper of two
-equal ones), and those that end in _ORDERED or _PRIORITIZED by the order in which the types were named. What nobody
-knows the price or the safety of comes last. Must not know what waits, or how many can be had.
+go on to the next type when capacity is missing: BEST_FIT_PROGRESSIVE by the price of what the jobs need,
+SPOT_CAPACITY_OPTIMIZED by how safe a type is from being taken away (the cheaper of two equal ones),
+SPOT_PRICE_CAPACITY_OPTIMIZED by the sum of both ranks, and those that end in _ORDERED or _PRIORITIZED by the order in
+which the types were named. What jobs need costs as many instances as they fill: for one job that is the cheapest type
+that is large enough, for a thousand the type with the lowest price for each. Where no job asks, a type costs what its
+vCPUs do. What nobody knows the price or the safety of comes last. Must not know how many can be had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import TypeVar
 
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment
 from windfall.capacity.machines import Offer
+
+_Comparable = TypeVar("_Comparable", float, tuple[float, float])
 
 #: The one strategy that waits for its type.
 BEST_FIT = "BEST_FIT"
 
 
-def in_order(environment: ComputeEnvironment, offers: Sequence[Offer]) -> tuple[int, ...]:
-    """The indices of the offers that the environment may take, the one to try first in front."""
-    allowed = [index for index, offer in enumerate(offers) if not too_dear(environment, offer)]
+#: How many instances of an offer the jobs fill that are to be launched for.
+Filled = Callable[[Offer], int]
+
+
+def allowed(environment: ComputeEnvironment, offers: Sequence[Offer]) -> tuple[int, ...]:
+    """The indices of the offers that the environment may take at all, as they were named."""
+    return tuple(index for index, offer in enumerate(offers) if not too_dear(environment, offer))
+
+
+def in_order(
+    environment: ComputeEnvironment, offers: Sequence[Offer], indices: Sequence[int], filled: Filled | None
+) -> tuple[int, ...]:
+    """Some of the offers, the one to try first in front; `filled` says for which jobs, None means for none."""
     strategy = environment.allocation
-    if len(allowed) < 2 or strategy is None or strategy.endswith(("_ORDERED", "_PRIORITIZED")):
-        return tuple(allowed)
-    if strategy == BEST_FIT:
-        return tuple(sorted(allowed, key=lambda index: _or_last(offers[index].usd_hour)))
+    if len(indices) < 2 or strategy is None or strategy.endswith(("_ORDERED", "_PRIORITIZED")):
+        return tuple(indices)
+
+    def price(index: int) -> tuple[float, float]:
+        offer = offers[index]
+        if strategy == BEST_FIT:
+            return _or_last(offer.usd_hour), 0
+        if filled is None:
+            return _vcpu_hour(offer), 0
+        return _or_last(offer.usd_hour) * filled(offer), _or_last(offer.usd_hour)
+
+    def risk(index: int) -> float:
+        return _risk(offers[index])
+
+    by_price = sorted(indices, key=price)
     if strategy == "SPOT_CAPACITY_OPTIMIZED":
-        return tuple(sorted(allowed, key=lambda index: _risk(offers[index])))
-    by_price = sorted(allowed, key=lambda index: _vcpu_hour(offers[index]))
+        return tuple(sorted(by_price, key=risk))
     if strategy != "SPOT_PRICE_CAPACITY_OPTIMIZED":
         return tuple(by_price)
-    price_rank = _ranks(allowed, lambda index: _vcpu_hour(offers[index]))
-    risk_rank = _ranks(allowed, lambda index: _risk(offers[index]))
+    price_rank, risk_rank = _ranks(indices, price), _ranks(indices, risk)
     return tuple(sorted(by_price, key=lambda index: price_rank[index] + risk_rank[index]))
 
 
@@ -60,7 +84,7 @@ def _risk(offer: Offer) -> float:
     return inf if offer.safety is None else -offer.safety
 
 
-def _ranks(indices: Sequence[int], value: Callable[[int], float]) -> dict[int, int]:
+def _ranks(indices: Sequence[int], value: Callable[[int], _Comparable]) -> dict[int, int]:
     """How many have a lower value: equal ones have equal ranks."""
     values = {index: value(index) for index in indices}
     return {index: sum(other < values[index] for other in values.values()) for index in indices}

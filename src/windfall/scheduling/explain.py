@@ -235,7 +235,7 @@ def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking:
     found: list[Reason] = []
     for name in names:
         if gang is None:
-            found += passing_obstacles(assignment, name, asking.shape)
+            found += passing_obstacles(assignment, name, asking.shape, asking.head.count)
         else:
             found += passing_gang_obstacles(assignment, name, gang)
     return found

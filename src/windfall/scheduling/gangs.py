@@ -232,16 +232,17 @@ def _both(one: Shape, other: Shape) -> Shape | None:
 def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]:
     """Instances of one environment for so many jobs beyond what is coming; and how many jobs get none."""
     launched: list[Launch] = []
-    for index in pool.choices(shape) if jobs else ():
-        if not jobs:
+    while jobs:
+        index = next((one for one in pool.choices(shape, jobs) if pool.launchable(one, 1)), None)
+        if index is None:
             break
         offer = pool.view.offers[index]
         each = times(shape, offer.resources)
-        count = pool.launchable(index, -(-jobs // each) if each else 1)
-        if count:
-            pool.launch(index, count)
-            jobs = pack(pool.coming, shape, jobs)
-            launched += [Launch(pool.view.environment.name, offer)] * count
+        # Those that are filled. For the rest another type may be the best.
+        count = pool.launchable(index, max(1, jobs // each) if each else 1)
+        pool.launch(index, count)
+        jobs = pack(pool.coming, shape, jobs)
+        launched += [Launch(pool.view.environment.name, offer)] * count
     return launched, jobs
 
 

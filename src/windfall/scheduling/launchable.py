@@ -7,14 +7,14 @@ Decides nothing: scale.py does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windfall.capacity.gpu_sets import MOST_SHARERS, suited
 from windfall.capacity.machines import GpuDevice, InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import NOTHING, Resources
-from windfall.scheduling.allocate import BEST_FIT, in_order
+from windfall.scheduling.allocate import BEST_FIT, allowed, in_order
 from windfall.scheduling.snapshot import EnvironmentView, MachineView, Shape, Snapshot
 
 
@@ -110,7 +110,7 @@ class Pool:
     coming: list[Bin] = field(default_factory=list)
     #: How many of each offer were taken by this plan.
     taken: Counter[int] = field(default_factory=Counter)
-    _order: tuple[int, ...] | None = None
+    _allowed: tuple[int, ...] | None = None
 
     @property
     def can_launch(self) -> bool:
@@ -119,16 +119,27 @@ class Pool:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The offers that it may take, in the order of its allocation strategy."""
-        if self._order is None:
-            self._order = in_order(self.view.environment, self.view.offers)
-        return self._order
+        """The offers that it may take, in the order of its allocation strategy, whatever waits."""
+        return in_order(self.view.environment, self.view.offers, self.allowed, None)
 
-    def choices(self, shape: Shape) -> list[int]:
-        """The offers for such a job, the one to try first in front; BEST_FIT has only one."""
-        offers = self.view.offers
-        fitting = [index for index in self.order if self.holds(offers[index], shape)]
-        return fitting[:1] if self.view.environment.allocation == BEST_FIT else fitting
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """The offers that it may take, as they were named."""
+        if self._allowed is None:
+            self._allowed = allowed(self.view.environment, self.view.offers)
+        return self._allowed
+
+    def choices(self, shape: Shape, jobs: int = 1) -> Sequence[int]:
+        """The offers for so many such jobs, the one to try first in front; BEST_FIT has only one."""
+        environment, offers = self.view.environment, self.view.offers
+        fitting = [index for index in self.allowed if self.holds(offers[index], shape)]
+
+        def filled(offer: Offer) -> int:
+            each = times(shape, offer.resources)
+            return -(-jobs // each) if each else 1
+
+        found = in_order(environment, offers, fitting, filled)
+        return found[:1] if environment.allocation == BEST_FIT else found
 
     def holds(self, offer: Offer, shape: Shape) -> bool:
         """Whether one instance of an offer would do for a job."""

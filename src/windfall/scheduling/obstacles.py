@@ -138,8 +138,10 @@ def _on_machine(snapshot: Snapshot, machine: MachineId | None, amount: Resources
     return amount if view is None else least(amount, view.total)
 
 
-def passing_obstacles(assignment: Assignment, name: EnvironmentName, shape: Shape) -> Iterator[Reason]:
-    """Why an environment that takes such jobs has no place for one at this job's turn."""
+def passing_obstacles(
+    assignment: Assignment, name: EnvironmentName, shape: Shape, jobs: int = 1
+) -> Iterator[Reason]:
+    """Why an environment that takes such jobs has no place for one of so many at this job's turn."""
     room_reason = _rooms_full(assignment, name, shape)
     if room_reason is not None:
         yield room_reason
@@ -147,7 +149,7 @@ def passing_obstacles(assignment: Assignment, name: EnvironmentName, shape: Shap
     coming = pool.coming_for(shape)
     if coming:
         yield InstanceLaunching(name, coming)
-    launch_reason = _launch(pool, shape)
+    launch_reason = _launch(pool, shape, jobs)
     if launch_reason is not None:
         yield launch_reason
 
@@ -191,13 +193,13 @@ def _room_taken(room: Room, shape: Shape) -> RoomTaken:
     )
 
 
-def _launch(pool: Pool, shape: Shape) -> Reason | None:
-    """What a launch for the job would meet; None where none of the offers would take it."""
+def _launch(pool: Pool, shape: Shape, jobs: int) -> Reason | None:
+    """What a launch for the jobs would meet; None where none of the offers would take them."""
     view = pool.view
     name = view.environment.name
     if view.trouble is not None:
         return EngineTrouble(name, view.trouble)
-    offers = [(index, view.offers[index]) for index in pool.choices(shape)]
+    offers = [(index, view.offers[index]) for index in pool.choices(shape, jobs)]
     if not offers:
         dear = [one for one in view.offers if pool.holds(one, shape) and too_dear(view.environment, one)]
         return _too_dear(view, dear) if dear else None

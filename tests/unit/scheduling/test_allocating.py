@@ -8,7 +8,7 @@ from tests.unit.scheduling.builders import a_snapshot, an_offer, launched, start
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.capacity.machines import InstanceState
 from windfall.jobs.ids import EnvironmentName
-from windfall.scheduling.allocate import in_order
+from windfall.scheduling.allocate import allowed, in_order
 from windfall.scheduling.explain import explain
 from windfall.scheduling.planning import plan
 
@@ -24,7 +24,7 @@ def ordered(allocation: str | None, bid_percent: int | None = None) -> list[str]
     environment = ComputeEnvironment(
         EnvironmentName("env"), Provisioning.SPOT, 0, 100, allocation=allocation, bid_percent=bid_percent
     )
-    return [OFFERS[index].type for index in in_order(environment, OFFERS)]
+    return [OFFERS[index].type for index in in_order(environment, OFFERS, allowed(environment, OFFERS), None)]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,53 @@ def test_best_fit_takes_the_cheapest_that_is_large_enough_and_waits_for_it():
 
 
 def test_the_others_go_on_to_the_next_type_when_one_is_missing():
-    assert launches("BEST_FIT_PROGRESSIVE", 4) == ["big"]
-    assert launches("BEST_FIT_PROGRESSIVE", 4, short={"big": 5}) == ["safe"]
+    assert launches("BEST_FIT_PROGRESSIVE", 4) == ["safe"]
+    assert launches("BEST_FIT_PROGRESSIVE", 4, short={"safe": 5}) == ["big"]
     assert launches("SPOT_CAPACITY_OPTIMIZED", 4, short={"safe": 5, "big": 5}) == ["unknown"]
+
+
+G5 = tuple(
+    an_offer(
+        name, vcpus=vcpus, memory_mib=4_096 * vcpus, gpus=gpus, usd_hour=price, on_demand=price, safety=1
+    )
+    for name, vcpus, gpus, price in (
+        ("g5.16xlarge", 64, 1, 4.096),
+        ("g5.xlarge", 4, 1, 1.006),
+        ("g5.12xlarge", 48, 4, 5.672),
+        ("g5.8xlarge", 32, 1, 2.448),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "allocation", ["BEST_FIT_PROGRESSIVE", "SPOT_PRICE_CAPACITY_OPTIMIZED", "SPOT_CAPACITY_OPTIMIZED"]
+)
+@pytest.mark.parametrize(
+    ("vcpus", "gpus", "count", "types"),
+    [
+        (1, 1, 1, ["g5.xlarge"]),
+        (8, 1, 1, ["g5.8xlarge"]),
+        (8, 1, 4, ["g5.12xlarge"]),
+        (8, 1, 5, ["g5.12xlarge", "g5.8xlarge"]),
+        (33, 1, 1, ["g5.16xlarge"]),
+        (1, 4, 1, ["g5.12xlarge"]),
+    ],
+)
+def test_gpu_jobs_get_the_cheapest_instances_that_hold_them_not_the_cheapest_vcpus(
+    allocation, vcpus, gpus, count, types
+):
+    cluster = a_snapshot().with_environment(offers=G5, allocation=allocation, max_vcpus=1_000)
+    waiting = cluster.with_waiting("a", vcpus, gpus=gpus, count=count)
+    assert [type_ for _, type_ in launched(plan(waiting.snapshot()))] == types
+    assert (
+        told(waiting, "a")["LAUNCHES_NEXT"] == f"an instance of type {types[0]} can be launched for it in env"
+    )
+
+
+def test_many_jobs_get_the_type_with_the_lowest_price_for_each():
+    cluster = a_snapshot().with_environment(offers=OFFERS, allocation="BEST_FIT_PROGRESSIVE", max_vcpus=1_000)
+    many = launched(plan(cluster.with_waiting("a", 1, count=33).snapshot()))
+    assert [type_ for _, type_ in many] == ["big", "big", "small"]
 
 
 def test_the_next_environment_of_the_queue_takes_over_when_none_can_be_had():
