@@ -28,9 +28,12 @@ from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.states import JobState
+from windfall.jobs.submitters import Submitter
 
 HOST = MachineId("host")
 START = 1_700_000_000_000
+#: May name any storage.
+ADMIN = Submitter(key_id="ADMIN", is_admin=True)
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,14 @@ class Submitted:
     def in_queue(self, queue: str) -> Submitted:
         return self._with(queue=QueueName(queue))
 
+    def by(self, submitter: Submitter) -> Submitted:
+        return self._with(submitter=submitter)
+
 
 def a_job(job_id: str = "job", queue: str = "queue", definition: str = "work") -> Submitted:
     """A submission of a job that asks one vCPU and 1,024 MiB."""
-    return Submitted(events.SubmitJob(JobId(job_id), f"name-of-{job_id}", QueueName(queue), definition))
+    name = f"name-of-{job_id}"
+    return Submitted(events.SubmitJob(JobId(job_id), name, QueueName(queue), definition, submitter=ADMIN))
 
 
 def a_definition(name: str = "work", **changes: Any) -> JobDefinition:

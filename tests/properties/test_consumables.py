@@ -21,6 +21,7 @@ from windfall.control.commands.consumables import (
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import RUNNABLE
+from windfall.jobs.storage import StorageLayout
 
 HAPPENINGS = st.lists(
     st.tuples(
@@ -59,7 +60,9 @@ class Life:
     """A daemon with three consumable resources, to which things happen."""
 
     def __init__(self) -> None:
-        self.world: TestWorld = a_busy_world(a_machine(vcpus=6), checkpoint_root="s3://bucket", notice_s=5.0)
+        self.world: TestWorld = a_busy_world(
+            a_machine(vcpus=6), storage=StorageLayout("s3://bucket"), notice_s=5.0
+        )
         self.world.with_environment("spot")
         self.world.happens(*(CreateConsumableResource(resource) for resource in RESOURCES))
         self.ids = ["first"]

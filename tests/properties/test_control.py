@@ -20,6 +20,7 @@ from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.staging import Mark
 from windfall.jobs.states import TERMINAL
+from windfall.jobs.storage import StorageLayout
 
 OPERATIONS = st.lists(
     st.tuples(
@@ -41,7 +42,7 @@ class Life:
     def __init__(self) -> None:
         self.world: TestWorld = a_busy_world(
             a_machine(vcpus=6, gpus=2),
-            checkpoint_root="s3://bucket",
+            storage=StorageLayout("s3://bucket"),
             notice_s=5.0,
             rates=Rates(usd_gpu_hour=3600.0, usd_vcpu_hour=360.0),
         ).with_environment("spot")

@@ -60,6 +60,7 @@ from windfall.control.state import Rules
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.ids import AttemptToken, JobId, MachineId
 from windfall.jobs.states import RUNNING, SUCCEEDED
+from windfall.jobs.storage import StorageLayout
 from windfall.scheduling.snapshot import SchedulingRules
 
 RULES = Rules(
@@ -67,7 +68,7 @@ RULES = Rules(
     grace_s=3.0,
     training_grace_s=5.0,
     notice_s=4.0,
-    checkpoint_root="s3://simulated/checkpoints",
+    storage=StorageLayout("s3://simulated", serves_s3=True),
     rates=Rates(usd_gpu_hour=720.0, usd_vcpu_hour=72.0),
     event_destinations=("file",),
     words=SageMakerWords(),

@@ -20,6 +20,7 @@ from windfall.agent.gpus import GpuDevice
 from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.staging import Mark, Progress, Staging
+from windfall.jobs.storage import StorageAccess
 from windfall.jobs.workers import Worker
 
 #: The state of an attempt as the agent knows it.
@@ -76,6 +77,8 @@ class Start(Message, frozen=True, tag=True):
     worker_key: str = ""
     #: What a process gets as variables; a container has them in its options.
     secrets: tuple[Secret, ...] = ()
+    #: What of object storage may be opened for it; None only in journals of versions that did not restrict it.
+    storage: StorageAccess | None = None
 
 
 class Stop(Message, frozen=True, tag=True):

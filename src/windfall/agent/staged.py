@@ -39,6 +39,7 @@ from windfall.agent.places import NOTICE, REBALANCE
 from windfall.agent.preparation import places_of, working_directory
 from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
+from windfall.jobs.storage import StorageAccess
 
 #: So long what a process left may take to be saved when nothing else presses. The courier gives up much earlier when
 #: the store does not answer at all.
@@ -152,6 +153,7 @@ class StagedAttempts:
             places=places_of(attempt),
             directory=working_directory(attempt, start),
             fence=start.fence,
+            storage=start.storage or StorageAccess(),
             owner=self._owner,
             instance=start.instance,
             instance_type=start.instance_type,

@@ -101,6 +101,8 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
     from windfall.jobs.errors import Rejected
     from windfall.jobs.ids import JobId, QueueName
     from windfall.jobs.resources import Resources
+    from windfall.jobs.storage import StorageLayout
+    from windfall.jobs.submitters import Submitter
 
     if new_queue is not None and (wanted.share is not None or wanted.priority is not None):
         raise CliError(
@@ -109,12 +111,20 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
         )
     resources = Resources(wanted.vcpus, wanted.memory_mib, wanted.gpus)
     queue, definition = QueueName("new"), JobDefinition("new", 1, ContainerSpec("", resources))
-    state = State(Rules(checkpoint_root="file:///checkpoints"))
+    state = State(Rules(storage=StorageLayout("file:///")))
     state.queues[queue], state.definitions["new"] = JobQueue(queue, 1, ()), {1: definition}
     try:
-        on_submit_job(
-            state, SubmitJob(JobId("new"), "new", queue, "new", wanted.array, tags=wanted.tags), Round(0)
+        # The daemon knows which storage this key may name.
+        command = SubmitJob(
+            JobId("new"),
+            "new",
+            queue,
+            "new",
+            wanted.array,
+            tags=wanted.tags,
+            submitter=Submitter(is_admin=True),
         )
+        on_submit_job(state, command, Round(0))
     except Rejected as rejected:
         raise CliError(str(rejected)) from None
 

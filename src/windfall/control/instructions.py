@@ -7,13 +7,14 @@ in their stride.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windfall.capacity.machines import Offer
 from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
+from windfall.jobs.storage import StorageAccess
 from windfall.jobs.submitters import Submitter
 from windfall.jobs.workers import Worker
 from windfall.schedules.schedule import Schedule
@@ -60,6 +61,8 @@ class StartAttempt:
     worker_key: str = ""
     #: What a process gets as variables; a container has them in its options.
     secrets: tuple[Secret, ...] = ()
+    #: What of object storage may be opened for it.
+    storage: StorageAccess = field(default_factory=lambda: StorageAccess(()))
 
 
 @dataclass(frozen=True, slots=True)

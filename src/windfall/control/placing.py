@@ -27,6 +27,7 @@ from windfall.control.limits import watch
 from windfall.control.node_parts import container_of_node, staging_of_peer
 from windfall.control.round import Round
 from windfall.control.state import State
+from windfall.control.storage_rules import access_of_job, storage_problem
 from windfall.jobs.attempts import Attempt, Market
 from windfall.jobs.containers import ContainerRun
 from windfall.jobs.definitions import ContainerSpec, effective_container
@@ -45,6 +46,9 @@ from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
 from windfall.jobs.states import STARTING
 from windfall.scheduling.snapshot import Launch, Placement, Plan
+
+#: How a reason begins that withholds storage: as ECS has it where a task's resources cannot be had.
+STORAGE_REFUSED = "ResourceInitializationError"
 
 
 def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
@@ -216,11 +220,15 @@ def _checkpoint_part(job: Job) -> str | None:
 def _start(
     state: State, job: Job, attempt: Attempt, container: ContainerSpec
 ) -> StartAttempt | AttemptExited:
-    """What the agent is to run, or the end of an attempt whose image stands for nothing here."""
+    """What the agent is to run, or the end of an attempt whose image or storage it cannot have."""
     program = _program(state, job, attempt, container)
     if isinstance(program, str):
         return AttemptExited(attempt.token, attempt.placed_at, None, program)
     command, run = program
+    staging = _staging(state, job)
+    storage = access_of_job(state, job, staging)
+    if staging is not None and (problem := storage_problem(storage, staging)) is not None:
+        return AttemptExited(attempt.token, attempt.placed_at, None, f"{STORAGE_REFUSED}: {problem}")
     return StartAttempt(
         attempt.token,
         attempt.task_id,
@@ -232,7 +240,7 @@ def _start(
         attempt.gpu_ids,
         container.shared_memory_mib,
         state.many_tenants,
-        _staging(state, job),
+        staging,
         attempt.placed_at,
         attempt.instance_type or "",
         attempt.market.value,
@@ -241,6 +249,7 @@ def _start(
         worker=job.submission.worker,
         worker_key=job.parent or job.id,
         secrets=container.options.secrets if run is None else (),
+        storage=storage,
     )
 
 

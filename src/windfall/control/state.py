@@ -28,6 +28,7 @@ from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, 
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob
+from windfall.jobs.storage import StorageLayout, StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.schedules.zones import Zones, utc_only
 from windfall.scheduling.snapshot import SchedulingRules
@@ -51,8 +52,8 @@ class Rules:
     notice_s: float = 120.0
     #: What stopping and starting again costs an attempt beside the work that is in no checkpoint.
     restart_s: float = 30.0
-    #: Where the checkpoints of jobs go that name no place of their own: a file:// or s3:// URI. None means nowhere.
-    checkpoint_root: str | None = None
+    #: Where objects are kept, and which of them belong to which tenant.
+    storage: StorageLayout = field(default_factory=StorageLayout)
     #: What capacity costs that has no price of its own.
     rates: Rates = field(default_factory=Rates)
     #: What an attempt is when its job does not say.
@@ -109,6 +110,8 @@ class State:
     queues: dict[QueueName, JobQueue] = field(default_factory=dict)
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
     images: dict[str, ImageMapping] = field(default_factory=dict)
+    #: By their keys.
+    storage_places: dict[str, StoragePlace] = field(default_factory=dict)
     policies: dict[str, SchedulingPolicy] = field(default_factory=dict)
     #: What the shares of fair-share queues use.
     shares: ShareMeters = field(default_factory=ShareMeters)

@@ -21,6 +21,7 @@ from windfall.control.round import Round
 from windfall.control.share_use import check_share, joined
 from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
+from windfall.control.storage_rules import check_staging
 from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
@@ -50,9 +51,9 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     largest = resources if nodes is None else most_gpus(nodes)
     _check_capability(state, queue, largest)
     known = _resolve(state, command)
-    wishes = wishes_of(
-        command.job_id, command.tags, command.parameters, definition, state.rules.checkpoint_root
-    )
+    checkpoint_root = state.rules.storage.checkpoint_root(command.submitter.tenant)
+    wishes = wishes_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
+    check_staging(state, command.submitter, wishes.staging)
     _check_worker(wishes, command.array_size)
     check_node_wishes(nodes, wishes)
     tokens = definition.consumables if command.consumables is None else command.consumables

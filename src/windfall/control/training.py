@@ -28,6 +28,7 @@ from windfall.control.round import Round
 from windfall.control.service_jobs import adopt_training, awaited_attempt
 from windfall.control.state import State
 from windfall.control.state_changes import tell_moves, tell_of
+from windfall.control.storage_rules import check_staging
 from windfall.control.wishes import (
     budget_of,
     gpu_wish_of,
@@ -41,6 +42,7 @@ from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import DefinitionKey, QueueName
 from windfall.jobs.job import Job, JobKind, Submission
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
+from windfall.jobs.staging import Staging
 from windfall.jobs.states import SUBMITTED
 
 #: A process that ran and failed, an image that nobody can run, or a secret that is not there is the job's own fault:
@@ -66,6 +68,8 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         check_gpu_parts(gpu_wish)
         resources = most_gpus(command.nodes)
     check_gpu_wish(state, (command.environment.name,), resources, gpu_wish)
+    for staging in _stagings(command):
+        check_staging(state, command.submitter, staging)
     if command.service_job is not None:
         awaited_attempt(state, command.service_job, command.name)
     queue = _queue(state, command.environment, round_)
@@ -122,6 +126,12 @@ def on_delete_training(state: State, command: DeleteTraining, round_: Round) -> 
         del round_.changes.jobs[ended.id]
         tell_moves(state, ended, round_)
     round_.changes.removed_jobs.add(command.job_id)
+
+
+def _stagings(command: SubmitTraining) -> list[Staging | None]:
+    """What is brought and taken for each of its nodes."""
+    groups = () if command.nodes is None else command.nodes.groups
+    return [command.staging, *(group.staging for group in groups)]
 
 
 def _queue(state: State, wanted: ComputeEnvironment, round_: Round) -> QueueName:

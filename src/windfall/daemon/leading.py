@@ -76,7 +76,7 @@ def rules_of(around: Surroundings) -> Rules:
         retention_ms=int(s.retention_days * DAY_MS),
         grace_s=s.stop_grace_s,
         notice_s=s.notice_s,
-        checkpoint_root=around.objects.checkpoint_root,
+        storage=around.objects.layout,
         rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
         runtime=Runtime(s.runtime),
         zones=zone_named,
@@ -92,7 +92,7 @@ def training_settings(around: Surroundings, host: Callable[[], Resources | None]
     return TrainingSettings(
         engine=engine,
         python=s.training_python,
-        object_root=around.objects.bucket_root,
+        storage=around.objects.layout,
         host=host if engine == "local" else lambda: None,
         spot_factor=s.spot_factor,
     )

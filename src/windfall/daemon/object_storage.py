@@ -21,6 +21,7 @@ from windfall.aws_api.protocol.keys import Key
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.s3_server import S3Server
 from windfall.daemon.settings import Settings
+from windfall.jobs.storage import StorageLayout
 from windfall.objects.opening import ANCHOR_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -59,17 +60,17 @@ class ObjectStorage:
         self._trouble = ""
 
     @property
-    def checkpoint_root(self) -> str:
-        """Where the checkpoints of jobs go that name no place of their own."""
-        return f"{self._settings.objects_url}/checkpoints"
-
-    @property
-    def bucket_root(self) -> str | None:
-        """Where buckets lie as directories; None when there is an S3."""
+    def layout(self) -> StorageLayout:
+        """Where objects are, and which of them belong to which tenant."""
+        data = self._settings.data.absolute()
         s3_is_there = self._settings.s3 or self._settings.objects_url.startswith("s3://")
-        if s3_is_there or any(self._environment.get(name) for name in _HAS_S3):
-            return None
-        return (self._settings.data / "objects" / "buckets").absolute().as_uri()
+        s3_is_there = s3_is_there or any(self._environment.get(name) for name in _HAS_S3)
+        return StorageLayout(
+            self._settings.objects_url,
+            None if s3_is_there else (data / "objects").as_uri(),
+            serves_s3=self._settings.s3,
+            private=tuple({data.as_uri(), data.resolve().as_uri()}),
+        )
 
     def open(self, key: Key | None, told: Path) -> None:
         """Start the S3 server if one is asked for, and write down for agents how storage is reached."""

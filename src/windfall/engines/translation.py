@@ -79,6 +79,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         worker=instruction.worker,
         worker_key=instruction.worker_key,
         secrets=instruction.secrets,
+        storage=instruction.storage,
     )
 
 

@@ -16,6 +16,7 @@ from windfall.capacity.policies import (
 from windfall.control import events
 from windfall.control.commands.policies import CreateQuotaShare, CreateSchedulingPolicy, DeleteQuotaShare
 from windfall.jobs.ids import EnvironmentName, QueueName
+from windfall.jobs.storage import StorageLayout
 
 
 def a_share(
@@ -34,7 +35,7 @@ def a_share(
 
 def a_quota_world(*shares: QuotaShare, vcpus: float = 64, gpus: int = 0, **rules: object) -> TestWorld:
     """A world whose queue `shared` has a quota policy and these shares, on the host's environment."""
-    world = a_busy_world(a_machine(vcpus, gpus=gpus), **{"checkpoint_root": "s3://bucket", **rules})
+    world = a_busy_world(a_machine(vcpus, gpus=gpus), **{"storage": StorageLayout("s3://bucket"), **rules})
     queue = JobQueue(QueueName("shared"), 1, (EnvironmentName("environment"),), policy="quotas")
     world.happens(
         CreateSchedulingPolicy(SchedulingPolicy("quotas")),

@@ -16,6 +16,7 @@ from windfall.control.why import why
 from windfall.jobs.definitions import NodeRange
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import FAILED, RUNNABLE, STARTING
+from windfall.jobs.storage import StorageLayout
 
 TRIO = a_gang_definition("trio", 3, 0, NodeRange(0, None, a_container(gpus=1)))
 
@@ -188,7 +189,7 @@ def test_a_gang_takes_the_places_of_another_gang():
 
 
 def test_a_gang_on_demand_takes_spot_capacity_back():
-    world = a_world(a_machine(gpus=3), notice_s=10.0, checkpoint_root="s3://bucket").declared()
+    world = a_world(a_machine(gpus=3), notice_s=10.0, storage=StorageLayout("s3://bucket")).declared()
     world.with_environment("spot").happens(events.RegisterJobDefinition(TRIO))
     world.submits(a_job("first"), *(a_job(f"s{number}", "spot").gpus(1) for number in range(3))).ready()
     world.starts("first", "s0", "s1", "s2").exits("first")

@@ -17,13 +17,14 @@ from windfall.jobs.errors import Invalid
 from windfall.jobs.ids import JobId
 from windfall.jobs.nodes import GroupOverrides, NodeOverrides
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
+from windfall.jobs.storage import StorageLayout
 
 NODES = ("a", "a#1", "a#2")
 
 
 @pytest.fixture
 def world() -> TestWorld:
-    return a_world_of_gangs(checkpoint_root="s3://bucket/checkpoints")
+    return a_world_of_gangs(storage=StorageLayout("s3://bucket"))
 
 
 def a_gang(job_id: str = "a", definition: str = "gang"):

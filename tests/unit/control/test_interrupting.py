@@ -25,13 +25,14 @@ from windfall.jobs.resources import Resources
 from windfall.jobs.retry import Action, ExitRule
 from windfall.jobs.staging import Mark
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
+from windfall.jobs.storage import StorageLayout
 
-ROOT = "s3://bucket/checkpoints"
+ROOT = "s3://bucket"
 
 
 @pytest.fixture
 def world() -> TestWorld:
-    return a_busy_world(a_machine(gpus=2), checkpoint_root=ROOT)
+    return a_busy_world(a_machine(gpus=2), storage=StorageLayout(ROOT))
 
 
 def interrupted(world: TestWorld, job_id: str = "a", notice_s: float = 120) -> InterruptAttempt:
@@ -161,7 +162,7 @@ def test_drills_that_make_no_sense_are_refused(world):
 
 
 def in_the_cloud(**rules) -> TestWorld:
-    world = a_world(checkpoint_root=ROOT, **rules)
+    world = a_world(storage=StorageLayout(ROOT), **rules)
     world.offers["spot"] = (Offer("g.large", Resources(4, 8_192, 1), usd_hour=1.0, on_demand_usd_hour=4.0),)
     world.declared().with_environment("spot")
     world.submits(a_job("a", "spot").tagged(checkpoint="true"), a_job("b", "spot").retried(2)).ready()
@@ -309,7 +310,7 @@ def test_why_tells_who_has_notice_and_what_comes_after(world):
 
 
 def test_reclaiming_is_told_on_both_sides():
-    world = a_world(a_machine(gpus=1), checkpoint_root=ROOT).declared().with_environment("spot")
+    world = a_world(a_machine(gpus=1), storage=StorageLayout(ROOT)).declared().with_environment("spot")
     world.submits(a_job("first"), a_job("spare", "spot").gpus(1).tagged(checkpoint="true")).ready()
     world.starts("first", "spare").exits("first", 0)
     world.submits(a_job("train").gpus(1))

@@ -16,6 +16,7 @@ from windfall.jobs.attempts import Market, StopCause
 from windfall.jobs.errors import Invalid
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
+from windfall.jobs.storage import StorageLayout
 
 HOUR_MS = 3_600_000
 
@@ -24,7 +25,7 @@ HOUR_MS = 3_600_000
 def world() -> TestWorld:
     """A GPU of this host costs 6 dollars an hour: ten cents a minute."""
     rates = Rates(usd_gpu_hour=6.0, usd_vcpu_hour=0.6)
-    return a_busy_world(a_machine(gpus=2), rates=rates, checkpoint_root="s3://bucket")
+    return a_busy_world(a_machine(gpus=2), rates=rates, storage=StorageLayout("s3://bucket"))
 
 
 # ---------------------------------------------------------------------------------------------------- budget

@@ -11,11 +11,12 @@ from windfall.control.round import Round
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.staging import Mark, Progress
+from windfall.jobs.storage import StorageLayout
 
 
 @pytest.fixture
 def world() -> TestWorld:
-    world = a_busy_world(checkpoint_root="s3://bucket")
+    world = a_busy_world(storage=StorageLayout("s3://bucket"))
     return world.submits(a_job("a").tagged(checkpoint="true")).starts("a")
 
 

@@ -11,13 +11,14 @@ from windfall.control import events
 from windfall.control.instructions import StartAttempt
 from windfall.jobs.errors import Invalid
 from windfall.jobs.staging import CHECKPOINT_PATH, Checkpoints, GitSource, Staging
+from windfall.jobs.storage import StorageLayout
 
-ROOT = "file:///var/lib/windfall/objects/checkpoints/"
+ROOT = "file:///var/lib/windfall/objects/"
 
 
 @pytest.fixture
 def world() -> TestWorld:
-    return a_busy_world(checkpoint_root=ROOT)
+    return a_busy_world(storage=StorageLayout(ROOT))
 
 
 def test_a_job_without_wishes_is_as_it_was(world):

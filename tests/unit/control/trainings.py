@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.builders import ADMIN
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.control.events import SubmitTraining
 from windfall.jobs.definitions import ContainerSpec
@@ -23,6 +24,7 @@ def a_training(
     container = ContainerSpec(
         "image", Resources(1, 1024, gpus), ("train",), log_group="/aws/sagemaker/TrainingJobs"
     )
+    more.setdefault("submitter", ADMIN)
     return SubmitTraining(
         JobId(f"training-{name}"),
         name,

@@ -36,7 +36,7 @@ def test_the_directory_is_made_at_the_first_start_and_agents_are_told(settings, 
     assert root.is_dir()
     assert json.loads(told.read_text()) == {"AWS_REGION": "eu-west-1", ANCHOR_VARIABLE: str(root)}
     assert told.stat().st_mode & 0o777 == 0o600
-    assert storage.checkpoint_root == f"{root.as_uri()}/checkpoints"
+    assert storage.layout.checkpoint_root("default") == f"{root.as_uri()}/checkpoints"
     assert storage.url is None
 
 
@@ -74,7 +74,7 @@ def test_an_s3_server_without_an_admin_key_is_refused_with_advice(settings, tmp_
 )
 def test_buckets_are_directories_only_where_there_is_no_s3(settings, change, environment, there):
     storage = ObjectStorage(replace(settings, **change), environment)
-    assert (storage.bucket_root is None) is there
+    assert (storage.layout.bucket_home is None) is there
 
 
 class FakeServer:

@@ -18,7 +18,7 @@ from windfall.agent.courier.feeder import Order, make_pipe, start_feeder
 from windfall.agent.courier.git import Checkout
 from windfall.agent.courier.messages import Errand
 from windfall.agent.courier.porters import kill_porters, porter_mark
-from windfall.agent.courier.stores import Stores, split_object
+from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
 from windfall.agent.places import OWN, PROGRESS_DIRECTORY
 from windfall.agent.settings import AgentSettings
@@ -116,12 +116,12 @@ class Bringing:
         self.tree.keep(self._inside(checkpoints.path))
 
     def _unpack(self, archive: Archive) -> None:
-        above, name = split_object(archive.uri)
         path = f"{self.tree.root}/{_INCOMING}/archive"
         target = self._inside(archive.path)
         self.tree.give_directory(target)
         try:
-            self.stores.open(above).get_file(name, path)
+            store, name = self.stores.open_object(archive.uri)
+            store.get_file(name, path)
             unpack(path, self.tree, target, self.stores.check)
         except NotFound:
             raise CannotBring(f"there is no {archive.uri}: upload it, or name another") from None
@@ -152,7 +152,7 @@ class Bringing:
             return checkout.bring(source.url, source.revision)
 
     def _bring_channel(self, channel: Channel) -> None:
-        bring_channel(channel, self.stores.open, self.tree, self.stores.check)
+        bring_channel(channel, self.stores, self.tree)
 
     def _open_pipes(self) -> None:
         piped = tuple(channel for channel in self.errand.places.staging.channels if channel.mode == "Pipe")
@@ -162,5 +162,7 @@ class Bringing:
         for channel in piped:
             checked_name(channel.name)
             make_pipe(self.tree.root, channel, 0, self.errand.owner)
-        order = Order(self.tree.root, piped, self.errand.owner, self.settings.objects_file)
+        order = Order(
+            self.tree.root, piped, self.errand.owner, self.settings.objects_file, self.errand.storage
+        )
         start_feeder(order, self.errand.token, self.settings.agent_id)

@@ -28,7 +28,7 @@ from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
 from windfall.agent.courier.newsboard import Newsboard
 from windfall.agent.courier.porters import kill_porters
 from windfall.agent.courier.progress import MOST_BYTES, parse_progress
-from windfall.agent.courier.stores import Opener, Stores
+from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.taking import read_failure, take_output, wanted_outputs
 from windfall.agent.courier.tree import Tree
 from windfall.agent.errors import AgentError
@@ -41,6 +41,7 @@ from windfall.agent.sync.errors import SupersededError
 from windfall.agent.sync.reports import Happening, SyncEvent
 from windfall.jobs.staging import Output
 from windfall.objects.errors import ObjectsError
+from windfall.objects.port import ObjectStore
 
 #: So long an object store may be away before an attempt is refused that needs something of it.
 _BRING_WITHIN_S = 600.0
@@ -58,14 +59,14 @@ class RunningErrand:
         errand: Errand,
         settings: AgentSettings,
         tell: Callable[[Line], None],
-        opener: Opener | None = None,
+        opener: Callable[[str], ObjectStore] | None = None,
     ) -> None:
         self.errand = errand
         self.board = Newsboard(errand.token, tell)
         self._settings = settings
         self._tell = tell
         self._tree = Tree(errand.places.root, errand.owner)
-        self._stores = Stores(settings.objects_file, opener)
+        self._stores = Stores(settings.objects_file, errand.storage, opener)
         self._sync: CheckpointSync | None = None
         self._sync_lock = threading.Lock()
         self._server: MetadataServer | None = None
@@ -193,7 +194,7 @@ class RunningErrand:
             if self._sync is None:
                 uid, gid = self.errand.owner if self.errand.owner is not None else (None, None)
                 self._sync = CheckpointSync(
-                    self._stores.open(checkpoints.uri),
+                    self._stores.open(checkpoints.uri, write=True),
                     directory,
                     self.errand.fence,
                     publish=checkpoints.publish,

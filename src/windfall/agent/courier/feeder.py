@@ -20,10 +20,11 @@ import msgspec
 from windfall.agent.courier.channels import INPUT
 from windfall.agent.courier.pipes import epoch
 from windfall.agent.courier.porters import porter_mark
-from windfall.agent.courier.stores import Opener, Stores
+from windfall.agent.courier.stores import Stores
 from windfall.agent.places import OWN
 from windfall.agent.speech import say
 from windfall.jobs.staging import Channel
+from windfall.jobs.storage import StorageAccess
 from windfall.objects.errors import Unreachable
 
 _FEED_WITHIN_S = 600.0
@@ -38,6 +39,7 @@ class Order(msgspec.Struct, frozen=True):
     channels: tuple[Channel, ...]
     owner: tuple[int, int] | None
     objects_file: str | None
+    storage: StorageAccess
 
 
 def make_pipe(root: str, channel: Channel, number: int, owner: tuple[int, int] | None) -> str:
@@ -68,7 +70,7 @@ def start_feeder(order: Order, token: str, agent_id: str) -> int:
         os.close(null_fd)
 
 
-def feed(order: Order, channel: Channel, opener: Opener) -> None:
+def feed(order: Order, channel: Channel, stores: Stores) -> None:
     """Feed one channel's pipes, epoch after epoch; ends only by an error that trying again does not mend."""
     number = 0
     path = make_pipe(order.root, channel, number, order.owner)
@@ -79,7 +81,7 @@ def feed(order: Order, channel: Channel, opener: Opener) -> None:
         following = make_pipe(order.root, channel, number, order.owner)
         # A reader may have read all that it wants of this epoch.
         with contextlib.suppress(BrokenPipeError):
-            _feed_epoch(fd, channel, opener, number - 1)
+            _feed_epoch(fd, channel, stores, number - 1)
         # Only now: after any other error the pipe must not seem to end.
         os.close(fd)
         with contextlib.suppress(FileNotFoundError):
@@ -87,14 +89,14 @@ def feed(order: Order, channel: Channel, opener: Opener) -> None:
         path = following
 
 
-def _feed_epoch(fd: int, channel: Channel, opener: Opener, number: int) -> None:
+def _feed_epoch(fd: int, channel: Channel, stores: Stores, number: int) -> None:
     """Write one epoch; where the store fails, go on behind what was written, so that no byte comes twice."""
     written = 0
     give_up_at = time.monotonic() + _FEED_WITHIN_S
     while True:
         try:
             skip = written
-            for piece in epoch(channel, opener, number):
+            for piece in epoch(channel, stores, number):
                 if skip >= len(piece):
                     skip -= len(piece)
                     continue
@@ -121,11 +123,11 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.umask(0o077)
     order = msgspec.json.decode(arguments[0], type=Order)
-    stores = Stores(order.objects_file)
+    stores = Stores(order.objects_file, order.storage)
 
     def run(channel: Channel) -> None:
         try:
-            feed(order, channel, stores.open)
+            feed(order, channel, stores)
         except Exception as error:  # noqa: BLE001 - the edge of the thread: the job must not wait for ever
             say(f"channel {channel.name} cannot be fed: {error}")
             with open(f"{order.root}/{FAILED}", "w", encoding="utf-8") as file:

@@ -13,6 +13,7 @@ import msgspec
 
 from windfall.agent.places import Places
 from windfall.jobs.staging import Mark, Progress
+from windfall.jobs.storage import StorageAccess
 
 
 class Line(msgspec.Struct, frozen=True, tag_field="type", tag=True, omit_defaults=True, gc=False):
@@ -28,6 +29,8 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     directory: str
     #: Higher is newer: an earlier attempt of the same job can no longer write checkpoints.
     fence: int
+    #: What of object storage may be opened for it.
+    storage: StorageAccess
     #: Whom the job runs as; None when that is whoever the courier is.
     owner: tuple[int, int] | None = None
     instance: str = ""

@@ -11,9 +11,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from windfall.agent.courier.channels import Piece, pieces_of
+from windfall.agent.courier.channels import Piece, named_in_file, pieces_of
 from windfall.agent.courier.errors import CannotBring
-from windfall.agent.courier.stores import Opener, split_object
+from windfall.agent.courier.stores import Stores
 from windfall.jobs.staging import Channel
 
 _RANGE_BYTES = 4 << 20
@@ -25,12 +25,12 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _GZIP = 31
 
 
-def epoch(channel: Channel, opener: Opener, number: int) -> Iterator[bytes]:
+def epoch(channel: Channel, stores: Stores, number: int) -> Iterator[bytes]:
     """Yield all that a channel's pipe says in one epoch."""
     if channel.kind == "AugmentedManifestFile":
-        yield from _augmented(channel, opener, number)
+        yield from _augmented(channel, stores, number)
         return
-    pieces = pieces_of(channel, opener)
+    pieces = pieces_of(channel, stores)
     _shuffle(pieces, channel, number)
     for piece in pieces:
         content = _ranges(piece)
@@ -91,26 +91,26 @@ def _unzipped(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
         raise CannotBring(f"{name} is cut off: the end of its gzip stream is missing")
 
 
-def _augmented(channel: Channel, opener: Opener, number: int) -> Iterator[bytes]:
-    above, name = split_object(channel.uri)
+def _augmented(channel: Channel, stores: Stores, number: int) -> Iterator[bytes]:
+    store, name = stores.open_object(channel.uri)
     part, parts = channel.part
-    lines = [line for line in opener(above).get(name).splitlines() if line.strip()][part::parts]
+    lines = [line for line in store.get(name).splitlines() if line.strip()][part::parts]
     _shuffle(lines, channel, number)
     for line in lines:
-        for content in _attributes(channel, json.loads(line), opener):
+        for content in _attributes(channel, json.loads(line), stores):
             if channel.record_wrapper == "RecordIO":
                 yield from record(content)
             else:
                 yield content
 
 
-def _attributes(channel: Channel, line: dict[str, object], opener: Opener) -> Iterator[bytes]:
+def _attributes(channel: Channel, line: dict[str, object], stores: Stores) -> Iterator[bytes]:
     for attribute in channel.attributes:
         if attribute not in line:
             raise CannotBring(f"channel {channel.name}: a line of {channel.uri} has no {attribute}")
         value = line[attribute]
         if attribute.endswith("-ref"):
-            above, name = split_object(str(value))
-            yield opener(above).get(name)
+            store, name = stores.open_object(named_in_file(str(value), channel, stores))
+            yield store.get(name)
         else:
             yield value.encode() if isinstance(value, str) else json.dumps(value).encode()

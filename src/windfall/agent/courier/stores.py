@@ -1,7 +1,8 @@
 """Opens object storage for one attempt, and can cut the attempt off from it.
 
-Once cut, every further call fails: what is lost or superseded must not be written by a thread that has not heard of it.
-Decides nothing about what is stored.
+Every URI is checked against what the attempt may use, wherever its name comes from: the request, or a file that the job
+itself has put into the store. Once cut, every further call fails: what is lost or superseded must not be written by a
+thread that has not heard of it. Decides nothing about what is stored.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from windfall.agent.courier.errors import CalledOff
 from windfall.agent.object_access import object_environment
+from windfall.jobs.storage import StorageAccess, allowed, covering, not_allowed
 from windfall.objects.errors import Refused, Unreachable
-from windfall.objects.opening import open_objects
-from windfall.objects.port import Content, Entry, LocalPath, ObjectStore
+from windfall.objects.opening import located, open_objects
+from windfall.objects.port import Content, Entry, LocalPath, ObjectStore, checked_key
 
-Opener = Callable[[str], ObjectStore]
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
@@ -27,7 +28,13 @@ _LONGEST_PAUSE_S = 5.0
 class Stores:
     """The stores of one attempt."""
 
-    def __init__(self, objects_file: str | None, opener: Opener | None = None) -> None:
+    def __init__(
+        self,
+        objects_file: str | None,
+        access: StorageAccess,
+        opener: Callable[[str], ObjectStore] | None = None,
+    ) -> None:
+        self.access = access
         self._objects_file = objects_file
         self._opener = opener
         self._cut = threading.Event()
@@ -43,10 +50,33 @@ class Stores:
         if self._cut.is_set():
             raise CalledOff("nothing more is moved for this attempt")
 
-    def open(self, uri: str) -> ObjectStore:
-        """Open the objects below a URI."""
+    def may(self, uri: str, *, write: bool = False) -> bool:
+        """Return whether the attempt may use all that is below a URI."""
+        return allowed(self.access.grants, uri, write)
+
+    def open(self, uri: str, *, write: bool = False) -> ObjectStore:
+        """Open the objects below a URI; Refused where the attempt may not use them."""
         self.check()
-        return _Cuttable(uri, self)
+        if not self.may(uri, write=write):
+            raise Refused(not_allowed(uri, write))
+        return _Cuttable(uri, self, write=write)
+
+    def open_object(self, uri: str, *, write: bool = False) -> tuple[ObjectStore, str]:
+        """Open what holds one object, for that object alone; return its key too."""
+        above, _, name = uri.rpartition("/")
+        return self.open_some(above, [name], write=write), name
+
+    def open_some(self, above: str, names: Iterable[str], *, write: bool = False) -> ObjectStore:
+        """Open what holds some objects, for those alone; Refused where the attempt may not use one of them."""
+        self.check()
+        grants = self.access.grants
+        if grants is None or self.may(above, write=write):
+            return _Cuttable(above, self, write=write)
+        holder, only = located(above), frozenset(names)
+        for name in only:
+            if covering(grants, holder.below(checked_key(name)), write) is None:
+                raise Refused(not_allowed(f"{above}/{name}", write))
+        return _Cuttable(above, self, write=write, only=only)
 
     def variables(self) -> dict[str, str]:
         """Return what opens the stores now."""
@@ -80,8 +110,10 @@ class Stores:
 class _Cuttable:
     """A store that asks before each call whether it may; opened anew when it fails and its address has changed."""
 
-    def __init__(self, uri: str, stores: Stores) -> None:
+    def __init__(self, uri: str, stores: Stores, *, write: bool, only: frozenset[str] | None = None) -> None:
         self._stores = stores
+        self._write = write
+        self._only = only
         self._variables = stores.variables()
         self._inner = stores.reach(uri, self._variables)
         self.uri = self._inner.uri
@@ -100,43 +132,56 @@ class _Cuttable:
             raise
         self._stores.answered_at = time.monotonic()
 
+    def _reading(self, key: str) -> AbstractContextManager[ObjectStore]:
+        if self._only is not None and key not in self._only:
+            raise Refused(not_allowed(f"{self.uri}/{key}", write=False))
+        return self._asking()
+
+    def _writing(self, key: str) -> AbstractContextManager[ObjectStore]:
+        if not self._write or (self._only is not None and key not in self._only):
+            raise Refused(not_allowed(f"{self.uri}/{key}", write=True))
+        return self._asking()
+
     def get(self, key: str) -> bytes:
-        with self._asking() as inner:
+        with self._reading(key) as inner:
             return inner.get(key)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        with self._asking() as inner:
+        with self._reading(key) as inner:
             return inner.get_range(key, start, end)
 
     def put(self, key: str, content: Content, *, create_only: bool = False) -> None:
-        with self._asking() as inner:
+        with self._writing(key) as inner:
             inner.put(key, content, create_only=create_only)
 
     def put_pieces(self, key: str, pieces: Iterable[bytes]) -> None:
-        with self._asking() as inner:
+        with self._writing(key) as inner:
             inner.put_pieces(key, self._checked(pieces))
 
     def put_file(self, key: str, path: LocalPath) -> int:
-        with self._asking() as inner:
+        with self._writing(key) as inner:
             return inner.put_file(key, path)
 
     def get_file(self, key: str, path: LocalPath) -> int:
-        with self._asking() as inner:
+        with self._reading(key) as inner:
             return inner.get_file(key, path)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        with self._asking() as inner:
+        with self._reading(prefix) as inner:
             return inner.list(prefix)
 
     def head(self, key: str) -> Entry | None:
-        with self._asking() as inner:
+        with self._reading(key) as inner:
             return inner.head(key)
 
     def copy(self, source: str, target: str) -> None:
-        with self._asking() as inner:
+        with self._reading(source), self._writing(target) as inner:
             inner.copy(source, target)
 
     def delete(self, keys: Iterable[str]) -> None:
+        keys = list(keys)
+        for key in keys:
+            self._writing(key)
         with self._asking() as inner:
             inner.delete(keys)
 
@@ -146,9 +191,3 @@ class _Cuttable:
             self._stores.check()
             self._stores.answered_at = time.monotonic()
             yield piece
-
-
-def split_object(uri: str) -> tuple[str, str]:
-    """Return the prefix that holds an object and the object's key in it."""
-    above, _, name = uri.rpartition("/")
-    return above, name

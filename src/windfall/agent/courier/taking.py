@@ -11,7 +11,7 @@ import stat
 from windfall.agent.courier.archives import content_of, files_below, packed
 from windfall.agent.courier.merging import MergedOutput
 from windfall.agent.courier.messages import Errand, Finish
-from windfall.agent.courier.stores import Stores, split_object
+from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
 from windfall.jobs.staging import Output
 
@@ -30,16 +30,16 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, atte
     """Put one directory into the store, as one archive or file by file; an archive of several nodes as a whole."""
     with tree.directory(errand.places.inside(output.path)) as directory:
         if output.archived and output.merged_as is not None:
-            above, name = split_object(output.uri)
             with MergedOutput(attempts_directory, output).joined(directory, errand.token) as whole:
                 if whole is not None:
-                    stores.open(above).put_pieces(name, packed(whole))
+                    store, name = stores.open_object(output.uri, write=True)
+                    store.put_pieces(name, packed(whole))
             return
         if output.archived:
-            above, name = split_object(output.uri)
-            stores.open(above).put_pieces(name, packed(directory))
+            store, name = stores.open_object(output.uri, write=True)
+            store.put_pieces(name, packed(directory))
             return
-        store = stores.open(output.uri.rstrip("/"))
+        store = stores.open(output.uri.rstrip("/"), write=True)
         for name, status, fd in files_below(directory):
             if stat.S_ISREG(status.st_mode):
                 store.put_pieces(name, content_of(name, fd))

@@ -23,6 +23,7 @@ from windfall.jobs.staging import (
     Staging,
     TextFile,
 )
+from windfall.jobs.storage import object_uri
 
 CONFIG = f"{ML_ROOT}/input/config"
 MODEL, OUTPUT_DATA = f"{ML_ROOT}/model", f"{ML_ROOT}/output/data"
@@ -39,32 +40,25 @@ DIRECTORIES = (
 Request = Mapping[str, Any]
 
 
-def staging_of(request: Request, script: Script | None, object_root: str | None, host: Host) -> Staging:
+def staging_of(request: Request, script: Script | None, bucket_root: str | None, host: Host) -> Staging:
     """All that has to be brought for a training job's host and taken from it."""
     checkpoints = request.get("CheckpointConfig")
     code = None if script is None else code_uri(request, script)
     return Staging(
-        checkpoints=None if checkpoints is None else _checkpoints(checkpoints, object_root),
-        archives=() if code is None else (Archive(object_uri(code, object_root), CODE),),
+        checkpoints=None if checkpoints is None else _checkpoints(checkpoints, bucket_root),
+        archives=() if code is None else (Archive(object_uri(code, bucket_root), CODE),),
         files=tuple(
             TextFile(f"{CONFIG}/{name}.json", json.dumps(content, sort_keys=True))
             for name, content in _configuration(request, host).items()
         ),
-        channels=tuple(_channel(request, one, object_root, host) for one in channels_of(request, host)),
+        channels=tuple(_channel(request, one, bucket_root, host) for one in channels_of(request, host)),
         directories=DIRECTORIES,
-        outputs=_outputs(request, object_root),
+        outputs=_outputs(request, bucket_root),
         failure_path=FAILURE,
         wants_ml_root=True,
         # A job that must not speak to the network has no use for them either.
         shares_object_credentials=not request.get("EnableNetworkIsolation", False),
     )
-
-
-def object_uri(uri: str, object_root: str | None) -> str:
-    """Where the object store has what AWS's URI names."""
-    if object_root is None or not uri.startswith("s3://"):
-        return uri
-    return f"{object_root.rstrip('/')}/{uri.removeprefix('s3://')}"
 
 
 def code_uri(request: Request, script: Script) -> str | None:
@@ -143,8 +137,8 @@ def _configuration(request: Request, host: Host) -> dict[str, Any]:
     return files
 
 
-def _checkpoints(config: Request, object_root: str | None) -> Checkpoints:
-    uri = object_uri(config["S3Uri"].rstrip("/"), object_root)
+def _checkpoints(config: Request, bucket_root: str | None) -> Checkpoints:
+    uri = object_uri(config["S3Uri"].rstrip("/"), bucket_root)
     return Checkpoints(uri, _local_path(config), publish=True)
 
 
@@ -152,12 +146,12 @@ def _local_path(config: Request) -> str:
     return str(config.get("LocalPath") or CHECKPOINT_PATH).rstrip("/") or CHECKPOINT_PATH
 
 
-def _channel(request: Request, channel: Request, object_root: str | None, host: Host) -> Channel:
+def _channel(request: Request, channel: Request, bucket_root: str | None, host: Host) -> Channel:
     source = channel["DataSource"]["S3DataSource"]
     is_divided = source.get("S3DataDistributionType") == "ShardedByS3Key" and host.cluster.count > 1
     return Channel(
         name=channel["ChannelName"],
-        uri=object_uri(source["S3Uri"], object_root),
+        uri=object_uri(source["S3Uri"], bucket_root),
         mode=input_mode(request, channel),
         kind=source["S3DataType"],
         compression=_unless_none(channel.get("CompressionType")),
@@ -176,8 +170,8 @@ def _compressed(request: Request) -> bool:
     return bool(request["OutputDataConfig"].get("CompressionType", "GZIP") == "GZIP")
 
 
-def _outputs(request: Request, object_root: str | None) -> tuple[Output, ...]:
-    prefix = object_uri(output_prefix(request), object_root)
+def _outputs(request: Request, bucket_root: str | None) -> tuple[Output, ...]:
+    prefix = object_uri(output_prefix(request), bucket_root)
     if _compressed(request):
         return (
             Output(MODEL, f"{prefix}/model.tar.gz"),

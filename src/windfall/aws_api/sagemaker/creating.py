@@ -87,7 +87,8 @@ def _nodes_alike(
     """What hosts run and get that differ by their names alone; and what is to be said about it."""
     host, first, last = alike
     container, note = _container(call, arn, script, place.resources, settings, host)
-    staging = contract.staging_of(call.params, script, settings.object_root, host)
+    bucket_root = settings.storage.bucket_root(call.caller.tenant)
+    staging = contract.staging_of(call.params, script, bucket_root, host)
     return NodeGroup(first, last, container, place.instance_type, staging=staging), note
 
 

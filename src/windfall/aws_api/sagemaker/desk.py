@@ -19,6 +19,7 @@ from windfall.control.ports import Gate, Store
 from windfall.jobs.errors import Conflict, Rejected
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
+from windfall.jobs.storage import StorageLayout
 
 Answer = TypeVar("Answer")
 
@@ -31,8 +32,8 @@ class TrainingSettings:
     engine: str = "local"
     #: Runs the scripts of script mode.
     python: str = "python3"
-    #: Where buckets lie when there is no S3 server: `s3://bucket/key` is then `<object_root>/bucket/key`.
-    object_root: str | None = None
+    #: Where each tenant's buckets lie when there is no S3 server.
+    storage: StorageLayout = field(default_factory=StorageLayout)
     #: What this host has, for jobs that run on it; None while nobody knows, and on engines with instances of their own.
     host: Callable[[], Resources | None] = lambda: None
     #: What spot costs of the price on demand, where no price is known.

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from windfall.agent.courier.stores import Stores
+from windfall.jobs.storage import StorageAccess
 from windfall.objects.errors import Unreachable
 from windfall.objects.files import FileObjects
 from windfall.objects.port import Content, Entry, LocalPath
@@ -27,6 +29,10 @@ class Mood:
     def open(self, uri: str) -> MoodyObjects:
         return MoodyObjects(self, uri)
 
+    def stores(self, access: StorageAccess | None = None) -> Stores:
+        """The stores of an attempt that may open everything, unless it is said what."""
+        return Stores(None, access or StorageAccess(), self.open)
+
     def ask(self) -> None:
         self.calls += 1
         if not self.flowing.is_set():
@@ -37,12 +43,12 @@ class Mood:
 
 
 class MoodyObjects:
-    """`mood://` URIs are directories below the mood's root."""
+    """URIs of any scheme are directories below the mood's root."""
 
     def __init__(self, mood: Mood, uri: str) -> None:
         self.uri = uri
         self._mood = mood
-        self._inner = FileObjects(mood.root / uri.removeprefix("mood://"), uri)
+        self._inner = FileObjects(mood.root / uri.partition("://")[2].lstrip("/"), uri)
 
     def get(self, key: str) -> bytes:
         self._mood.ask()

@@ -15,6 +15,8 @@ from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.pipes import epoch, record
 from windfall.agent.courier.tree import Tree
 from windfall.jobs.staging import Channel
+from windfall.jobs.storage import Grant, StorageAccess
+from windfall.objects.errors import BadUri, Refused
 
 
 @pytest.fixture
@@ -30,60 +32,123 @@ def fill(mood: Mood, **objects: str | bytes) -> None:
 
 
 def names(mood: Mood, uri: str, **fields: object) -> list[str]:
-    return [piece.name for piece in pieces_of(Channel("train", uri, **fields), mood.open)]  # type: ignore[arg-type]  # any field
+    return [piece.name for piece in pieces_of(Channel("train", uri, **fields), mood.stores())]  # type: ignore[arg-type]  # any field
 
 
 def test_a_prefix_is_a_directory_an_object_or_the_beginning_of_names(mood: Mood):
     fill(mood, data__train__b="", data__train__a__c="", data__train2="", data__train3__x="")
-    assert names(mood, "mood://data/train") == ["a/c", "b"]
-    assert names(mood, "mood://data/train/") == ["a/c", "b"]
-    assert names(mood, "mood://data/train2") == ["train2"]
-    assert names(mood, "mood://data/tr") == ["train/a/c", "train/b", "train2", "train3/x"]
-    with pytest.raises(CannotBring, match='no objects are found under "mood://data/none"'):
-        names(mood, "mood://data/none")
+    assert names(mood, "s3://data/train") == ["a/c", "b"]
+    assert names(mood, "s3://data/train/") == ["a/c", "b"]
+    assert names(mood, "s3://data/train2") == ["train2"]
+    assert names(mood, "s3://data/tr") == ["train/a/c", "train/b", "train2", "train3/x"]
+    with pytest.raises(CannotBring, match='no objects are found under "s3://data/none"'):
+        names(mood, "s3://data/none")
 
 
 def test_a_manifest_names_its_objects(mood: Mood):
-    fill(mood, m=json.dumps([{"prefix": "mood://data/tr"}, "ain/b", "ain2"]), bad='{"prefix": 1}')
-    pieces = pieces_of(Channel("train", "mood:///m", kind="ManifestFile"), mood.open)
+    fill(
+        mood,
+        manifests__m=json.dumps([{"prefix": "s3://data/tr"}, "ain/b", "ain2"]),
+        manifests__bad='{"prefix": 1}',
+    )
+    pieces = pieces_of(Channel("train", "s3://manifests/m", kind="ManifestFile"), mood.stores())
     assert [(piece.store.uri, piece.key, piece.name) for piece in pieces] == [
-        ("mood://data", "train/b", "ain/b"),
-        ("mood://data", "train2", "ain2"),
+        ("s3://data", "train/b", "ain/b"),
+        ("s3://data", "train2", "ain2"),
     ]
     with pytest.raises(CannotBring, match="is no manifest"):
-        names(mood, "mood:///bad", kind="ManifestFile")
+        names(mood, "s3://manifests/bad", kind="ManifestFile")
 
 
 def test_a_divided_channel_gives_every_object_to_one_node(mood: Mood):
     fill(mood, **{f"data__{letter}": "" for letter in "abcdefg"})
-    parts = [names(mood, "mood://data", part=(number, 3)) for number in range(3)]
+    parts = [names(mood, "s3://data", part=(number, 3)) for number in range(3)]
     assert parts == [["a", "d", "g"], ["b", "e"], ["c", "f"]]
-    fill(mood, m=json.dumps([{"prefix": "mood://data/"}, "a", "b", "c"]))
-    assert names(mood, "mood:///m", kind="ManifestFile", part=(1, 2)) == ["b"]
+    fill(mood, manifests__m=json.dumps([{"prefix": "s3://data/"}, "a", "b", "c"]))
+    assert names(mood, "s3://manifests/m", kind="ManifestFile", part=(1, 2)) == ["b"]
     # More nodes than objects: the last ones have none, which is no error.
-    assert names(mood, "mood://data", part=(8, 9)) == []
+    assert names(mood, "s3://data", part=(8, 9)) == []
 
 
 def test_a_channel_becomes_files(mood: Mood, tmp_path: Path):
     fill(mood, train__a="1", train__deep__b="2")
     tree = Tree(str(tmp_path / "tree"), None)
     tree.empty()
-    bring_channel(Channel("train", "mood://train"), mood.open, tree, lambda: None)
+    bring_channel(Channel("train", "s3://train"), mood.stores(), tree)
     data = tmp_path / "tree" / "input" / "data" / "train"
     assert {str(p.relative_to(data)): p.read_text() for p in data.rglob("*") if p.is_file()} == {
         "a": "1",
         "deep/b": "2",
     }
     with pytest.raises(CannotBring, match="cannot be the name of a channel"):
-        bring_channel(Channel("../x", "mood://train"), mood.open, tree, lambda: None)
+        bring_channel(Channel("../x", "s3://train"), mood.stores(), tree)
+
+
+MINE = StorageAccess((Grant("s3://mine", write=True),))
+
+
+def test_a_manifest_names_nothing_but_what_the_job_may_read(mood: Mood):
+    fill(mood, mine__a="1", other__b="2", srv__keys="secret")
+    manifest = Channel("c", "s3://mine/m", kind="ManifestFile")
+    for prefix, key in (("s3://other/", "b"), ("s3://", "other/b"), ("s3://mine/../other/", "b")):
+        fill(mood, mine__m=json.dumps([{"prefix": prefix}, key]))
+        with pytest.raises((Refused, BadUri)):
+            pieces_of(manifest, mood.stores(MINE))
+    fill(mood, mine__m=json.dumps([{"prefix": "s3://mine/"}, "a"]))
+    assert [piece.store.get(piece.key) for piece in pieces_of(manifest, mood.stores(MINE))] == [b"1"]
+    fill(mood, mine__m=json.dumps([{"prefix": "s3://mine/"}, "../other/b"]))
+    (piece,) = pieces_of(manifest, mood.stores(MINE))
+    with pytest.raises(BadUri):
+        piece.store.get(piece.key)
+
+
+@pytest.mark.parametrize("access", [MINE, StorageAccess()])
+def test_a_manifest_names_no_files_of_the_host(mood: Mood, access: StorageAccess):
+    fill(
+        mood,
+        mine__m=json.dumps([{"prefix": "file:///srv/windfall/"}, "keys.json"]),
+        mine__a='{"x-ref": "file:///k"}',
+    )
+    with pytest.raises(
+        CannotBring, match='names "file:///srv/windfall/"; a manifest may name s3:// objects alone'
+    ):
+        pieces_of(Channel("c", "s3://mine/m", kind="ManifestFile"), mood.stores(access))
+    augmented = Channel("c", "s3://mine/a", "Pipe", "AugmentedManifestFile", attributes=("x-ref",))
+    with pytest.raises(CannotBring, match='names "file:///k"; a manifest may name s3:// objects alone'):
+        list(epoch(augmented, mood.stores(access), 0))
+
+
+def test_an_augmented_manifest_names_nothing_but_what_the_job_may_read(mood: Mood):
+    fill(mood, mine__m='{"x-ref": "s3://other/b"}', other__b="2")
+    channel = Channel("c", "s3://mine/m", "Pipe", "AugmentedManifestFile", attributes=("x-ref",))
+    with pytest.raises(Refused, match="may not read s3://other/b"):
+        list(epoch(channel, mood.stores(MINE), 0))
+
+
+def test_buckets_in_manifests_are_the_tenants_directories(mood: Mood):
+    fill(mood, buckets__b__m=json.dumps([{"prefix": "s3://b/"}, "x"]), buckets__b__x="1")
+    access = StorageAccess((Grant("file:///buckets", write=True),), "file:///buckets")
+    channel = Channel("c", "file:///buckets/b/m", kind="ManifestFile")
+    assert [piece.store.get(piece.key) for piece in pieces_of(channel, mood.stores(access))] == [b"1"]
+
+
+def test_names_that_begin_like_a_prefix_are_looked_for_only_where_the_job_may_look(mood: Mood):
+    fill(mood, data__teams__secret="x", data__team="plain")
+    access = StorageAccess((Grant("s3://data/team"),))
+    assert [piece.name for piece in pieces_of(Channel("c", "s3://data/team"), mood.stores(access))] == [
+        "team"
+    ]
+    (mood.root / "data" / "team").unlink()
+    with pytest.raises(CannotBring, match="no objects are found"):
+        pieces_of(Channel("c", "s3://data/team"), mood.stores(access))
 
 
 # --- pipes ------------------------------------------------------------------------------------------
 
 
-def said(mood: Mood, number: int = 0, uri: str = "mood://train", **fields: object) -> bytes:
+def said(mood: Mood, number: int = 0, uri: str = "s3://train", **fields: object) -> bytes:
     channel = Channel("train", uri, "Pipe", **fields)  # type: ignore[arg-type]  # any field
-    return b"".join(epoch(channel, mood.open, number))
+    return b"".join(epoch(channel, mood.stores(), number))
 
 
 def unframed(content: bytes) -> list[bytes]:
@@ -134,13 +199,13 @@ def test_shuffling_is_by_seed_and_epoch(mood: Mood):
 
 
 def test_an_augmented_manifest_says_its_attributes_line_by_line(mood: Mood):
-    lines = [{"image-ref": "mood://images/1", "label": 3}, {"image-ref": "mood://images/2", "label": "cat"}]
-    fill(mood, images__1="one", images__2="two", m="\n".join(json.dumps(line) for line in lines))
+    lines = [{"image-ref": "s3://images/1", "label": 3}, {"image-ref": "s3://images/2", "label": "cat"}]
+    fill(mood, images__1="one", images__2="two", manifests__m="\n".join(json.dumps(line) for line in lines))
     fields = {
         "kind": "AugmentedManifestFile",
         "record_wrapper": "RecordIO",
         "attributes": ("image-ref", "label"),
     }
-    assert unframed(said(mood, uri="mood:///m", **fields)) == [b"one", b"3", b"two", b"cat"]
+    assert unframed(said(mood, uri="s3://manifests/m", **fields)) == [b"one", b"3", b"two", b"cat"]
     with pytest.raises(CannotBring, match="has no missing"):
-        said(mood, uri="mood:///m", **{**fields, "attributes": ("missing",)})
+        said(mood, uri="s3://manifests/m", **{**fields, "attributes": ("missing",)})

@@ -23,6 +23,7 @@ from windfall.agent.courier.messages import (
 from windfall.agent.places import PROGRESS, Places
 from windfall.agent.settings import AgentSettings
 from windfall.jobs.staging import Channel, Checkpoints, Output, Staging
+from windfall.jobs.storage import StorageAccess
 
 CHECKPOINTS = Checkpoints("mood://job", "/opt/ml/checkpoints")
 
@@ -35,7 +36,9 @@ class Run:
         self.mood = Mood(root / "store")
         self.said: list[Line] = []
         settings = AgentSettings(str(root / "agent"), str(root))
-        self.errand = Errand("t", Places(str(self.root), staging, sandboxed=True), str(self.root), fence)
+        self.errand = Errand(
+            "t", Places(str(self.root), staging, sandboxed=True), str(self.root), fence, StorageAccess()
+        )
         self.running = RunningErrand(self.errand, settings, self.said.append, self.mood.open)
 
     def of(self, kind: type) -> list[Line]:

@@ -26,6 +26,7 @@ from windfall.jobs.nodes import OWN_NAME
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Channel, Checkpoints, Output
 from windfall.jobs.states import SUCCEEDED
+from windfall.jobs.storage import StorageLayout
 
 
 def test_boto3_creates_a_job_on_demand(world):
@@ -233,13 +234,18 @@ def test_without_compression_outputs_are_plain_files(world):
 
 
 def test_buckets_can_be_directories_where_there_is_no_s3(world):
-    world.has_settings(object_root="file:///srv/objects/")
+    world.has_settings(storage=StorageLayout(bucket_home="file:///srv/objects"))
     command = world.submitted(**SCRIPT, **SPOT, InputDataConfig=[a_channel("train")])
     staging = command.staging
-    assert staging.checkpoints.uri == "file:///srv/objects/bucket/checkpoints/first"
-    assert staging.channels[0].uri == "file:///srv/objects/bucket/train"
-    assert staging.archives[0].uri == "file:///srv/objects/bucket/code/sourcedir.tar.gz"
-    assert staging.outputs[0].uri == "file:///srv/objects/bucket/out/first/output/model.tar.gz"
+    assert staging.checkpoints.uri == "file:///srv/objects/tenants/team-a/buckets/bucket/checkpoints/first"
+    assert staging.channels[0].uri == "file:///srv/objects/tenants/team-a/buckets/bucket/train"
+    assert (
+        staging.archives[0].uri == "file:///srv/objects/tenants/team-a/buckets/bucket/code/sourcedir.tar.gz"
+    )
+    assert (
+        staging.outputs[0].uri
+        == "file:///srv/objects/tenants/team-a/buckets/bucket/out/first/output/model.tar.gz"
+    )
     described = world.call("DescribeTrainingJob", TrainingJobName="first")
     assert described["ModelArtifacts"]["S3ModelArtifacts"] == "s3://bucket/out/first/output/model.tar.gz"
 

@@ -1,0 +1,56 @@
+"""Which object storage the jobs of a submitter may use, asked when a job is submitted and when each attempt starts.
+
+Decides from the submitter's key, the registered places and the daemon's own layout. A place that was removed is thus
+out of reach for the next attempt. Must not know what lies anywhere.
+"""
+
+from __future__ import annotations
+
+from windfall.control.state import State
+from windfall.jobs.errors import Invalid
+from windfall.jobs.job import Job
+from windfall.jobs.staging import Staging
+from windfall.jobs.storage import BadLocation, Grant, StorageAccess, allowed, locate, not_allowed, uses_of
+from windfall.jobs.submitters import Submitter
+
+
+def access_of(state: State, submitter: Submitter) -> StorageAccess:
+    """What a submitter's jobs may use; an admin key's may use everything that the daemon's user can reach."""
+    layout = state.rules.storage
+    bucket_root = layout.bucket_root(submitter.tenant)
+    if submitter.is_admin:
+        return StorageAccess(None, bucket_root)
+    return StorageAccess(layout.grants(submitter.tenant, tuple(state.storage_places.values())), bucket_root)
+
+
+def access_of_job(state: State, job: Job, staging: Staging | None) -> StorageAccess:
+    """What an attempt of a job may use. A job of an earlier version, whose key is not known, keeps what it names."""
+    submitter = job.submission.submitter
+    access = access_of(state, submitter)
+    if submitter.key_id or access.grants is None or staging is None:
+        return access
+    named = tuple(
+        Grant(uri, write) for uri, write in uses_of(staging) if not allowed(access.grants, uri, write)
+    )
+    return StorageAccess((*access.grants, *named), access.bucket_root) if named else access
+
+
+def check_staging(state: State, submitter: Submitter, staging: Staging | None) -> None:
+    """Refuse a request that names a place which is none, or which the submitter's jobs may not use."""
+    if staging is None:
+        return
+    problem = storage_problem(access_of(state, submitter), staging)
+    if problem is not None:
+        raise Invalid(problem)
+
+
+def storage_problem(access: StorageAccess, staging: Staging) -> str | None:
+    """Why an attempt cannot have what is named for it; None when it can."""
+    for uri, write in uses_of(staging):
+        try:
+            locate(uri)
+        except BadLocation as problem:
+            return str(problem)
+        if not allowed(access.grants, uri, write):
+            return not_allowed(uri, write)
+    return None

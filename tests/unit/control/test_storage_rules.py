@@ -1,0 +1,143 @@
+"""Which storage a submitter's job may name, when it is submitted and when each of its attempts starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import TestWorld, a_busy_world, a_definition, a_job
+from tests.unit.control.trainings import a_training
+from windfall.control import events
+from windfall.control.instructions import StartAttempt
+from windfall.jobs.errors import Invalid
+from windfall.jobs.ids import JobId
+from windfall.jobs.staging import Archive, Channel, Output, Staging
+from windfall.jobs.states import FAILED
+from windfall.jobs.storage import StorageLayout, StoragePlace, allowed
+from windfall.jobs.submitters import Submitter
+
+ROOT = "file:///srv/windfall/objects"
+ALICE, VISION = Submitter(key_id="ALICE"), Submitter("vision", "VISION")
+ADMIN = Submitter(key_id="ROOT", is_admin=True)
+
+
+@pytest.fixture
+def world() -> TestWorld:
+    return a_busy_world(storage=StorageLayout(ROOT, ROOT, private=("file:///srv/windfall",)))
+
+
+def registered(world: TestWorld, uri: str, *, write: bool = True, tenant: str | None = None) -> StoragePlace:
+    place = StoragePlace(uri, write, tenant)
+    world.state.storage_places[place.key] = place
+    return place
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///srv/windfall",
+        "file:///etc",
+        f"{ROOT}/checkpoints/../../keys.json",
+        f"{ROOT}/tenants/vision/checkpoints/job",
+        "s3://company/payroll",
+    ],
+)
+def test_a_submit_key_names_nothing_but_its_own(world, uri):
+    for job in (a_job("a").tagged(checkpoint=uri), a_job("a")._with(parameters={"windfall-checkpoint": uri})):
+        with pytest.raises(Invalid):
+            world.submits(job.by(ALICE))
+    assert "a" not in world.state.jobs
+
+
+def test_the_words_of_a_definition_have_the_submitters_rights(world):
+    tagged = a_definition("tagged", tags={"windfall:checkpoint": "file:///etc"})
+    with_parameter = a_definition("with-parameter", parameters={"windfall-checkpoint": "file:///etc"})
+    for definition in (tagged, with_parameter):
+        world.happens(events.RegisterJobDefinition(definition))
+        with pytest.raises(
+            Invalid, match=r"may not write to file:///etc.*windfall storage add file:///etc --write"
+        ):
+            world.submits(a_job("a").of(definition.name).by(ALICE))
+
+
+def test_an_admin_key_names_what_it_likes(world):
+    world.submits(a_job("a").tagged(checkpoint="file:///anywhere").by(ADMIN))
+    assert start_of(world, "a").storage.grants is None
+
+
+def test_each_tenant_has_a_root_of_its_own(world):
+    for name, submitter in (("a", ALICE), ("b", VISION)):
+        world.submits(a_job(name).tagged(checkpoint="true").by(submitter))
+    assert world.job("a").submission.staging.checkpoints.uri == f"{ROOT}/checkpoints/a"
+    assert world.job("b").submission.staging.checkpoints.uri == f"{ROOT}/tenants/vision/checkpoints/b"
+    with pytest.raises(Invalid):
+        world.submits(a_job("c").tagged(checkpoint=f"{ROOT}/checkpoints/a").by(VISION))
+    world.submits(a_job("c").tagged(checkpoint=f"{ROOT}/checkpoints/a").by(ALICE))
+
+
+def test_a_registered_place_is_its_tenants_as_it_was_registered(world):
+    registered(world, "file:///mnt/vision", tenant="vision")
+    registered(world, "file:///mnt/public", write=False)
+    world.submits(a_job("a").tagged(checkpoint="file:///mnt/vision/run1").by(VISION))
+    with pytest.raises(Invalid, match="may not write to file:///mnt/vision/run1"):
+        world.submits(a_job("b").tagged(checkpoint="file:///mnt/vision/run1").by(ALICE))
+    with pytest.raises(Invalid, match="may not write to file:///mnt/public"):
+        world.submits(a_job("b").tagged(checkpoint="file:///mnt/public").by(ALICE))
+
+
+def test_what_an_attempt_may_use_goes_with_it(world):
+    registered(world, "file:///mnt/public", write=False)
+    world.submits(a_job("a").by(VISION))
+    storage = start_of(world, "a").storage
+    assert allowed(storage.grants, f"{ROOT}/tenants/vision/buckets/b", write=True)
+    assert allowed(storage.grants, "file:///mnt/public", write=False)
+    assert not allowed(storage.grants, f"{ROOT}/buckets/b", write=False)
+    assert storage.bucket_root == f"{ROOT}/tenants/vision/buckets"
+
+
+def test_a_place_that_was_removed_is_refused_to_the_next_attempt(world):
+    place = registered(world, "file:///mnt/vision")
+    world.submits(a_job("a").tagged(checkpoint="file:///mnt/vision/run1").by(VISION).retried(2))
+    world.starts("a")
+    del world.state.storage_places[place.key]
+    world.exits("a", 1)
+    first, second = world.job("a").attempts
+    assert (first.exit_code, second.exit_code) == (1, None)
+    assert second.reason is not None
+    assert second.reason.startswith(
+        "ResourceInitializationError: this job may not write to file:///mnt/vision/run1"
+    )
+    assert world.state_of("a") is FAILED
+
+
+def test_jobs_of_an_earlier_version_keep_what_they_name(world):
+    # Their keys are not known any more, and what they name was accepted when they came.
+    world.submits(a_job("a").tagged(checkpoint="file:///mnt/old").by(ADMIN).retried(2))
+    live = world.state.jobs[JobId("a")]
+    live.submission = replace(live.submission, submitter=Submitter("vision"))
+    world.starts("a").exits("a", 1)
+    grants = start_of(world, "a").storage.grants
+    assert allowed(grants, "file:///mnt/old", write=True)
+    assert not allowed(grants, "file:///mnt", write=False)
+
+
+@pytest.mark.parametrize(
+    "staging",
+    [
+        Staging(channels=(Channel("c", "file:///srv/windfall"),)),
+        Staging(archives=(Archive("file:///srv/windfall/code.tar.gz", "/opt/ml/code"),)),
+        Staging(outputs=(Output("/opt/ml/model", "file:///etc/cron.d/model.tar.gz"),)),
+        Staging(outputs=(Output("/opt/ml/model", f"{ROOT}/buckets/b/../../../keys.json"),)),
+    ],
+)
+def test_a_training_job_names_nothing_but_its_own(world, staging):
+    command = replace(a_training("t", submitter=ALICE), staging=staging)
+    with pytest.raises(Invalid):
+        world.happens(command)
+    assert not world.state.jobs
+
+
+def start_of(world: TestWorld, job_id: str) -> StartAttempt:
+    token = world.job(job_id).attempts[-1].token
+    return next(it for it in world.asked if isinstance(it, StartAttempt) and it.token == token)
