@@ -41,6 +41,7 @@ from windfall.jobs.staging import (
     Staging,
     TextFile,
 )
+from windfall.jobs.storage import StorageAccess
 
 FENCE = 1_700_000_000_000
 
@@ -251,9 +252,7 @@ def test_code_and_channels_are_there_before_the_process_starts(house: House):
     for name, content in {"train/a.csv": "1", "train/deep/b.csv": "2", "one.csv": "3", "list/x": "4"}.items():
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_text(content)
-    (store / "manifest").write_text(
-        json.dumps([{"prefix": f"{store_of(house)}/train/"}, "a.csv", "deep/b.csv"])
-    )
+    (store / "manifest").write_text(json.dumps([{"prefix": "s3://train/"}, "a.csv", "deep/b.csv"]))
     a_tar(store / "code.tar.gz", main="print", package__module="deep")
     uri = store_of(house)
     staging = Staging(
@@ -272,6 +271,7 @@ def test_code_and_channels_are_there_before_the_process_starts(house: House):
             "pwd; find . -type f | sort; cd ../input/data; find . -type f | sort; cat train/deep/b.csv; touch train/n",
             staging=staging,
             directory="/opt/ml/code",
+            storage=StorageAccess(bucket_root=uri),
         )
     )
     assert daemon.exited("a").exit_code == 0, house.log("a")
