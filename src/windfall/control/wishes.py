@@ -17,6 +17,7 @@ from typing import TypeVar
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Invalid
+from windfall.jobs.git_urls import without_secrets
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import JobId
 from windfall.jobs.staging import Checkpoints, GitSource, Staging
@@ -233,8 +234,11 @@ def _checkpoints(text: str, job_id: JobId, root: str | None) -> Checkpoints | No
 
 def _git(text: str) -> GitSource:
     url, _, revision = text.strip().rpartition("@")
-    if "/" not in url or url.startswith("-") or not _REVISION.fullmatch(revision):
+    # Without a revision, what stands before the host would be taken for all of the address.
+    path = url.partition("://")[2] if "://" in url else url
+    if "/" not in path or url.startswith("-") or not _REVISION.fullmatch(revision):
         raise Invalid(
-            f"{GIT} must be URL@REVISION, such as https://host/team/code.git@main or ...@4f2a91c; it is {text!r}"
+            f"{GIT} must be URL@REVISION, such as https://host/team/code.git@main or ...@4f2a91c; it is"
+            f" {without_secrets(text)!r}"
         )
     return GitSource(url, revision)

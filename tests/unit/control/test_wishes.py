@@ -80,7 +80,16 @@ def test_code_from_git_is_an_address_and_a_revision(world, text, source):
 
 
 @pytest.mark.parametrize(
-    "text", ["https://host/code", "git@host:team/code", "host/code@", "--upload-pack=x/y@main", "a/b@-f", ""]
+    "text",
+    [
+        "https://host/code",
+        "https://t0ken@host/code",
+        "git@host:team/code",
+        "host/code@",
+        "--upload-pack=x/y@main",
+        "a/b@-f",
+        "",
+    ],
 )
 def test_code_without_a_revision_is_refused(world, text):
     with pytest.raises(Invalid, match="must be URL@REVISION"):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.sandbox import DEFAULT_PATH, find_program
+from windfall.jobs.git_urls import without_secrets
 
 _WITHIN_S = 600
 _SCHEMES = ("https", "ssh", "git", "file")
@@ -21,6 +22,17 @@ _SCHEMES = ("https", "ssh", "git", "file")
 _SCP_LIKE = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:[^-].*\Z", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@{}^~-]{0,249}\Z", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z", re.ASCII)
+#: What git adds to every failure of a remote, over two lines.
+_ADVICE = ("Please make sure you have the correct access rights", "and the repository exists.")
+_NO_ACCESS = (
+    "could not read Username",
+    "could not read Password",
+    "Authentication failed",
+    "Could not read from remote repository",
+    "Repository not found",
+    "Permission denied",
+)
+_MOST_WORDS = 600
 _CONFIGURATION = "[safe]\n\tdirectory = *\n"
 
 
@@ -32,7 +44,7 @@ def checked_url(url: str) -> str:
     sound = bool(separator) and scheme in _SCHEMES and bool(rest) and not rest.startswith("-")
     if not (sound or _SCP_LIKE.match(url)) or any(ord(letter) < 33 for letter in url):
         raise CannotBring(
-            f'"{url}" is no repository: give https://, ssh://, git://, file:// or user@host:path'
+            f'"{without_secrets(url)}" is no repository: give https://, ssh://, git://, file:// or user@host:path'
         )
     return url
 
@@ -115,7 +127,7 @@ class Checkout:
             "+refs/tags/*:refs/tags/*",
         )
         if whole.returncode != 0:
-            raise CannotBring(f"git cannot fetch {url}: {_last_line(whole.stderr)}")
+            raise CannotBring(f"git cannot fetch {without_secrets(url)}: {told_by_git(whole.stderr)}")
         candidates = (
             [revision] if _COMMIT.match(revision) else [f"origin/{revision}", f"tags/{revision}", revision]
         )
@@ -124,7 +136,7 @@ class Checkout:
             if commit is not None:
                 return commit
         raise CannotBring(
-            f"{url} has no revision {revision}: push it, or name a branch, tag or commit that is there"
+            f"{without_secrets(url)} has no revision {revision}: push it, or name a branch, tag or commit that is there"
         )
 
     def _resolve(self, name: str) -> str | None:
@@ -135,7 +147,7 @@ class Checkout:
     def _git(self, *arguments: str) -> None:
         answer = self._try(*arguments)
         if answer.returncode != 0:
-            raise CannotBring(f"git {arguments[0]} failed: {_last_line(answer.stderr)}")
+            raise CannotBring(f"git {arguments[0]} failed: {told_by_git(answer.stderr)}")
 
     def _try(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command: Sequence[str] = [self._program, "-C", self._directory, *arguments]
@@ -160,6 +172,14 @@ class Checkout:
             raise CannotBring(f"git {arguments[0]} took longer than {_WITHIN_S} s") from None
 
 
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it gave no reason"
+def told_by_git(text: str) -> str:
+    """What git says of a failure: the lines that name it, without its general advice and without secrets.
+
+    Where it is about access, the repository may be private or missing; servers do not tell which.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if line not in _ADVICE]
+    words = "; ".join(telling) or "it gave no reason"
+    if any(sign in words for sign in _NO_ACCESS):
+        words += "; it does not exist, or it is private and this machine has no access to it"
+    return without_secrets(words)[:_MOST_WORDS]

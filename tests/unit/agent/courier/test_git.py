@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.agent.courier.errors import CannotBring
-from windfall.agent.courier.git import checked_revision, checked_url
+from windfall.agent.courier.git import Checkout, checked_revision, checked_url, told_by_git
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,36 @@ def test_revisions(revision: str):
 def test_no_revisions(revision: str):
     with pytest.raises(CannotBring, match="is no revision"):
         checked_revision(revision)
+
+
+def test_what_git_tells_is_said_whole_and_without_its_general_advice():
+    ssh = (
+        "git@host: Permission denied (publickey).\r\nfatal: Could not read from remote repository.\n\n"
+        "Please make sure you have the correct access rights\nand the repository exists.\n"
+    )
+    assert told_by_git(ssh) == (
+        "git@host: Permission denied (publickey).; fatal: Could not read from remote repository.; it does not exist,"
+        " or it is private and this machine has no access to it"
+    )
+    assert told_by_git("fatal: unable to access 'https://me:tok@host/x/': no route\n") == (
+        "fatal: unable to access 'https://***@host/x/': no route"
+    )
+    assert told_by_git(" \n") == "it gave no reason"
+
+
+def test_a_bad_address_is_refused_without_its_token():
+    with pytest.raises(CannotBring) as refused:
+        checked_url("http://me:tok3n@example.com/repo")
+    assert "tok3n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("revision", ["main", "0" * 40])
+def test_a_fetch_that_fails_shows_no_token(tmp_path, revision: str):
+    (tmp_path / "code").mkdir()
+    checkout = Checkout(str(tmp_path / "code"), str(tmp_path), None, {})
+    with pytest.raises(
+        CannotBring, match=r"git cannot fetch https://\*\*\*@127\.0\.0\.1:9/team/code: "
+    ) as refused:
+        checkout.bring("https://me:tok3n@127.0.0.1:9/team/code", revision)
+    assert "tok3n" not in str(refused.value)
+    assert "repository exists" not in str(refused.value)
