@@ -123,6 +123,61 @@ def test_one_host_that_fails_fails_the_job_and_its_name_can_be_used_again(gang: 
     gang.ends("failing", "Completed")
 
 
+#: What each process of a distributed training says; they meet at the first host, by its name.
+RANKS = """
+import os, socket
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+first = (os.environ.get("PET_MASTER_ADDR", "127.0.0.1"), int(os.environ.get("PET_MASTER_PORT", "0")))
+if rank == 0 and size > 1:
+    with socket.create_server(first) as server:
+        for _ in range(size - 1):
+            server.accept()[0].close()
+while rank:
+    try:
+        socket.create_connection(first, timeout=30).close()
+        break
+    except ConnectionRefusedError:
+        pass
+print(f"rank {rank} of {size} with {os.environ['SM_HP_EPOCHS']} epochs")
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_distributed_training_is_launched_on_every_host(gang: Gang, count: int) -> None:
+    packed = io.BytesIO()
+    files = {
+        "train.py": RANKS.encode(),
+        "torch/__init__.py": b"",
+        "torch/distributed/__init__.py": b"",
+        "torch/distributed/run.py": Path(__file__).with_name("torchrun_stub.py").read_bytes(),
+    }
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    gang.s3.put_object(Bucket=BUCKET, Key="code/ranks.tar.gz", Body=packed.getvalue())
+    name = f"distributed-{count}"
+    hyperparameters = {
+        "sagemaker_torch_distributed_enabled": True,
+        "sagemaker_instance_type": "ml.m5.large",
+        "sagemaker_submit_directory": f"s3://{BUCKET}/code/ranks.tar.gz",
+        "epochs": 2,
+    }
+    groups = {"InstanceType": "ml.m5.large", "InstanceCount": count, "VolumeSizeInGB": 1}
+    gang.start(name, hyperparameters, ResourceConfig=groups)
+    gang.ends(name, "Completed")
+    said = [line for line in gang.log(name) if line.startswith("rank ")]
+    assert sorted(said) == [f"rank {rank} of {count} with 2 epochs" for rank in range(count)]
+
+
+def test_a_distribution_that_only_an_image_has_fails_with_what_to_do(gang: Gang) -> None:
+    gang.start("smddp", {"sagemaker_distributed_dataparallel_enabled": True})
+    ended = gang.ends("smddp", "Failed")
+    assert ended["FailureReason"].startswith("ClientError: distribution smdistributed dataparallel needs")
+    assert "run it in a container of its image" in ended["FailureReason"]
+
+
 def test_stopping_stops_all_hosts(gang: Gang) -> None:
     gang.start("stopped", {"fails": "nobody"})
     gang.reaches("stopped", "Training")

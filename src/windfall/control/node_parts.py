@@ -12,7 +12,7 @@ from windfall.control.gang_addresses import node_address
 from windfall.jobs.definitions import ContainerSpec
 from windfall.jobs.ids import attempt_token
 from windfall.jobs.job import Job
-from windfall.jobs.nodes import OWN_NAME, Nodes
+from windfall.jobs.nodes import OWN_NAME, OWN_NUMBER, Nodes
 from windfall.jobs.staging import Channel, Staging
 
 
@@ -23,8 +23,8 @@ def container_of_node(nodes: Nodes, number: int) -> ContainerSpec:
         return container
     on_host = container.on_host
     if on_host is not None:
-        on_host = replace(on_host, environment=_named(on_host.environment, name))
-    return replace(container, environment=_named(container.environment, name), on_host=on_host)
+        on_host = replace(on_host, environment=_named(on_host.environment, name, number))
+    return replace(container, environment=_named(container.environment, name, number), on_host=on_host)
 
 
 def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
@@ -58,5 +58,8 @@ def _part_of(channel: Channel, number: int) -> Channel:
     return replace(channel, part=(among.index(number), len(among))) if number in among else channel
 
 
-def _named(environment: Mapping[str, str], name: str) -> dict[str, str]:
-    return {variable: value.replace(OWN_NAME, name) for variable, value in environment.items()}
+def _named(environment: Mapping[str, str], name: str, number: int) -> dict[str, str]:
+    return {
+        variable: value.replace(OWN_NAME, name).replace(OWN_NUMBER, str(number))
+        for variable, value in environment.items()
+    }

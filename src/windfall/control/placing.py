@@ -267,7 +267,7 @@ def _program(
             container = replace(container, options=replace(container.options, network="host"))
         return HostCommand((), None, container.environment), container_run(container, job.submission.pull)
     command = host_command(container, mappings)
-    return not_runnable_reason(container.image) if command is None else (command, None)
+    return not_runnable_reason(container) if command is None else (command, None)
 
 
 def _has_engine(state: State, instance_id: InstanceId) -> bool:

@@ -29,6 +29,8 @@ class HostProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: The working directory as the job sees it; None means a private, empty one.
     directory: str | None = None
+    #: Why nothing can stand in for the image, where that is not because nobody has said what would.
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

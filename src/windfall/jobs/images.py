@@ -87,8 +87,11 @@ def host_command(container: ContainerSpec, mappings: Iterable[ImageMapping]) -> 
     return found if found.argv else None
 
 
-def not_runnable_reason(image: str) -> str:
+def not_runnable_reason(container: ContainerSpec) -> str:
     """What a job is told whose image cannot be run here."""
+    image = container.image
+    if container.on_host is not None and container.on_host.refusal:
+        return container.on_host.refusal
     return (
         f"CannotPullContainerError: as a process, image {image} needs a directory and a command of this host;"
         f' run: windfall image add {image} --dir DIR --entrypoint "COMMAND"'

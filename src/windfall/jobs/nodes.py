@@ -18,6 +18,8 @@ NODES_MAX = 1000
 GROUPS_MAX = 5
 #: Stands for a node's own name in the variables and files that a group's nodes get.
 OWN_NAME = "@windfall-node-name@"
+#: The same for its number, which counts from 0.
+OWN_NUMBER = "@windfall-node-number@"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import a_definition
 from windfall.jobs.definitions import (
     ContainerOverrides,
     ContainerSpec,
+    HostProgram,
     effective_container,
     requested_resources,
     substituted,
@@ -105,5 +108,8 @@ def test_an_unmapped_image_needs_a_command_of_its_own():
 
 
 def test_the_reason_names_the_command_that_helps():
-    assert not_runnable_reason("repo/train").startswith("CannotPullContainerError: ")
-    assert "windfall image add repo/train --dir" in not_runnable_reason("repo/train")
+    container = ContainerSpec("repo/train", Resources(1, 1))
+    assert not_runnable_reason(container).startswith("CannotPullContainerError: ")
+    assert "windfall image add repo/train --dir" in not_runnable_reason(container)
+    refused = replace(container, on_host=HostProgram(refusal="its image does it"))
+    assert not_runnable_reason(refused) == "its image does it"

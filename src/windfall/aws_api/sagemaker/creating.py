@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
-from windfall.aws_api.sagemaker import contract, names, placement, script_mode
+from windfall.aws_api.sagemaker import contract, distribution, names, placement, script_mode
 from windfall.aws_api.sagemaker.cluster import HOST_PREFIX, Host, cluster_of, hosts_of
 from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
@@ -154,8 +154,12 @@ def _container(
     if entrypoint is not None:
         note = f"its entry point runs on this host, without the image {image}"
     elif script is not None:
+        launcher = distribution.launcher_of(
+            script, settings.python, host, resources, request["TrainingJobName"]
+        )
         note = f"{script.program} runs with this host's Python ({settings.python}), without the image {image}"
-        on_host = _on_host(request, script, environment, resources, settings.python, host)
+        note += f", {launcher.note}" if launcher.note else ""
+        on_host = _on_host(request, script, launcher, environment, resources, settings.python, host)
     else:
         # Nothing can stand in for it; the core then ends the job with words that say how to map the image.
         on_host = HostProgram()
@@ -175,12 +179,15 @@ def _container(
 def _on_host(
     request: Request,
     script: script_mode.Script,
+    launcher: distribution.Launcher,
     environment: Mapping[str, str],
     resources: Resources,
     python: str,
     host: Host,
 ) -> HostProgram:
     """A script as the training toolkit of an image would run it."""
+    if launcher.refusal:
+        return HostProgram(refusal=launcher.refusal)
     variables = script_mode.variables(
         script,
         request["TrainingJobName"],
@@ -189,5 +196,5 @@ def _on_host(
         resources,
     )
     unbuffered = {} if "PYTHONUNBUFFERED" in environment else {"PYTHONUNBUFFERED": "1"}
-    command = script_mode.command_line(script, python)
-    return HostProgram(command, {**unbuffered, **variables}, script_mode.CODE)
+    command = distribution.command_line(launcher, script) or script_mode.command_line(script, python)
+    return HostProgram(command, {**unbuffered, **variables, **launcher.variables}, script_mode.CODE)
