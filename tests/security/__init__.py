@@ -1,0 +1,1 @@
+"""Plays the people that docs/security.md speaks of, against real daemons."""
