@@ -290,6 +290,18 @@ def test_code_and_channels_are_there_before_the_process_starts(house: House):
     ]
 
 
+def refusals(house: House, cases: dict[str, Staging]) -> dict[str, str]:
+    """Why each of these is refused."""
+    daemon = house.daemon()
+    daemon.send(*(staged(house, token, "true", staging) for token, staging in cases.items()))
+    words = {}
+    for token in cases:
+        result = daemon.result(token)
+        assert isinstance(result, Refused), result
+        words[token] = result.reason.removeprefix("CannotStartContainerError: ")
+    return words
+
+
 def test_what_cannot_be_brought_refuses_the_attempt_and_says_what_is_missing(plain: House):
     uri = store_of(plain)
     (plain.root / "store").mkdir()
@@ -302,22 +314,23 @@ def test_what_cannot_be_brought_refuses_the_attempt_and_says_what_is_missing(pla
         "evil": Staging(archives=(Archive(f"{uri}/evil.tar", "/opt/ml/code"),)),
         "outside": Staging(files=(TextFile("/etc/cron.d/job", "x"),)),
         "scheme": Staging(checkpoints=Checkpoints("ftp://host/x")),
-        "option": Staging(git=GitSource("--upload-pack=touch", "main")),
-        "transport": Staging(git=GitSource("ext::sh -c touch", "main")),
-        "revision": Staging(git=GitSource("file:///repo", "--help")),
     }
-    daemon = plain.daemon()
-    daemon.send(*(staged(plain, token, "true", staging) for token, staging in cases.items()))
-    words = {}
-    for token in cases:
-        result = daemon.result(token)
-        assert isinstance(result, Refused), result
-        words[token] = result.reason.removeprefix("CannotStartContainerError: ")
+    words = refusals(plain, cases)
     assert "no objects are found under" in words["channel"]
     assert words["archive"].startswith(f"there is no {uri}/none.tar.gz")
     assert "leads out of its directory" in words["evil"]
     assert "/etc/cron.d/job is not below /opt/ml" in words["outside"]
     assert "ftp://host/x" in words["scheme"]
+
+
+def test_what_git_must_not_be_given_refuses_the_attempt(plain: House):
+    require_part(shutil.which("git") is not None, "git is not installed")
+    cases = {
+        "option": Staging(git=GitSource("--upload-pack=touch", "main")),
+        "transport": Staging(git=GitSource("ext::sh -c touch", "main")),
+        "revision": Staging(git=GitSource("file:///repo", "--help")),
+    }
+    words = refusals(plain, cases)
     assert "is no repository" in words["option"]
     assert "is no repository" in words["transport"]
     assert "is no revision" in words["revision"]
