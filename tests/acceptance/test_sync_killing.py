@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.agent.sync.trees import contents, snapshot, write
 from windfall.agent.sync import CheckpointSync
-from windfall.agent.sync.checkpoint_sync import Clocks
+from windfall.agent.sync.clocks import Clocks
 from windfall.objects.opening import open_objects
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,8 @@ an end at its deadline even while the store hangs, so it waits for its work with
 
 from __future__ import annotations
 
+import itertools
+import posixpath
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +50,10 @@ _BRING_WITHIN_S = 600.0
 #: So long the store may be away while what a process left is saved; then the newest committed checkpoint counts.
 _SAVE_WITHOUT_ANSWER_S = 600.0
 _PASS_EVERY_S = 1.0
+#: Looking at many files takes a part of the time, not all of it.
+_PASS_SHARE = 4
+#: Not evenly: a program that writes once a second would be met in the middle of it each time.
+_PAUSES = (1.0, 0.8, 1.1, 0.9, 1.2)
 _LOOK_AT_ORDERS_EVERY_S = 0.05
 
 
@@ -169,7 +175,10 @@ class RunningErrand:
     def _watch(self) -> None:
         """Pass over the checkpoint directory about once a second until told otherwise."""
         sync = self._checkpoints()
-        while sync is not None and not self._leave.wait(_PASS_EVERY_S):
+        pauses = itertools.cycle(_PASS_EVERY_S * part for part in _PAUSES)
+        took_s = 0.0
+        while sync is not None and not self._leave.wait(max(next(pauses), _PASS_SHARE * took_s)):
+            began = time.monotonic()
             try:
                 synced = sync.pass_once()
             except CalledOff:
@@ -181,6 +190,8 @@ class RunningErrand:
                 say(f"{self.errand.token}: {error!r}")
                 self.board.complain("checkpoints", f"checkpoints cannot be stored: {error}")
                 continue
+            finally:
+                took_s = time.monotonic() - began
             self.board.complain("checkpoints", synced.alarm)
             self.board.set(checkpoint=synced.mark)
 
@@ -199,6 +210,7 @@ class RunningErrand:
                     self.errand.fence,
                     publish=checkpoints.publish,
                     node=(checkpoints.writer, checkpoints.writers),
+                    known_as=(posixpath.normpath(checkpoints.path),),
                     uid=uid,
                     gid=gid,
                     say=self._on_sync_event,
@@ -209,6 +221,8 @@ class RunningErrand:
         say(f"{self.errand.token}: {event.kind}: {event.text}")
         if event.kind is Happening.COMMITTED:
             self.board.complain("restored", None)
+        elif event.kind is Happening.LEFT_OUT and self._order is None:
+            self.board.complain("left out", event.text)
         elif event.kind is Happening.FAILING:
             self.board.complain("checkpoints", event.text)
         elif event.kind is Happening.RECOVERED:
@@ -231,6 +245,8 @@ class RunningErrand:
                 self.board.complain("saving", "the time was up before everything was in the object store")
                 break
         self._stores.cut()
+        if self._sync is not None:
+            self._sync.close()
         order = self._order
         assert order is not None
         self.board.set(doing=None)
@@ -327,6 +343,8 @@ class RunningErrand:
     def _dropped(self) -> None:
         if self._worker is not None:
             self._worker.join()
+        if self._sync is not None:
+            self._sync.close()
         self._close()
         self._tell(Dropped(self.errand.token))
 

@@ -1,23 +1,24 @@
 """Keeps a checkpoint directory in the object store while its job runs, and brings it back before the next try.
 
-Decides when a picture of the directory is committed: when every file in it is at rest, or is taken as last committed.
-A picture is a state that the directory really had: each file's content was read while its stamp stayed what the look
-had found. Must not know about attempts, notices or processes.
+Decides when a picture of the directory is committed: at once when it is all of the directory, and after a moment when
+something in it is still being written. Each file's content was read while its stamp stayed what a look had found; what
+one look cannot take, the next takes. Must not know about attempts, notices or processes.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from windfall.agent.sync.archive import Archive
-from windfall.agent.sync.endings import half_written
+from windfall.agent.sync.clocks import Clocks
+from windfall.agent.sync.endings import half_written, told
 from windfall.agent.sync.errors import AbandonedError, DamagedError, NeighbourDamagedError
 from windfall.agent.sync.lag import Lag
 from windfall.agent.sync.manifests import FileEntry, Manifest, Order
 from windfall.agent.sync.marks import title_of
+from windfall.agent.sync.moves import Moves
 from windfall.agent.sync.pictures import Picture, Pictures
 from windfall.agent.sync.publishing import Publisher
 from windfall.agent.sync.reports import Happening, Restored, Say, Stage, Synced, SyncEvent, no_stage
@@ -32,21 +33,19 @@ from windfall.objects.errors import Full, ObjectsError, Refused, Unreachable
 from windfall.objects.port import ObjectStore
 
 CHUNK_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Time, as an argument."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    sleep: Callable[[float], None] = time.sleep
+#: So long one pass uploads before what is whole by then is committed and the directory is looked at again.
+_WORK_S = 2.0
+#: So long a commit waits for all of the directory to be at rest, when a part of it could be committed.
+_PATIENCE_S = 1.5
+#: Committing takes one part in so many of the time at most: a manifest of many files costs something.
+_COMMIT_SHARE = 10
 
 
 class CheckpointSync:
     """One checkpoint directory and its prefix in the store, for the attempt with this fence.
 
-    `node` says which of how many nodes of the job this is, all of which write below the prefix. Deadlines are seconds
+    `node` says which of how many nodes of the job this is, all of which write below the prefix; `known_as` are
+    absolute paths by which the job may call the directory in its links. Deadlines are seconds
     of the monotonic clock. A call may raise SupersededError, after which there is nothing left to do. `flush` may be
     called while another thread is in `pass_once`, which then ends early.
     """
@@ -59,6 +58,7 @@ class CheckpointSync:
         *,
         publish: bool = False,
         node: tuple[int, int] = (0, 1),
+        known_as: Collection[str] = (),
         chunk_bytes: int = CHUNK_BYTES,
         keep: int = 3,
         settle_s: float = 0.5,
@@ -69,9 +69,10 @@ class CheckpointSync:
         say: Say = lambda _event: None,
         stage: Stage = no_stage,
         clocks: Clocks | None = None,
-        writers: Callable[[Collection[FileId]], set[FileId]] = open_for_writing,
+        writers: Callable[[Collection[FileId]], Mapping[FileId, bool]] = open_for_writing,
     ) -> None:
         self._directory = directory.rstrip("/")
+        self._known_as = (self._directory, *known_as)
         self._place = Place(self._directory, uid, gid)
         self._threads = threads
         self._chunk_bytes = chunk_bytes
@@ -83,7 +84,13 @@ class CheckpointSync:
         self._uploader = Uploader(self._archive, self._directory, chunk_bytes, threads)
         self._publisher = Publisher(self._archive, self._directory, say, stage) if publish else None
         self._stillness = Stillness(settle_s, rest_s, writers)
-        self._pictures = Pictures()
+        self._pictures = Pictures(rest_s)
+        self._moves = Moves(self._directory)
+        self._look: Look | None = None
+        #: Files that a look found to be logs, or never at rest: their ends are not torn ones.
+        self._never_whole: frozenset[str] = frozenset()
+        self._waiting_since: float | None = None
+        self._not_before = 0.0
         self._lag = Lag(objects.uri)
         self._begun = False
         self._is_settled = False
@@ -113,7 +120,7 @@ class CheckpointSync:
                     return restored
 
     def pass_once(self) -> Synced:
-        """Look, upload what is still, commit if all is at rest. Returns at once while a failing store is left alone."""
+        """Look, upload what is still, commit what may be. Returns at once while a failing store is left alone."""
         counted = Counted()
         with self._turn:
             if not self._lag.wait_s(self._clocks.monotonic()):
@@ -123,8 +130,9 @@ class CheckpointSync:
     def flush(self, deadline: float, killed_at: int | None = None) -> Synced:
         """Commit the directory as it is now that its process is gone; try until the deadline.
 
-        `killed_at`, in milliseconds, says that the process did not end by itself: where it was writing in place at that
-        moment, the committed checkpoint before stands, and the alarm names the file.
+        `killed_at`, in milliseconds, says that the process did not end by itself: of a file that it was writing in
+        place at that moment, and of all that it had written over since the last commit, the committed versions stand,
+        and the alarm names the file. What is new, and what was moved to its name, is kept.
         Comes back at the deadline even when the store hangs; a thread that is left behind can only add pieces or a
         commit that is true.
         """
@@ -146,7 +154,12 @@ class CheckpointSync:
         report = self._report(counted)
         if worker.is_alive() or not self._is_settled:
             return replace(report, alarm=report.alarm or "the time was up before everything was in the store")
-        return replace(report, alarm=self._held_back or report.alarm)
+        self.close()
+        unread = [
+            f"{path} cannot be read ({why}); it is not stored"
+            for path, why in self._uploader.unreadable.items()
+        ]
+        return replace(report, alarm=next(iter([*filter(None, [self._held_back]), *unread]), report.alarm))
 
     def _flush(self, counted: Counted, deadline: float, killed_at: int | None) -> None:
         monotonic = self._clocks.monotonic
@@ -156,7 +169,7 @@ class CheckpointSync:
             return monotonic() >= deadline
 
         with self._turn:
-            self._killed_at, self._held_back = killed_at, None
+            self._killed_at = killed_at
             self._called_off.clear()
             while not self._is_settled and not is_over():
                 self._try(lambda: self._advance(counted, is_over, final=True))
@@ -164,52 +177,81 @@ class CheckpointSync:
                     pause_s = max(0.05, self._lag.wait_s(monotonic()))
                     self._clocks.sleep(max(0.0, min(pause_s, deadline - monotonic())))
 
+    def close(self) -> None:
+        """Let go of all files; nothing is uploaded after this."""
+        self._uploader.close()
+        self._moves.close()
+
     def _advance(self, counted: Counted, should_stop: Callable[[], bool], *, final: bool) -> None:
         """One look and all that follows from it."""
         self._begin()
         try:
-            look = self._prefix.own_part(look_through(self._directory))
+            self._look = look_through(self._directory, self._look, self._known_as)
         except FileNotFoundError:
             # Never taken for a directory from which everything was deleted.
             self._is_settled = final
             return
+        look = self._prefix.own_part(self._look)
+        self._uploader.hold(self._stillness.short_lived(look.files))
+        self._moves.listen(look.directories, look.files)
         now = self._clocks.monotonic()
-        changed = self._pictures.changed(look)
-        judgement = self._stillness.judge(look.files, changed, now)
-        if final:
-            torn = self._torn(look, [path for path in changed if path not in judgement.restless])
-            judgement = Judgement(frozenset() if torn else frozenset(changed), torn, frozenset())
+        judgement = self._judged(look, now, final=final)
         self._note_lag(look, judgement, now)
-        self._tell_left_out(look, judgement)
         self._stage("looked")
         files = self._pictures.to_upload(look, judgement)
-        self._pictures.uploaded(self._uploader.upload(files, counted, should_stop), look)
+        logs = judgement.appended
+        uploaded = self._uploader.upload(files, counted, should_stop, appended=logs, within_s=_WORK_S)
+        self._pictures.uploaded(uploaded, look)
         self._stage("uploaded")
-        picture = self._pictures.picture(look, judgement, final=final)
-        if picture is not None:
-            self._commit(picture, judgement)
-        else:
-            self._note_lag(look, judgement, now)  # What was looked at again may be as it was committed.
-        self._follow_up(should_stop, swept=picture is not None)
-        is_stored = not self._pictures.changed(look) and not self._pictures.removed(look)
-        self._is_settled = final and (is_stored or bool(judgement.unsettled))
+        judgement = judgement.without(self._uploader.unreadable)
+        self._tell_left_out(look, judgement)
+        picture = self._pictures.picture(look, judgement, now, final=final)
+        is_committed = picture is not None and (final or self._is_due(picture, now))
+        began = self._clocks.monotonic()
+        if picture is not None and is_committed:
+            self._commit(picture, look)
+        elif picture is None:
+            self._waiting_since = None
+        self._note_lag(look, judgement, now)
+        self._follow_up(should_stop, swept=is_committed)
+        if is_committed:
+            self._not_before = now + _COMMIT_SHARE * (self._clocks.monotonic() - began)
+        self._is_settled = final and self._pictures.has_all(look, judgement.still)
+
+    def _judged(self, look: Look, now: float, *, final: bool) -> Judgement:
+        changed = self._pictures.changed(look)
+        judgement = self._stillness.judge(look.files, changed, now, self._clocks.of_files(look))
+        if not final:
+            self._never_whole = (
+                judgement.restless | judgement.appended | self._never_whole
+            ) & look.files.keys()
+            return judgement
+        torn = self._torn(look, [path for path in changed if path not in self._never_whole])
+        return Judgement(still=frozenset(changed) - torn, moving=torn)
+
+    def _is_due(self, picture: Picture, now: float) -> bool:
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now >= self._not_before and (picture.is_whole or now - self._waiting_since >= _PATIENCE_S)
 
     def _note_lag(self, look: Look, judgement: Judgement, now: float) -> None:
-        differing = {*self._pictures.changed(look), *self._pictures.removed(look)}
-        self._lag.differ(differing - judgement.restless, now)
+        self._lag.differ(self._pictures.differing(look) - judgement.restless, now, judgement.moving)
 
     def _torn(self, look: Look, changed: Collection[str]) -> frozenset[str]:
-        """Files that were being written when the process was killed: nothing is committed with them, or without."""
+        """Files that were being written when the process was killed."""
+        self._held_back = None
+        if self._killed_at is None:
+            return frozenset()
         written = [path for path in changed if path not in self._stillness.replaced]
-        torn = [] if self._killed_at is None else half_written(look, written, self._killed_at)
+        written = [path for path in written if not self._moves.has(path, look.files[path].stamp.mtime_ns)]
+        torn = half_written(look, written, self._killed_at, self._directory)
         if torn:
-            self._held_back = (
-                f"{torn[0]} was being written when the process was killed; the checkpoint before stands"
-            )
+            over = any(self._pictures.is_in_place(path, look.files[path]) for path in torn)
+            self._held_back = told(torn, written_over=over)
             self._say(SyncEvent(Happening.LEFT_OUT, self._held_back))
         return frozenset(torn)
 
-    def _commit(self, picture: Picture, judgement: Judgement) -> None:
+    def _commit(self, picture: Picture, look: Look) -> None:
         title = title_of(picture.files, self._read)
         at = self._clocks.wall_ms()
 
@@ -223,11 +265,13 @@ class CheckpointSync:
                 chunk_bytes=self._chunk_bytes,
                 files=picture.files,
                 directories=picture.directories,
+                links=picture.links,
             )
 
         manifest = self._archive.commit(build)
         self._pictures.commit(manifest)
-        self._lag.committed(judgement.unsettled, self._clocks.monotonic())
+        self._waiting_since = None
+        self._lag.committed(self._pictures.differing(look), self._clocks.monotonic())
         self._say(SyncEvent(Happening.COMMITTED, f"{title.name} is stored", manifest.mark))
 
     def _follow_up(self, should_stop: Callable[[], bool], *, swept: bool) -> None:
@@ -238,7 +282,7 @@ class CheckpointSync:
         if self._publisher is not None and self._publisher.is_behind(committed):
             self._publisher.publish(committed, should_stop)
         if swept and committed.order.fence == self._archive.fence:
-            self._archive.sweep(self._pictures.needed(), self._clocks.wall_ms())
+            self._archive.sweep(self._pictures.needed() | self._uploader.digests(), self._clocks.wall_ms())
             self._prefix.forget_former_writers()
 
     def _begin(self) -> None:
@@ -279,7 +323,7 @@ class CheckpointSync:
         while True:
             content = self._prefix.content(manifest, with_plain=not damaged)
             sources = [
-                Source(part.manifest, part.files, (part.source or self._archive).get_piece)
+                Source(part.manifest, part.files, (part.source or self._archive).get_piece, part.links)
                 for part in content.parts
             ]
             try:
@@ -303,12 +347,7 @@ class CheckpointSync:
             size = sum(file.bytes for file in plain)
             mark = Mark(title.name, title.state_at, title.state_at, size, title.step)
         files = sum(len(part.files) for part in content.parts) + len(plain)
-        return self._restored(content.own, mark, files, passed_over)
-
-    def _restored(
-        self, manifest: Manifest | None, mark: Mark | None, files: int, passed_over: list[str]
-    ) -> Restored:
-        self._pictures.begin(manifest)
+        self._pictures.begin(content.own)
         self._begun = True
         if mark is not None:
             self._say(SyncEvent(Happening.RESTORED, f"{mark.name} is back, {files} files", mark))
@@ -354,6 +393,8 @@ class CheckpointSync:
         reasons = {path: f"{reason}; it is not stored" for path, reason in look.odd.items()}
         for path in judgement.restless:
             reasons[path] = "it is never at rest; it is stored as it last was, and when the process has gone"
+        for path, reason in self._uploader.unreadable.items():
+            reasons[path] = f"it cannot be read ({reason}); it is not stored"
         for path in reasons.keys() - self._told:
             self._told.add(path)
             self._say(SyncEvent(Happening.LEFT_OUT, f"{path}: {reasons[path]}"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 ALARM_S = 30.0
 #: A lag below this is never an alarm, however fast commits usually are.
-_NEVER_BELOW_S = 5.0
+_NEVER_BELOW_S = 10.0
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 15.0
 
@@ -22,6 +22,9 @@ class Lag:
 
     uri: str
     _since: dict[str, float] = field(default_factory=dict)
+    #: Since when something has differed at every look and nothing was committed: names may come and go meanwhile.
+    _behind_since: float | None = None
+    _written: int = 0
     _normal_s: float | None = None
     _failure: str | None = None
     _failing_since: float = 0.0
@@ -29,9 +32,14 @@ class Lag:
     _wait_s: float = _FIRST_WAIT_S
     _not_before: float = 0.0
 
-    def differ(self, paths: Collection[str], now: float) -> None:
-        """Learn which paths are not committed as they are."""
+    def differ(self, paths: Collection[str], now: float, written: Collection[str] = ()) -> None:
+        """Learn which paths are not committed as they are, and which of them are being written."""
         self._since = {path: self._since.get(path, now) for path in paths}
+        self._written = sum(path in self._since for path in written)
+        if not self._since:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = now
 
     def committed(self, remaining: Collection[str], now: float) -> None:
         """Learn that all but some paths are committed now."""
@@ -40,6 +48,7 @@ class Lag:
             before = self._normal_s
             self._normal_s = max(taken) if before is None else 0.7 * before + 0.3 * max(taken)
         self._since = {path: since for path, since in self._since.items() if path in remaining}
+        self._behind_since = now if self._since else None
 
     def failed(self, text: str, *, grave: bool, now: float) -> bool:
         """Learn that the store cannot be used; grave means that waiting alone will not help. True when that is new."""
@@ -75,7 +84,10 @@ class Lag:
 
     def seconds(self, now: float) -> float:
         """Since the oldest change that is not committed."""
-        return max(0.0, now - min(self._since.values())) if self._since else 0.0
+        if not self._since:
+            return 0.0
+        oldest = min(self._since.values())
+        return max(0.0, now - (oldest if self._behind_since is None else min(oldest, self._behind_since)))
 
     def alarm(self, now: float) -> str | None:
         """What is wrong, in a sentence."""
@@ -85,9 +97,12 @@ class Lag:
             if self._is_grave or failing_s >= ALARM_S or lag_s >= ALARM_S:
                 return f"checkpoints cannot be stored for {failing_s:.0f} s now: {self._failure}"
             return None
+        # What is still being written is not late yet.
         slow = self._normal_s is not None and lag_s > max(_NEVER_BELOW_S, 2 * self._normal_s)
+        slow = slow and self.pending > self._written
         if lag_s < ALARM_S and not slow:
             return None
         usual = "" if self._normal_s is None else f"; {self._normal_s:.0f} s is usual"
         files = "1 file" if self.pending == 1 else f"{self.pending} files"
-        return f"checkpoints in {self.uri} are {lag_s:.0f} s behind, {files} not yet stored{usual}"
+        written = f" ({self._written} being written)" if self._written else ""
+        return f"checkpoints in {self.uri} are {lag_s:.0f} s behind, {files} not yet stored{written}{usual}"

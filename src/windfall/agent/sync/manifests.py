@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windfall.agent.sync.errors import DamagedError
+from windfall.agent.sync.links import stays_inside
 from windfall.jobs.staging import Mark
 
 #: Ours, below the prefix; a job's own file of that name is not synced.
@@ -70,6 +71,16 @@ class DirectoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkEntry:
+    """One symbolic link of a picture."""
+
+    path: str
+    #: Relative, and inside of the directory.
+    target: str
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The whole directory at one moment."""
 
@@ -83,6 +94,7 @@ class Manifest:
     chunk_bytes: int
     files: tuple[FileEntry, ...]
     directories: tuple[DirectoryEntry, ...] = ()
+    links: tuple[LinkEntry, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -136,6 +148,9 @@ def encode(manifest: Manifest) -> bytes:
             for entry in manifest.files
         ],
     }
+    if manifest.links:
+        # Readers that do not know of links pass over it.
+        body["links"] = [[entry.path, entry.target, entry.mtime_ns] for entry in manifest.links]
     text = json.dumps(body, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f'{text[:-1]},"digest":"{digest}"}}'.encode()
@@ -154,8 +169,10 @@ def decode(content: bytes, order: Order) -> Manifest:
             )
         files = tuple(_file(row) for row in body["files"])
         directories = tuple(DirectoryEntry(_path(path), int(mode)) for path, mode in body["directories"])
+        links = tuple(_link(row) for row in body.get("links", []))
         chunk_bytes = int(body["chunk_bytes"])
         _check_lengths(files, chunk_bytes)
+        _check_places(files, directories, links)
         return Manifest(
             order=Order(int(body["fence"]), int(body["seq"])),
             at=int(body["at"]),
@@ -165,6 +182,7 @@ def decode(content: bytes, order: Order) -> Manifest:
             chunk_bytes=chunk_bytes,
             files=files,
             directories=directories,
+            links=links,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{order.key} makes no sense: {error!r}") from error
@@ -175,6 +193,28 @@ def _file(row: list[Any]) -> FileEntry:
     if not all(_DIGEST.match(digest) for digest in pieces):
         raise DamagedError(f"{path!r} has a piece whose name is no digest")
     return FileEntry(_path(path), int(size), int(mtime_ns), int(mode), tuple(pieces))
+
+
+def _link(row: list[Any]) -> LinkEntry:
+    path, target, mtime_ns = row
+    if not stays_inside(_path(path), target):
+        raise DamagedError(f"the link {path!r} would lead out of the checkpoint directory")
+    return LinkEntry(path, target, int(mtime_ns))
+
+
+def _check_places(
+    files: Iterable[FileEntry], directories: Iterable[DirectoryEntry], links: Iterable[LinkEntry]
+) -> None:
+    """See that nothing would be written through a link."""
+    names = {entry.path for entry in links}
+    if not names:
+        return
+    others = [*(file.path for file in files), *(entry.path for entry in directories)]
+    for path in (*others, *names):
+        if any(path[:cut] in names for cut in range(len(path)) if path[cut] == "/"):
+            raise DamagedError(f"{path!r} would lie behind a link")
+    if not names.isdisjoint(others):
+        raise DamagedError("a link has the name of a file or a directory")
 
 
 def _path(path: str) -> str:

@@ -1,8 +1,8 @@
 """From the store back to a directory, before the process starts.
 
 Decides how a picture is brought: into a temporary sibling, every piece verified, then in place by a rename, so that
-what was interrupted leaves nothing half. Not synced to disk: after a power cut it is brought again. Must not know
-which picture to take.
+what was interrupted leaves nothing half. Everything is made by descriptors, name by name, so that no depth is too deep;
+holes stay holes. Not synced to disk: after a power cut it is brought again. Must not know which picture to take.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from windfall.agent.sync.errors import NoRoomError
-from windfall.agent.sync.manifests import RESERVED, FileEntry, Manifest, is_safe
+from windfall.agent.sync.manifests import RESERVED, FileEntry, LinkEntry, Manifest, is_safe
 from windfall.agent.sync.reports import Stage
+from windfall.agent.sync.uploading import zeros
+from windfall.agent.walking import LOOK, directories_upwards, opened_directory, removed
 from windfall.objects.errors import Full
 from windfall.objects.port import Entry, ObjectStore
 
@@ -26,6 +27,11 @@ T = TypeVar("T")
 
 _PRIVATE = 0o700
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: What is written at once; so many zeros are left a hole.
+_BLOCK_BYTES = 1 << 16
+_ZEROS = bytes(_BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,15 @@ class Place:
         parent, name = os.path.split(self.directory.rstrip("/"))
         return f"{parent}/.{name}.{what}.tmp"
 
-    def own(self, path: str | int) -> None:
-        """Give a file or directory to the job."""
-        if self.uid is not None or self.gid is not None:
-            os.chown(path, -1 if self.uid is None else self.uid, -1 if self.gid is None else self.gid)
+    def own(self, descriptor: int, name: str | None = None) -> None:
+        """Give an open file or directory to the job, or a link of that name in it."""
+        if self.uid is None and self.gid is None:
+            return
+        owner = (-1 if self.uid is None else self.uid, -1 if self.gid is None else self.gid)
+        if name is None:
+            os.fchown(descriptor, *owner)
+        else:
+            os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,7 @@ class Source:
     manifest: Manifest
     files: Sequence[FileEntry]
     get_piece: Callable[[str], bytes]
+    links: Sequence[LinkEntry] = ()
 
 
 def restore(
@@ -78,33 +90,47 @@ def restore(
 
     No two of them have a file of the same name.
     """
-    size = sum(file.bytes for source in sources for file in source.files)
-    with _filling(place, size + sum(entry.bytes for entry in plain), stage):
+    size = sum(_bytes_on_disk(source) for source in sources) + sum(entry.bytes for entry in plain)
+    with _filling(place, size, stage) as root:
         for path in sorted({entry.path for source in sources for entry in source.manifest.directories}):
-            os.makedirs(f"{place.incoming}/{path}", _PRIVATE, exist_ok=True)
+            os.close(opened_directory(root, path, make=True))
         pieces = []
         for source in sources:
+            whole_hole = zeros(source.manifest.chunk_bytes) if source.files else ""
             for file in source.files:
-                _make_file(place, file)
-                pieces += [(source, file, index) for index in range(len(file.pieces))]
+                with _opened(root, file.path, _NEW) as target:
+                    os.ftruncate(target, file.bytes)
+                kept = [index for index, digest in enumerate(file.pieces) if digest != whole_hole]
+                pieces += [(source, file, index) for index in kept]
         for entry in plain:
-            os.makedirs(os.path.dirname(f"{place.incoming}/{entry.key}"), _PRIVATE, exist_ok=True)
+            os.close(opened_directory(root, os.path.dirname(entry.key), make=True))
 
         def bring(task: tuple[Source, FileEntry, int]) -> None:
-            _bring_piece(place, *task)
+            _bring_piece(root, *task)
             stage("piece-restored")
 
         def bring_plain(entry: Entry) -> None:
             objects.get_file(entry.key, f"{place.incoming}/{entry.key}")
-            _finish(place, entry.key, 0o644, entry.changed_at * 1_000_000)
+            _finish(place, root, entry.key, 0o644, entry.changed_at * 1_000_000)
             stage("piece-restored")
 
         _in_parallel(bring, pieces, threads)
         _in_parallel(bring_plain, plain, threads)
         for source in sources:
             for file in source.files:
-                _finish(place, file.path, file.mode, file.mtime_ns)
-        _finish_directories(place, sources)
+                _finish(place, root, file.path, file.mode, file.mtime_ns)
+            for link in source.links:
+                _make_link(place, root, link)
+        _finish_directories(place, root, sources)
+
+
+def _bytes_on_disk(source: Source) -> int:
+    """What the files take, without pieces that are all hole."""
+    if not source.files:
+        return 0
+    chunk_bytes = source.manifest.chunk_bytes
+    whole_hole = zeros(chunk_bytes)
+    return sum(file.bytes - chunk_bytes * file.pieces.count(whole_hole) for file in source.files)
 
 
 def as_files(plain: Sequence[Entry]) -> list[FileEntry]:
@@ -112,23 +138,64 @@ def as_files(plain: Sequence[Entry]) -> list[FileEntry]:
     return [FileEntry(entry.key, entry.bytes, entry.changed_at * 1_000_000, 0o644, ()) for entry in plain]
 
 
-def _bring_piece(place: Place, source: Source, file: FileEntry, index: int) -> None:
-    view = memoryview(source.get_piece(file.pieces[index]))
+@contextlib.contextmanager
+def _opened(root: int, path: str, flags: int) -> Iterator[int]:
+    above, _, name = path.rpartition("/")
+    holder = opened_directory(root, above, make=True)
+    try:
+        descriptor = os.open(name, flags, 0o600, dir_fd=holder)
+    finally:
+        os.close(holder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _bring_piece(root: int, source: Source, file: FileEntry, index: int) -> None:
+    content = source.get_piece(file.pieces[index])
     offset = index * source.manifest.chunk_bytes
-    with open(f"{place.incoming}/{file.path}", "r+b", buffering=0) as target:
-        while view:
-            written = os.pwrite(target.fileno(), view, offset)
-            view, offset = view[written:], offset + written
+    with _opened(root, file.path, _OLD) as target:
+        begin = 0
+        while begin < len(content):
+            end = begin
+            # As much as can be written at once: up to the next block of zeros, which the file has already.
+            while end < len(content) and not _is_hole(content, end):
+                end += _BLOCK_BYTES
+            _write(target, content, begin, min(end, len(content)), offset)
+            begin = end + _BLOCK_BYTES
 
 
-def _finish_directories(place: Place, sources: Sequence[Source]) -> None:
+def _is_hole(content: bytes, at: int) -> bool:
+    return content.startswith(_ZEROS, at)
+
+
+def _write(target: int, content: bytes, begin: int, end: int, offset: int) -> None:
+    view = memoryview(content)[begin:end]
+    while view:
+        written = os.pwrite(target, view, offset + begin)
+        view, begin = view[written:], begin + written
+
+
+def _make_link(place: Place, root: int, link: LinkEntry) -> None:
+    above, _, name = link.path.rpartition("/")
+    holder = opened_directory(root, above, make=True)
+    try:
+        # Where several nodes have written, another one's file or directory may have the name.
+        with contextlib.suppress(FileExistsError):
+            os.symlink(link.target, name, dir_fd=holder)
+            place.own(holder, name)
+            os.utime(name, ns=(link.mtime_ns, link.mtime_ns), dir_fd=holder, follow_symlinks=False)
+    finally:
+        os.close(holder)
+
+
+def _finish_directories(place: Place, root: int, sources: Sequence[Source]) -> None:
     modes = {entry.path: entry.mode for source in sources for entry in source.manifest.directories}
-    for parent, directories, _ in os.walk(place.incoming, topdown=False):
-        for name in directories:
-            path = os.path.join(parent, name)
-            # An object has no mode; this is what mkdir gives.
-            os.chmod(path, modes.get(os.path.relpath(path, place.incoming), 0o755) & 0o777)
-            place.own(path)
+    for path, descriptor in directories_upwards(root):
+        # An object has no mode; this is what mkdir gives.
+        place.own(descriptor)
+        os.fchmod(descriptor, modes.get(path, 0o755) & 0o777)
 
 
 def plain_objects(objects: ObjectStore) -> list[Entry]:
@@ -140,34 +207,37 @@ def plain_objects(objects: ObjectStore) -> list[Entry]:
 
 
 @contextlib.contextmanager
-def _filling(place: Place, size: int, stage: Stage) -> Iterator[None]:
+def _filling(place: Place, size: int, stage: Stage) -> Iterator[int]:
     for leftover in (place.incoming, place.replaced):
-        shutil.rmtree(leftover, ignore_errors=True)
+        removed(leftover)
     parent = os.path.dirname(place.incoming)
     os.makedirs(parent, exist_ok=True)
     free = os.statvfs(parent)
     if size > free.f_bavail * free.f_frsize:
         raise _no_room(place, size)
     os.mkdir(place.incoming, _PRIVATE)
+    root = os.open(place.incoming, LOOK)
     try:
-        yield
+        yield root
         stage("restored-beside")
+        place.own(root)
         _put_in_place(place, stage)
     except Full as error:
-        shutil.rmtree(place.incoming, ignore_errors=True)
+        removed(place.incoming)
         raise _no_room(place, size) from error
     except OSError as error:
-        shutil.rmtree(place.incoming, ignore_errors=True)
+        removed(place.incoming)
         if error.errno in _NO_ROOM:
             raise _no_room(place, size) from error
         raise
     except BaseException:
-        shutil.rmtree(place.incoming, ignore_errors=True)
+        removed(place.incoming)
         raise
+    finally:
+        os.close(root)
 
 
 def _put_in_place(place: Place, stage: Stage) -> None:
-    place.own(place.incoming)
     if os.path.lexists(place.directory):
         before = os.stat(place.directory)
         os.chmod(place.incoming, before.st_mode & 0o777)
@@ -175,24 +245,14 @@ def _put_in_place(place: Place, stage: Stage) -> None:
         stage("between-renames")
     os.rename(place.incoming, place.directory)
     stage("restored")
-    shutil.rmtree(place.replaced, ignore_errors=True)
+    removed(place.replaced)
 
 
-def _make_file(place: Place, file: FileEntry) -> None:
-    path = f"{place.incoming}/{file.path}"
-    os.makedirs(os.path.dirname(path), _PRIVATE, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(descriptor, file.bytes)
-    finally:
-        os.close(descriptor)
-
-
-def _finish(place: Place, path: str, mode: int, mtime_ns: int) -> None:
-    full = f"{place.incoming}/{path}"
-    place.own(full)
-    os.chmod(full, mode & 0o777)
-    os.utime(full, ns=(mtime_ns, mtime_ns))
+def _finish(place: Place, root: int, path: str, mode: int, mtime_ns: int) -> None:
+    with _opened(root, path, _OLD) as descriptor:
+        place.own(descriptor)
+        os.fchmod(descriptor, mode & 0o777)
+        os.utime(descriptor, ns=(mtime_ns, mtime_ns))
 
 
 def _in_parallel(work: Callable[[T], None], tasks: Sequence[T], threads: int) -> None:

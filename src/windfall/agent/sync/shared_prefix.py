@@ -20,6 +20,7 @@ from windfall.agent.sync.manifests import (
     RESERVED,
     DirectoryEntry,
     FileEntry,
+    LinkEntry,
     Manifest,
     Order,
     chunk_key,
@@ -161,6 +162,7 @@ class Part:
     source: Neighbour | None
     manifest: Manifest
     files: tuple[FileEntry, ...]
+    links: tuple[LinkEntry, ...] = ()
 
 
 def merged(own: Manifest | None, others: Sequence[tuple[Neighbour, Manifest]]) -> list[Part]:
@@ -169,11 +171,17 @@ def merged(own: Manifest | None, others: Sequence[tuple[Neighbour, Manifest]]) -
     pictures += others
     winner: dict[str, tuple[int, int]] = {}
     for number, (_, manifest) in enumerate(pictures):
-        for file in manifest.files:
-            if file.path not in winner or file.mtime_ns > winner[file.path][0]:
-                winner[file.path] = (file.mtime_ns, number)
+        entries: list[FileEntry | LinkEntry] = [*manifest.files, *manifest.links]
+        for entry in entries:
+            if entry.path not in winner or entry.mtime_ns > winner[entry.path][0]:
+                winner[entry.path] = (entry.mtime_ns, number)
     return [
-        Part(source, manifest, tuple(file for file in manifest.files if winner[file.path][1] == number))
+        Part(
+            source,
+            manifest,
+            tuple(file for file in manifest.files if winner[file.path][1] == number),
+            tuple(link for link in manifest.links if winner[link.path][1] == number),
+        )
         for number, (source, manifest) in enumerate(pictures)
     ]
 
@@ -184,13 +192,20 @@ class OfOthers:
 
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     directories: frozenset[str] = frozenset()
+    links: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, files: Iterable[FileEntry], directories: Iterable[DirectoryEntry]) -> OfOthers:
+    def of(
+        cls,
+        files: Iterable[FileEntry],
+        directories: Iterable[DirectoryEntry],
+        links: Iterable[LinkEntry] = (),
+    ) -> OfOthers:
         """What came with these."""
         known = {file.path: (file.bytes, file.mtime_ns) for file in files}
-        parents = {path[:cut] for path in known for cut in range(len(path)) if path[cut] == "/"}
-        return cls(known, frozenset(parents | {entry.path for entry in directories}))
+        targets = {link.path: link.target for link in links}
+        parents = {path[:cut] for path in (*known, *targets) for cut in range(len(path)) if path[cut] == "/"}
+        return cls(known, frozenset(parents | {entry.path for entry in directories}), targets)
 
     @classmethod
     def read(cls, objects: ObjectStore) -> OfOthers:
@@ -198,13 +213,14 @@ class OfOthers:
         try:
             body = json.loads(objects.get(RESTORED))
             files = {str(path): (int(size), int(mtime)) for path, (size, mtime) in body["files"].items()}
-            return cls(files, frozenset(map(str, body["directories"])))
-        except (NotFound, ValueError, KeyError, TypeError):
+            links = {str(path): str(target) for path, target in body.get("links", {}).items()}
+            return cls(files, frozenset(map(str, body["directories"])), links)
+        except (NotFound, ValueError, KeyError, TypeError, AttributeError):
             return cls()
 
     def write(self, objects: ObjectStore) -> None:
         """Write it down, for a process that has not restored it itself."""
-        body = {"files": self.files, "directories": sorted(self.directories)}
+        body = {"files": self.files, "directories": sorted(self.directories), "links": self.links}
         objects.put(RESTORED, json.dumps(body, separators=(",", ":")).encode())
 
     def is_unchanged(self, path: str, size: int, mtime_ns: int) -> bool:

@@ -84,7 +84,7 @@ class SharedPrefix:
         if own is not None:
             kept = parts[0].files
             lost = frozenset(file.path for file in own.files) - {file.path for file in kept}
-            own = replace(own, files=kept)
+            own = replace(own, files=kept, links=parts[0].links)
         return Content(own, tuple(parts), plain, lost)
 
     def note(self, content: Content, plain: Sequence[FileEntry]) -> None:
@@ -94,7 +94,8 @@ class SharedPrefix:
         if not self.is_first:
             files += plain
         directories = [entry for part in theirs for entry in part.manifest.directories]
-        self._of_others = OfOthers.of(files, directories)
+        links = [link for part in theirs for link in part.links]
+        self._of_others = OfOthers.of(files, directories, links)
         if self._writers > 1:
             self._of_others.write(self.own)
         taken_over = [part.source for part in content.parts if part.source and self._takes_over(part)]
@@ -110,20 +111,21 @@ class SharedPrefix:
     def own_part(self, look: Look) -> Look:
         """A look without what came from others and is as it came."""
         others = self._of_others
-        if not others.files and not others.directories:
+        if not others.files and not others.directories and not others.links:
             return look
         files = {
             path: found
             for path, found in look.files.items()
             if not others.is_unchanged(path, found.stamp.bytes, found.stamp.mtime_ns)
         }
-        holding = {path[:cut] for path in files for cut in range(len(path)) if path[cut] == "/"}
+        links = {path: link for path, link in look.links.items() if others.links.get(path) != link.target}
+        holding = {path[:cut] for path in (*files, *links) for cut in range(len(path)) if path[cut] == "/"}
         directories = {
             path: mode
             for path, mode in look.directories.items()
             if path in holding or path not in others.directories
         }
-        return Look(files, directories, look.odd)
+        return Look(files, directories, links, look.odd, look.clock_ns)
 
     def forget_former_writers(self) -> None:
         """Remove the pictures of former writers, whose files are in a committed picture of one's own now."""

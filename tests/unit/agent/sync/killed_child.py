@@ -9,7 +9,7 @@ import sys
 import threading
 
 from windfall.agent.sync import CheckpointSync
-from windfall.agent.sync.checkpoint_sync import Clocks
+from windfall.agent.sync.clocks import Clocks
 from windfall.objects.opening import open_objects
 
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
+from tests.deep import deep_directory
 from tests.unit.agent.sync.memory_objects import MemoryObjects
 from tests.unit.agent.sync.trees import Harness, contents, snapshot
+from tests.waiting import wait_until
 from windfall.agent.sync import SupersededError
 from windfall.agent.sync.manifests import CHUNKS, DAMAGED, FENCE, MANIFESTS
+from windfall.agent.sync.scanning import look_through
+from windfall.agent.walking import removed
 from windfall.objects.errors import Full, Refused, Unreachable
+from windfall.objects.opening import open_objects
 
 
 @pytest.fixture
@@ -58,15 +66,18 @@ def test_a_file_that_is_open_for_writing_waits(job):
 
     def writers(files):
         inodes = {(job.directory / name).stat().st_ino for name in written}
-        return {file for file in files if file[1] in inodes}
+        return {file: False for file in files if file[1] in inodes}
 
     job.options["writers"] = writers
     job.sync = job.another(1)
     job.write("a", b"1")
     job.write("b", b"1")
-    assert job.settle().mark is None
+    job.settle()
+    assert job.settle().mark is not None
+    assert job.restored() == {"b": b"1"}, "it keeps no other file waiting for long"
     written.clear()
-    assert job.pass_once().mark is not None
+    job.pass_once()
+    assert job.restored() == {"a": b"1", "b": b"1"}
 
 
 def test_unfinished_names_are_not_looked_at(job):
@@ -79,10 +90,15 @@ def test_unfinished_names_are_not_looked_at(job):
 def test_a_log_that_never_rests_does_not_hold_checkpoints_back(job):
     job.write("train.log", b"first")
     job.settle()
+    log = (job.directory / "train.log").stat().st_ino
+    job.options["writers"] = lambda files: {file: False for file in files if file[1] == log}
+    job.sync = job.another(1)
     for turn in range(25):
-        job.write("train.log", b"line" * (turn + 2))
-        if turn == 22:
-            job.write("model", b"weights")
+        job.write("train.log", b"line" * (30 - turn))
+        job.pass_once()
+    job.write("model", b"weights")
+    for turn in range(4):
+        job.write("train.log", b"more" * turn)
         job.pass_once()
     assert job.restored() == {"train.log": b"first", "model": b"weights"}
     assert ["never at rest" in text for text in job.said("left-out")] == [True]
@@ -182,6 +198,240 @@ def test_a_version_that_was_read_in_full_is_committed_though_it_is_written_over_
     assert job.restored() == {"a": b"before!!"}
     job.settle()
     assert job.restored() == {"a": b"aft"}
+
+
+def seconds(job, count, act):
+    """Let a program act once before each of so many looks."""
+    for number in range(count):
+        act(number)
+        synced = job.pass_once()
+    return synced
+
+
+@pytest.mark.parametrize("below", ["", "known/", "new/", "new/deep/"])
+def test_a_program_that_adds_a_file_before_every_look_has_all_but_the_last_ones_stored(job, below):
+    job.write("known/first", b"1")
+    job.settle()
+    synced = seconds(job, 30, lambda number: job.write(f"{below}file-{number}", b"%d" % number))
+    stored = job.restored()
+    assert {f"{below}file-{number}" for number in range(25)} <= stored.keys()
+    assert synced.alarm is None
+    assert not job.said("alarm")
+
+
+def test_a_program_that_keeps_its_last_files_has_them_stored(job):
+    def rotate(number):
+        job.write(f"file-{number}", b"%d" % number)
+        if number >= 3:
+            (job.directory / f"file-{number - 3}").unlink()
+
+    assert seconds(job, 30, rotate).alarm is None
+    stored = job.restored()
+    assert "file-26" in stored
+    assert len(stored) <= 6, "what is deleted is gone from the store soon"
+
+
+def test_a_program_whose_files_live_shorter_than_from_look_to_look_has_some_stored(job):
+    def rotate(number):
+        for path in job.directory.iterdir():
+            path.unlink()
+        for part in range(3):
+            job.write(f"file-{3 * number + part}", b"%d" % number)
+
+    assert seconds(job, 10, rotate).alarm is None
+    stored = job.restored()
+    assert stored
+    assert {name.partition("-")[0] for name in stored} == {"file"}
+
+
+def test_files_that_are_written_over_are_stored_together_and_new_ones_do_not_wait(job):
+    job.write("model", b"one")
+    job.write("optimizer", b"one")
+    job.settle()
+    job.write("model", b"two")
+
+    def work(number):
+        job.write("optimizer", b"half of two %d" % number)
+        job.write(f"new-{number}", b"1")
+
+    seconds(job, 10, work)
+    stored = job.restored()
+    assert (stored["model"], stored["optimizer"]) == (b"one", b"one")
+    assert {f"new-{number}" for number in range(6)} <= stored.keys()
+    job.write("optimizer", b"two")
+    job.settle()
+    stored = job.restored()
+    assert (stored["model"], stored["optimizer"]) == (b"two", b"two")
+
+
+def test_what_is_deleted_stays_while_the_pointer_to_it_is_being_written(job):
+    job.write("step-1", b"weights")
+    job.write("pointer", b"step-1")
+    job.settle()
+    job.write("step-2", b"weights")
+    (job.directory / "step-1").unlink()
+    seconds(job, 8, lambda number: job.write("pointer", b"step-%d" % number))
+    assert job.restored() == {"step-1": b"weights", "step-2": b"weights", "pointer": b"step-1"}
+    job.write("pointer", b"step-2")
+    job.settle()
+    assert job.restored() == {"step-2": b"weights", "pointer": b"step-2"}
+
+
+def test_a_new_directory_is_stored_when_all_of_it_is_finished(job):
+    job.write("epoch-1/model", b"1")
+    job.settle()
+    job.write("epoch-2/model", b"2")
+
+    def work(number):
+        job.write("epoch-2/optimizer", b"2" * number)
+        job.write(f"metrics-{number}", b"%d" % number)
+
+    seconds(job, 15, work)
+    stored = job.restored()
+    assert "metrics-9" in stored
+    assert not any(path.startswith("epoch-2/") for path in stored)
+    job.settle()
+    assert {"epoch-2/model", "epoch-2/optimizer"} <= job.restored().keys()
+
+
+def test_a_large_file_does_not_keep_small_ones_waiting(job, store):
+    """What one look cannot take the next goes on with, also of a file that is replaced in the meantime."""
+    job.write("large", b"".join(b"%08d" % number for number in range(40)))
+    puts = []
+
+    def slow(call: str, key: str) -> None:
+        if call == "put" and key.startswith(CHUNKS):
+            puts.append(key)
+            if len(puts) % 10 == 0:
+                job.sync._called_off.set()  # as a flush does that begins
+
+    job.pass_once()
+    store.fail = slow
+    for number in range(8):
+        job.write(f"small-{number}", b"%d" % number)
+        job.pass_once()
+        job.sync._called_off.clear()
+    store.fail = lambda _call, _key: None
+    assert len(puts) < 40 + 8 + 8, "no piece is put twice"
+    job.settle()
+    job.settle()
+    assert "large" in job.restored()
+
+
+@pytest.mark.parametrize("target", ["epoch-2", "./epoch-2", "epoch-2/model"])
+def test_a_link_inside_of_the_directory_is_kept(job, tmp_path, target):
+    job.write("epoch-2/model", b"2")
+    (job.directory / "latest").symlink_to(target)
+    (job.directory / "epoch-2" / "up").symlink_to("../latest")
+    assert job.settle().alarm is None
+    job.another(2, tmp_path / "next").restore()
+    assert (tmp_path / "next" / "latest").readlink() == Path(target)
+    assert (tmp_path / "next" / "epoch-2" / "up").readlink() == Path("../latest")
+    assert not job.said("left-out")
+    job.sync = job.another(2)
+    job.sync.restore()
+    (job.directory / "latest").unlink()
+    (job.directory / "latest").symlink_to("epoch-3")
+    job.settle()
+    job.another(2, tmp_path / "next").restore()
+    assert (tmp_path / "next" / "latest").readlink() == Path("epoch-3")
+    (job.directory / "latest").unlink()
+    job.settle()
+    job.another(2, tmp_path / "next").restore()
+    assert not (tmp_path / "next" / "latest").is_symlink()
+
+
+def test_a_link_to_what_is_not_stored_yet_stays_as_it_was(job, tmp_path):
+    job.write("epoch-1/model", b"1")
+    (job.directory / "latest").symlink_to("epoch-1")
+    job.settle()
+    (job.directory / "latest").unlink()
+    (job.directory / "latest").symlink_to("epoch-2")
+
+    def work(number):
+        job.write("epoch-2/model", b"2" * number)
+        job.write(f"metrics-{number}", b"%d" % number)
+
+    seconds(job, 10, work)
+    job.another(1, tmp_path / "next").restore()
+    assert (tmp_path / "next" / "latest").readlink() == Path("epoch-1")
+    job.settle()
+    job.another(1, tmp_path / "next").restore()
+    assert (tmp_path / "next" / "latest").readlink() == Path("epoch-2")
+
+
+def test_holes_are_neither_read_nor_restored_as_zeros(tmp_path, store):
+    job = Harness(tmp_path / "checkpoints", store, chunk_bytes=1 << 20, keep=1)
+    job.directory.mkdir()
+    with (job.directory / "sparse").open("wb") as file:
+        file.seek(60 << 30)
+        file.write(b"end")
+        file.seek(7 << 30)
+        file.write(b"middle")
+    uploaded = job.settle().uploaded_bytes
+    wait_until(lambda: job.pass_once().pending_files == 0, "all of it in the store")
+    assert uploaded < 4 << 20
+    job.another(2, tmp_path / "next").restore()
+    copy = tmp_path / "next" / "sparse"
+    assert copy.stat().st_size == (60 << 30) + 3
+    assert copy.stat().st_blocks * 512 < 4 << 20
+    with copy.open("rb") as file:
+        file.seek(7 << 30)
+        assert file.read(8) == b"middle\0\0"
+        file.seek(60 << 30)
+        assert file.read() == b"end"
+
+
+def test_a_deep_directory_is_stored_and_comes_back(job, tmp_path):
+    with deep_directory(job.directory) as path:
+        job.settle()
+        try:
+            assert job.another(2, tmp_path / "next").restore().files == 1
+            look = look_through(str(tmp_path / "next"))
+            assert list(look.files) == [f"{path}/leaf"]
+        finally:
+            removed(str(tmp_path / "next"))
+
+
+def test_a_file_that_cannot_be_read_is_told_and_keeps_nothing_waiting(store, require):
+    require(os.geteuid() == 0, "only root can become another user and come back")
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        job = Harness(Path(place) / "checkpoints", store)
+        job.write("secret", b"1")
+        job.write("open", b"1")
+        (job.directory / "secret").chmod(0)
+        os.seteuid(65534)
+        try:
+            seconds(job, 5, lambda _number: None)
+            synced = job.flush()
+        finally:
+            os.seteuid(0)
+        assert job.restored() == {"open": b"1"}
+    assert synced.alarm == "secret cannot be read (Permission denied); it is not stored"
+    assert any("cannot be read" in text for text in job.said("left-out"))
+
+
+RECORDED = Path(__file__).parent / "recorded" / "first-release"
+
+
+def test_a_store_that_the_release_before_has_written_is_read_and_gone_on_with(tmp_path):
+    shutil.copytree(RECORDED, tmp_path / "store")
+    objects = open_objects(f"file://{tmp_path}/store")
+    job = Harness(tmp_path / "checkpoints", objects, fence=1_763_270_000_001)
+    restored = job.sync.restore()
+    assert (restored.files, restored.passed_over) == (4, ())
+    assert restored.mark is not None
+    assert (restored.mark.name, restored.mark.step) == ("step-000000007", 7)
+    assert contents(job.directory)["model.bin"] == b"another version"
+    assert (job.directory / "model.bin").stat().st_mode & 0o777 == 0o640
+    assert (job.directory / "empty").is_dir()
+    commits = len(job.said("committed"))
+    job.settle()
+    assert len(job.said("committed")) == commits, "what is there is known again"
+    job.write("more", b"1")
+    job.settle()
+    assert job.restored(1_763_270_000_002) == contents(job.directory)
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "changed"])
@@ -328,7 +578,7 @@ def test_restore_waits_for_the_store_until_its_deadline(job, store):
 
 
 def test_flush_takes_everything_as_it_is_and_tries_again(job, store):
-    job.options["writers"] = set
+    job.options["writers"] = lambda files: dict.fromkeys(files, False)
     job.sync = job.another(1)
     job.write("a", b"1")
     left = [2]
@@ -345,7 +595,7 @@ def test_flush_takes_everything_as_it_is_and_tries_again(job, store):
 
 
 def test_flush_comes_back_at_its_deadline_from_a_store_that_hangs(tmp_path, store):
-    from windfall.agent.sync.checkpoint_sync import Clocks
+    from windfall.agent.sync.clocks import Clocks
 
     answers = threading.Event()
     job = Harness(tmp_path / "checkpoints", store)
@@ -362,7 +612,7 @@ def test_flush_comes_back_at_its_deadline_from_a_store_that_hangs(tmp_path, stor
 
 
 def test_a_running_pass_ends_early_when_the_flush_begins(tmp_path, store):
-    from windfall.agent.sync.checkpoint_sync import Clocks
+    from windfall.agent.sync.clocks import Clocks
 
     job = Harness(tmp_path / "checkpoints", store, threads=1, settle_s=0.0)
     job.options["clocks"] = Clocks()
@@ -463,7 +713,8 @@ def test_what_a_killed_process_was_writing_in_place_does_not_replace_the_checkpo
     synced = job.sync.flush(job.clock.now + 60, killed_at=now)
     assert (
         synced.alarm
-        == "optimizer was being written when the process was killed; the checkpoint before stands"
+        == "optimizer was being written when the process was killed; what was written over since the checkpoint before "
+        "stands as it was there"
     )
     assert synced.pending_files == 2
     assert job.restored() == {"model": b"whole one", "optimizer": b"whole one"}

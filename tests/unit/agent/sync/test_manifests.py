@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from windfall.agent.sync.errors import DamagedError
 from windfall.agent.sync.manifests import (
     DirectoryEntry,
     FileEntry,
+    LinkEntry,
     Manifest,
     Order,
     chunk_key,
@@ -91,3 +93,39 @@ def test_what_makes_no_sense_is_damaged(change):
 def test_a_piece_must_be_named_by_a_digest():
     with pytest.raises(DamagedError):
         decode(encode(a_manifest(pieces=("../../x", DIGEST))), Order(7, 3))
+
+
+def with_links(*links) -> bytes:
+    body = json.loads(encode(a_manifest()))
+    del body["digest"]
+    body["links"] = list(links)
+    return signed(body)
+
+
+def test_links_survive_the_way_and_a_manifest_without_any_is_as_it_was():
+    manifest = replace(a_manifest(), links=(LinkEntry("a/latest", "b", 9),))
+    assert decode(encode(manifest), manifest.order) == manifest
+    assert b"links" not in encode(a_manifest())
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        ["x", "/etc", 1],
+        ["x", "../y", 1],
+        ["../x", "y", 1],
+        ["a", "elsewhere", 1],
+        ["a/b", "elsewhere", 1],
+        ["a/b/c/d", 7, 1],
+        ["x", "y"],
+    ],
+)
+def test_a_link_that_leads_out_or_has_something_behind_it_is_damage(link):
+    assert decode(with_links(["a/ok", "b", 1]), Order(7, 3)).links
+    with pytest.raises(DamagedError):
+        decode(with_links(link), Order(7, 3))
+
+
+def test_a_link_behind_a_link_is_damage():
+    with pytest.raises(DamagedError):
+        decode(with_links(["x", "y", 1], ["x/z", "y", 1]), Order(7, 3))

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from windfall.agent.sync.scanning import has_stamp, is_unfinished, look_through, opened_below
+from tests.deep import deep_directory
+from windfall.agent.sync.scanning import LONGEST_BYTES, is_unfinished, look_through, opened_below
 
 
 def test_a_look_finds_files_and_directories(tmp_path):
@@ -57,22 +58,62 @@ def test_a_pipe_does_not_block_whoever_opens_it(tmp_path):
 
 def test_a_stamp_changes_with_the_file(tmp_path):
     (tmp_path / "a").write_text("1")
-    stamp = look_through(str(tmp_path)).files["a"].stamp
-    assert has_stamp(str(tmp_path), "a", stamp)
+    look = look_through(str(tmp_path))
+    assert look_through(str(tmp_path), look).files["a"] is look.files["a"], (
+        "what is as before is not made anew"
+    )
     (tmp_path / "b").write_text("1")
     (tmp_path / "b").rename(tmp_path / "a")
-    assert not has_stamp(str(tmp_path), "a", stamp)
+    assert look_through(str(tmp_path), look).files["a"].stamp != look.files["a"].stamp
     (tmp_path / "a").unlink()
-    assert not has_stamp(str(tmp_path), "a", stamp)
+    assert look_through(str(tmp_path), look).files == {}
 
 
-def test_what_lies_too_deep_is_told(tmp_path):
-    deep = tmp_path
-    for _ in range(70):
-        deep = deep / "d"
-    deep.mkdir(parents=True)
-    (reason,) = look_through(str(tmp_path)).odd.values()
-    assert "deep" in reason
+def test_no_depth_is_too_deep(tmp_path):
+    with deep_directory(tmp_path) as path:
+        look = look_through(str(tmp_path))
+        assert list(look.files) == [f"{path}/leaf"]
+        with opened_below(str(tmp_path), f"{path}/leaf") as descriptor:
+            assert os.read(descriptor, 10) == b"leaf"
+        assert look.odd == {}
+
+
+def test_links_that_stay_inside_are_found_and_others_are_told(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "latest").symlink_to("epoch-2")
+    (tmp_path / "deep" / "up").symlink_to("../epoch-2")
+    (tmp_path / "deep" / "absolute").symlink_to(tmp_path / "epoch-2")
+    (tmp_path / "seen").symlink_to("/opt/ml/checkpoints/epoch-2")
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    (tmp_path / "above").symlink_to("../x")
+    look = look_through(str(tmp_path), None, (str(tmp_path), "/opt/ml/checkpoints"))
+    assert {path: link.target for path, link in look.links.items()} == {
+        "latest": "epoch-2",
+        "deep/up": "../epoch-2",
+        "deep/absolute": "../epoch-2",
+        "seen": "epoch-2",
+    }
+    assert set(look.odd) == {"out", "above"}
+    assert "/etc/passwd" in look.odd["out"]
+
+
+def test_a_file_without_end_is_told_and_not_taken(tmp_path):
+    with (tmp_path / "endless").open("wb") as file:
+        file.truncate(1 << 43)
+        assert set(look_through(str(tmp_path)).files) == {"endless"}
+        try:
+            file.truncate(LONGEST_BYTES + 1)
+        except OSError:
+            pytest.skip("the file system has no files so long")
+    assert "TiB" in look_through(str(tmp_path)).odd["endless"]
+
+
+def test_the_file_systems_own_clock_is_asked(tmp_path):
+    before = look_through(str(tmp_path)).clock_ns
+    if before is None:
+        pytest.skip("the file system has no files without a name")
+    (tmp_path / "a").write_text("1")
+    assert before <= (tmp_path / "a").stat().st_ctime_ns <= look_through(str(tmp_path)).clock_ns
 
 
 def test_a_directory_that_is_gone_is_told_from_an_empty_one(tmp_path):

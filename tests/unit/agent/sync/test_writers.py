@@ -26,10 +26,10 @@ def test_a_file_is_open_for_writing_as_long_as_its_process_has_it_so(tmp_path, r
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        assert open_for_writing(both) == ({file_id(path)} if is_open else set())
+        assert open_for_writing(both) == ({file_id(path): redirection == ">>"} if is_open else {})
         process.communicate(b"\n", timeout=60)
-    assert open_for_writing(both) == set()
+    assert open_for_writing(both) == {}
 
 
 def test_nothing_is_asked_about_nothing():
-    assert open_for_writing([]) == set()
+    assert open_for_writing([]) == {}

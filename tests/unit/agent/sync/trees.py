@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.unit.agent.sync.memory_objects import MemoryObjects
 from windfall.agent.sync import CheckpointSync, Synced, SyncEvent
-from windfall.agent.sync.checkpoint_sync import Clocks
+from windfall.agent.sync.clocks import Clocks
 from windfall.objects.port import ObjectStore
 
 _times = itertools.count(1_700_000_000_000_000_000, 1_000_003)
@@ -45,13 +45,20 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 100.0
+        #: What files' own times are compared with.
+        self.of_files: int | None = None
 
     def sleep(self, seconds: float) -> None:
         self.now += max(seconds, 0.001)
 
     @property
     def clocks(self) -> Clocks:
-        return Clocks(lambda: self.now, lambda: int(self.now * 1000) + 1_700_000_000_000, self.sleep)
+        return Clocks(
+            lambda: self.now,
+            lambda: int(self.now * 1000) + 1_700_000_000_000,
+            self.sleep,
+            lambda _look: self.of_files,
+        )
 
 
 class Harness:
@@ -62,7 +69,7 @@ class Harness:
         self.objects = objects
         self.clock = Clock()
         self.events: list[SyncEvent] = []
-        self.options = {"chunk_bytes": 8, "threads": 2, "writers": lambda _files: set(), **options}
+        self.options = {"chunk_bytes": 8, "threads": 2, "writers": lambda _files: {}, **options}
         self.sync = self.another(fence)
 
     def another(self, fence: int, directory: Path | None = None) -> CheckpointSync:
