@@ -111,6 +111,9 @@ class Moves:
                 gone = [one for one, place in self._watched.items() if f"{place}/".startswith(f"{path}/")]
                 for one in gone:
                     del self._watched[one]
+                self._moved = {
+                    place: at for place, at in self._moved.items() if not f"{place}/".startswith(f"{path}/")
+                }
             else:
                 self._moved.pop(path, None)
 

@@ -32,16 +32,16 @@ def test_a_link_goes_up_first_and_then_only_down(path, target, inside):
 @pytest.mark.parametrize(
     ("path", "target", "kept"),
     [
-        ("latest", "/work/ckpt/epoch-2", "epoch-2"),
-        ("a/b/latest", "/work/ckpt/a/c", "../c"),
-        ("latest", "/work/ckpt", "."),
-        ("latest", "/work/ckpt-other/x", None),
-        ("latest", "/work/ckpt/../x", None),
+        ("latest", "/srv/ckpt/epoch-2", "epoch-2"),
+        ("a/b/latest", "/srv/ckpt/a/c", "../c"),
+        ("latest", "/srv/ckpt", "."),
+        ("latest", "/srv/ckpt-other/x", None),
+        ("latest", "/srv/ckpt/../x", None),
         ("latest", "/opt/ml/checkpoints/x/", "x"),
     ],
 )
 def test_an_absolute_target_inside_becomes_a_relative_one(path, target, kept):
-    assert kept_target(path, target, ("/work/ckpt", "/opt/ml/checkpoints")) == kept
+    assert kept_target(path, target, ("/srv/ckpt", "/opt/ml/checkpoints")) == kept
 
 
 def test_where_a_link_leads():
