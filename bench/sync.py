@@ -17,7 +17,8 @@ from pathlib import Path
 
 from bench.results import Bench, Result, line, middle
 from windfall.agent.sync import CheckpointSync
-from windfall.daemon.s3_server import S3Server, S3ServerError
+from windfall.daemon.s3_server import S3Server
+from windfall.daemon.seaweedfs import S3ServerError
 from windfall.objects.credentials import ObjectOptions
 from windfall.objects.opening import open_objects
 from windfall.objects.port import ObjectStore
@@ -59,7 +60,7 @@ def _over_files(bench: Bench, workspace: Path, source: Path, size: int, runs: in
 
 
 def _over_s3(bench: Bench, workspace: Path, source: Path, size: int, runs: int) -> list[Result]:
-    server = S3Server(workspace / "s3", "AKIAWINDFALLBENCH000", "for this run alone")
+    server = S3Server(workspace / "s3")
     try:
         url = server.start()
     except S3ServerError as error:

@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require_part
-from windfall.daemon.s3_server import BUCKET, S3Server, S3ServerError, find_program
+from windfall.daemon.s3_server import BUCKET, S3Server
+from windfall.daemon.seaweedfs import S3ServerError, find_program
 from windfall.objects.credentials import ObjectOptions
 from windfall.objects.opening import open_objects
 from windfall.objects.port import ObjectStore
-
-ACCESS_KEY_ID, SECRET_ACCESS_KEY = "AKIAWINDFALLTESTS000", "a secret for tests only"
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,17 @@ class RunningS3:
     @property
     def options(self) -> ObjectOptions:
         """How to reach it from here."""
-        return ObjectOptions(self.url, ACCESS_KEY_ID, SECRET_ACCESS_KEY)
+        known = self.server.secrets
+        return ObjectOptions(self.url, known.root_key_id, known.root_secret)
 
     @property
     def environment(self) -> dict[str, str]:
         """How to reach it from a process that knows AWS's variables."""
+        known = self.server.secrets
         return {
             "AWS_ENDPOINT_URL_S3": self.url,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+            "AWS_ACCESS_KEY_ID": known.root_key_id,
+            "AWS_SECRET_ACCESS_KEY": known.root_secret,
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
@@ -56,7 +57,7 @@ class RunningS3:
 def running_s3() -> Iterator[RunningS3]:
     """Start a server with a directory of its own, and leave nothing of it."""
     directory = Path(tempfile.mkdtemp(prefix="windfall-s3-"))
-    server = S3Server(directory / "s3", ACCESS_KEY_ID, SECRET_ACCESS_KEY)
+    server = S3Server(directory / "s3")
     guard = None
     try:
         running = RunningS3(server, server.start(timeout_s=90))

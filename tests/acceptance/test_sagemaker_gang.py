@@ -14,7 +14,7 @@ from tests.acceptance.daemon import RunningWindfall
 from tests.acceptance.test_sagemaker_training import BUCKET, Training
 from tests.conftest import require_part
 from tests.waiting import wait_until
-from windfall.daemon.s3_server import S3ServerError, find_program
+from windfall.daemon.seaweedfs import S3ServerError, find_program
 
 SCRIPT = Path(__file__).with_name("sagemaker_gang_script.py")
 HOSTS = ["algo-1", "algo-2", "algo-3"]

@@ -18,7 +18,7 @@ from tests.conftest import require_part
 from tests.docs.pages import FENCE
 from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
-from windfall.daemon.s3_server import S3ServerError, find_program
+from windfall.daemon.seaweedfs import S3ServerError, find_program
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 PAGE = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")

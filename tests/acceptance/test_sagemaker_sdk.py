@@ -20,7 +20,7 @@ import pytest
 from tests.acceptance.daemon import RunningWindfall
 from tests.acceptance.test_sagemaker_training import Training, transitions
 from tests.waiting import wait_until
-from windfall.daemon.s3_server import S3ServerError, find_program
+from windfall.daemon.seaweedfs import S3ServerError, find_program
 
 SCRIPT = Path(__file__).with_name("sagemaker_script.py")
 #: What a user of the SDK writes: the same as on AWS, but for the session's settings.
@@ -29,10 +29,9 @@ import sys
 from sagemaker import Session
 from sagemaker.estimator import Estimator
 from sagemaker.inputs import TrainingInput
-from sagemaker.session_settings import SessionSettings
 
 # The SDK asks for encryption by AWS KMS when it uploads code, which no S3 outside AWS has.
-session = Session(default_bucket="windfall", settings=SessionSettings(encrypt_repacked_artifacts=False))
+session = Session(default_bucket="windfall")
 estimator = Estimator(
     image_uri="123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch:2",
     role="arn:aws:iam::123456789012:role/Training",

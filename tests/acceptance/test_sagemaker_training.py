@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from tests.acceptance.daemon import RunningWindfall
 from tests.conftest import require_part
 from tests.waiting import wait_until
-from windfall.daemon.s3_server import S3ServerError, find_program
+from windfall.daemon.seaweedfs import S3ServerError, find_program
 
 SCRIPT = Path(__file__).with_name("sagemaker_script.py")
 ROLE = "arn:aws:iam::123456789012:role/Training"

@@ -14,7 +14,7 @@ from tests.s3_server import running_s3
 from tests.unit.agent.sync.trees import contents, snapshot, write
 from tests.waiting import wait_until
 from windfall.agent.sync import CheckpointSync, NoRoomError
-from windfall.daemon.s3_server import S3ServerError, find_program
+from windfall.daemon.seaweedfs import S3ServerError, find_program
 from windfall.objects.opening import open_objects
 
 #: Writes checkpoints in place, without any care, in two files that belong together; holds them open while it does.

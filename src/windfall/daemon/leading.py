@@ -43,6 +43,7 @@ from windfall.engines.simulated.engine import SimulatedEngine
 from windfall.engines.simulated.settings import SimulatedSettings
 from windfall.jobs.containers import Runtime
 from windfall.jobs.resources import Resources
+from windfall.jobs.storage import StoragePlace
 from windfall.scheduling.snapshot import SchedulingRules
 from windfall.store.errors import StoreReplaced
 from windfall.store.sharing import Lease, Presence
@@ -280,6 +281,11 @@ class Leading:
     def _report(self, report: Report) -> None:
         """The engine's sink: a method, because the loop is made after its engines."""
         self.loop.report(report)
+
+    @property
+    def storage_places(self) -> tuple[StoragePlace, ...]:
+        """The places in object storage that an administrator has registered."""
+        return tuple(self._state.storage_places.values())
 
     def _host(self) -> Resources | None:
         return None if self.local.machine is None else self.local.machine.total

@@ -7,21 +7,22 @@ directory. Must not know what is stored.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import os
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from windfall.aws_api.protocol.keys import Key
 from windfall.daemon.errors import DaemonError
+from windfall.daemon.own_credentials import without_own
+from windfall.daemon.s3_identities import Tenants
 from windfall.daemon.s3_server import S3Server
 from windfall.daemon.settings import Settings
-from windfall.jobs.storage import StorageLayout
+from windfall.jobs.storage import StorageLayout, StoragePlace
+from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.objects.opening import ANCHOR_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,10 @@ VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ALLOW_HTTP",
 )
-#: How often the S3 server is looked at.
-WATCH_EVERY_S = 5.0
+#: How often the S3 server, and what tenants own in it, is looked at.
+WATCH_EVERY_S = 1.0
+#: The names of tenants, and the places that are registered.
+Owned = tuple[Collection[str], tuple[StoragePlace, ...]]
 #: Any of these means that somebody has an S3 elsewhere.
 _HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -49,9 +52,21 @@ _HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPO
 class ObjectStorage:
     """The object storage of one daemon."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environment: Mapping[str, str],
+        key_ids: Collection[str] = (),
+        addresses: Collection[str] = (),
+    ) -> None:
+        """`key_ids` and `addresses` are Windfall's own, which are never used for storage."""
         self._settings = settings
-        self._environment = environment
+        own_s3 = S3Server(settings.data / "s3").url
+        self._environment, left_out = without_own(
+            environment, key_ids, [*addresses, *([] if own_s3 is None else [own_s3])]
+        )
+        for reason in left_out:
+            log.warning("not used for object storage: %s", reason)
         self._server: S3Server | None = None
         self.url: str | None = None
         #: Held while the server is started or ended; once closed it is not started again.
@@ -72,27 +87,22 @@ class ObjectStorage:
             private=tuple({data.as_uri(), data.resolve().as_uri()}),
         )
 
-    def open(self, key: Key | None, told: Path) -> None:
+    def open(self, told: Path, keys_file: Path) -> None:
         """Start the S3 server if one is asked for, and write down for agents how storage is reached."""
         anchored = self._anchored(_told_before(told))
         variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
         variables |= anchored
         if self._settings.s3:
-            if key is None:
-                raise DaemonError(
-                    "the S3 server needs an admin key; make one: windfall keys create --role admin"
-                )
-            directory = self._settings.data / "s3"
-            # Jobs may get the storage's key, and must not get one of the API with it.
-            for_jobs = _key_for_jobs(key)
-            self._server = S3Server(
-                directory, key.access_key_id, key.secret_access_key, self._settings.s3_port, for_jobs
-            )
+            self._server = S3Server(self._settings.data / "s3", self._settings.s3_port, keys_file)
+            if not self._server.tenants:
+                self._server.tell_tenants({DEFAULT_TENANT: self.layout.grants(DEFAULT_TENANT, ())})
             self.url = self._server.start()
+            known = self._server.secrets
             variables = {
+                **dict.fromkeys(variables, ""),
                 **anchored,
-                "AWS_ACCESS_KEY_ID": for_jobs[0],
-                "AWS_SECRET_ACCESS_KEY": for_jobs[1],
+                "AWS_ACCESS_KEY_ID": known.agents_key_id,
+                "AWS_SECRET_ACCESS_KEY": known.agents_secret,
                 "AWS_ENDPOINT_URL_S3": self.url,
                 "AWS_REGION": self._settings.region,
             }
@@ -121,21 +131,39 @@ class ObjectStorage:
             ) from None
         return {ANCHOR_VARIABLE: str(root)}
 
-    async def watch(self, every_s: float = WATCH_EVERY_S) -> None:
-        """Start the S3 server again whenever it has ended, until cancelled: jobs wait for it meanwhile."""
+    async def watch(self, owned: Callable[[], Owned | None], every_s: float = WATCH_EVERY_S) -> None:
+        """Start the S3 server again whenever it has ended, until cancelled: jobs wait for it meanwhile.
+
+        `owned` says which tenants there are and what is registered; None where this daemon does not know.
+        """
         while self._server is not None:
             await asyncio.sleep(every_s)
-            await asyncio.to_thread(self.mend)
+            known = owned()
+            tenants = (
+                None
+                if known is None
+                else {name: self.layout.grants(name, known[1]) for name in sorted(known[0])}
+            )
+            await asyncio.to_thread(self.mend, tenants)
 
-    def mend(self) -> None:
-        """Start the S3 server again if it has ended, at the address that it had."""
+    def mend(self, tenants: Tenants | None = None) -> None:
+        """Start the S3 server again if it has ended, at the address that it had; tell it what tenants own."""
         server = self._server
         with self._lock:
             # One that has never been started, or whose directory was removed, is nobody's to miss.
-            if self._closed or server is None or server.pid is not None or server.url is None:
+            if self._closed or server is None or server.url is None:
+                return
+            before = {name: tuple(grants) for name, grants in server.tenants.items()}
+            news = tenants is not None and tenants != before
+            if server.pid is not None and not news:
                 return
             try:
-                log.warning("the S3 server has ended; it is started again at %s", server.start())
+                if tenants is not None and news:
+                    server.tell_tenants(tenants)
+                    server.start()
+                    server.make_buckets(tenants)
+                else:
+                    log.warning("the S3 server has ended; it is started again at %s", server.start())
                 self._trouble = ""
             except (DaemonError, OSError, subprocess.SubprocessError) as error:
                 if str(error) != self._trouble:
@@ -157,12 +185,6 @@ def _told_before(told: Path) -> str | None:
     except (OSError, ValueError, AttributeError):
         return None
     return known if isinstance(known, str) else None
-
-
-def _key_for_jobs(key: Key) -> tuple[str, str]:
-    """A key for storage alone, always the same for the same admin key, from which that one cannot be worked out."""
-    secret = hmac.new(key.secret_access_key.encode(), b"windfall: object storage", "sha256").hexdigest()
-    return f"{key.access_key_id}S3", secret
 
 
 def _write_secret(path: Path, text: str) -> None:

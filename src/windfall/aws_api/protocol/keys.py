@@ -153,9 +153,14 @@ class KeyRing:
         return self._keys.get(access_key_id)
 
     @property
+    def tenant_names(self) -> frozenset[str]:
+        """The tenants that have a valid key."""
+        return frozenset(key.tenant for key in self._keys.values())
+
+    @property
     def tenants(self) -> int:
         """How many tenants have a valid key."""
-        return len({key.tenant for key in self._keys.values()})
+        return len(self.tenant_names)
 
     def _reload_or_close(self) -> None:
         try:

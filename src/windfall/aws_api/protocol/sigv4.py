@@ -96,13 +96,12 @@ def verify(request: Request, find_key: Callable[[str], Key | None], now: float) 
         claim.signed_headers,
         _payload_hash(request),
     )
-    expected = _signature(
+    expected = signature_of(
         key.secret_access_key,
         claim.date,
         claim.region,
         claim.service,
         claim.timestamp,
-        claim.scope,
         canonical,
     )
     if not hmac.compare_digest(expected, claim.signature):
@@ -147,7 +146,7 @@ def sign(
     )
     date = timestamp[:8]
     scope = f"{date}/{region}/{service}/aws4_request"
-    signature = _signature(secret_access_key, date, region, service, timestamp, scope, canonical)
+    signature = signature_of(secret_access_key, date, region, service, timestamp, canonical)
     signed["authorization"] = (
         f"{ALGORITHM} Credential={access_key_id}/{scope}, "
         f"SignedHeaders={signed_headers}, Signature={signature}"
@@ -352,10 +351,11 @@ def _canonical_query(pairs: Iterable[tuple[str, str]]) -> str:
     return "&".join(f"{name}={value}" for name, value in encoded)
 
 
-def _signature(
-    secret: str, date: str, region: str, service: str, timestamp: str, scope: str, canonical: bytes
-) -> str:
-    text = f"{ALGORITHM}\n{timestamp}\n{scope}\n{sha256(canonical).hexdigest()}"
+def signature_of(secret: str, date: str, region: str, service: str, timestamp: str, canonical: bytes) -> str:
+    """Sign a canonical request."""
+    text = (
+        f"{ALGORITHM}\n{timestamp}\n{date}/{region}/{service}/aws4_request\n{sha256(canonical).hexdigest()}"
+    )
     return hmac.digest(_signing_key(secret, date, region, service), text.encode("utf-8"), "sha256").hex()
 
 

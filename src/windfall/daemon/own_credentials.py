@@ -1,0 +1,45 @@
+"""What of the daemon's environment may open object storage: never its own keys, never its own addresses.
+
+A shell with `eval "$(windfall env)"` starts daemons too. A key of the API is not a key of storage: handed on to agents
+it would open the API to everybody who reads theirs, and AWS would be asked with it. Decides what is left out, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from os import devnull
+
+from windfall.objects.credentials import stored_profile
+
+_KEY_ID = "AWS_ACCESS_KEY_ID"
+_KEYS = (_KEY_ID, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+#: What every access key of Windfall begins with.
+_OWN_SHAPE = "WNDF"
+
+
+def without_own(
+    environment: Mapping[str, str], key_ids: Collection[str], addresses: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The environment without Windfall's own keys and addresses, and a line about each thing left out.
+
+    What is left out is empty rather than missing: an agent that inherited it must not find it either.
+    """
+    left, told = dict(environment), []
+
+    def is_own(key_id: str) -> bool:
+        return key_id in key_ids or key_id.startswith(_OWN_SHAPE)
+
+    if is_own(left.get(_KEY_ID, "")):
+        told.append(f"{_KEY_ID} is {left[_KEY_ID]}, a key of Windfall's API")
+        left.update(dict.fromkeys(_KEYS, ""))
+    for name in _ENDPOINTS:
+        if left.get(name, "").rstrip("/") in addresses:
+            told.append(f"{name} is {left[name]}, which is Windfall itself")
+            left[name] = ""
+    profile = left.get("AWS_PROFILE") or "default"
+    stored = stored_profile(profile, left)
+    if is_own(stored.get("aws_access_key_id", "")):
+        told.append(f"the profile {profile} has {stored['aws_access_key_id']}, a key of Windfall's API")
+        left |= {"AWS_PROFILE": "", "AWS_SHARED_CREDENTIALS_FILE": devnull, "AWS_CONFIG_FILE": devnull}
+    return left, told

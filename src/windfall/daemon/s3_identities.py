@@ -1,0 +1,165 @@
+"""Who may use the embedded S3 server, and for what: the keys of the API as identities of SeaweedFS.
+
+Decides that a key may do there what its role and tenant allow: an admin key everything, the others what belongs to
+their tenant, read keys without changing it. SeaweedFS takes changed identities at SIGHUP, but keeps those that vanish
+from the file, and takes policies only when it starts. So a key that is gone stays listed without credentials, and a
+policy is used only for a tenant that has something left out of what it owns, which cannot be said by actions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from windfall.aws_api.protocol.keys import Key, Role
+from windfall.daemon.s3_secrets import AGENTS_NAME, ROOT_NAME, S3Secrets
+from windfall.jobs.storage import S3, Grant, locate
+from windfall.objects.policies import storage_policy
+
+#: What belongs to which tenant.
+Tenants = Mapping[str, Sequence[Grant]]
+_OBJECTS = ["Read", "Write", "List", "Tagging"]
+#: The role whose sessions jobs have; agents alone may ask for one.
+SESSION_ROLE = "arn:aws:iam::role/windfall-jobs"
+_ACCOUNT = "000000000000"
+
+
+def server_configuration(
+    keys: Iterable[Key],
+    tenants: Tenants,
+    secrets: S3Secrets,
+    *,
+    before: Iterable[str] = (),
+    key_service: str,
+) -> str:
+    """SeaweedFS's configuration of identities and of the key service, as JSON.
+
+    `before` are the identities that the server may still know. A tenant that is not in `tenants` has no storage.
+    """
+    identities = [
+        _identity(ROOT_NAME, (secrets.root_key_id, secrets.root_secret), ["Admin", *_OBJECTS]),
+        _identity(AGENTS_NAME, (secrets.agents_key_id, secrets.agents_secret), _OBJECTS),
+    ]
+    for key in keys:
+        # A key with a session token cannot be told to SeaweedFS, which takes tokens for those of its own sessions.
+        valid = key.revoked_at is None and key.session_token is None
+        credentials = (key.access_key_id, key.secret_access_key) if valid else None
+        grants, writing = tenants.get(key.tenant, ()), key.role >= Role.SUBMIT
+        if key.role is Role.ADMIN:
+            identities.append(_identity(key.access_key_id, credentials, ["Admin", *_OBJECTS]))
+        elif _needs_policy(grants):
+            policy = _policy_name(storage_policy(grants, writing=writing))
+            identities.append(_identity(key.access_key_id, credentials, policy=policy))
+        else:
+            identities.append(_identity(key.access_key_id, credentials, _actions(grants, writing=writing)))
+    known = {identity["name"] for identity in identities}
+    identities += [_identity(name, None) for name in sorted(set(before) - known)]
+    provider = {"type": "openbao", "address": key_service, "token": secrets.wrapping_token}
+    return json.dumps(
+        {
+            "identities": identities,
+            "policies": [{"name": name, "content": text} for name, text in sorted(policies(tenants).items())],
+            "kms": {"default_provider": ROOT_NAME, "providers": {ROOT_NAME: provider}},
+        }
+    )
+
+
+def policies(tenants: Tenants) -> dict[str, str]:
+    """The policies that the server must have been started with, by their names."""
+    texts = [
+        storage_policy(grants, writing=writing)
+        for grants in tenants.values()
+        for writing in (False, True)
+        if _needs_policy(grants)
+    ]
+    return {_policy_name(text): text for text in texts}
+
+
+def _needs_policy(grants: Sequence[Grant]) -> bool:
+    return any(grant.but_not for grant in grants)
+
+
+def _policy_name(text: str) -> str:
+    return "windfall-" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _actions(grants: Sequence[Grant], *, writing: bool) -> list[str]:
+    """What grants allow, in SeaweedFS's own words: an action, and where."""
+    found: list[str] = []
+    for grant in grants:
+        place = locate(grant.uri)
+        # SeaweedFS takes a star for anything; no name of ours has one but by intent to reach further.
+        if place.scheme != S3 or "*" in grant.uri:
+            continue
+        verbs = ["Read", "List", *(["Write", "Tagging"] if grant.write and writing else [])]
+        path = "/".join(place.segments)
+        places = {0: [""], 1: [f":{path}"]}.get(len(place.segments), [f":{path}", f":{path}/*"])
+        found += [f"{verb}{where}" for verb in verbs for where in places]
+    # An identity without any action may do everything in some versions.
+    return found or ["Read:nothing-is-granted"]
+
+
+def session_configuration(secrets: S3Secrets) -> str:
+    """SeaweedFS's configuration of temporary credentials, as JSON: a role that agents alone may assume."""
+    return json.dumps(
+        {
+            "sts": {
+                "tokenDuration": "1h",
+                "maxSessionLength": "12h",
+                "issuer": "windfall",
+                "signingKey": secrets.sessions,
+            },
+            "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+            "roles": [
+                {
+                    "roleName": SESSION_ROLE.rpartition("/")[2],
+                    "roleArn": SESSION_ROLE,
+                    "trustPolicy": {
+                        "Version": "2012-10-17",
+                        "Statement": [
+                            {
+                                "Effect": "Allow",
+                                "Principal": {"AWS": f"arn:aws:iam::{_ACCOUNT}:user/{AGENTS_NAME}"},
+                                "Action": ["sts:AssumeRole"],
+                            }
+                        ],
+                    },
+                    "attachedPolicies": ["objects"],
+                }
+            ],
+            "policies": [{"name": "objects", "document": json.loads(storage_policy(None))}],
+        }
+    )
+
+
+def identity_names(configuration: str) -> list[str]:
+    """The identities of a configuration that was written before; none where it cannot be read."""
+    try:
+        return [str(identity["name"]) for identity in json.loads(configuration)["identities"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def secret_of(configuration: str, access_key_id: str) -> str | None:
+    """The secret of a key in a configuration."""
+    for identity in json.loads(configuration)["identities"]:
+        for credential in identity["credentials"]:
+            if credential["accessKey"] == access_key_id:
+                return str(credential["secretKey"])
+    return None
+
+
+def _identity(
+    name: str,
+    credentials: tuple[str, str] | None,
+    actions: Sequence[str] = (),
+    policy: str | None = None,
+) -> dict[str, object]:
+    held = [] if credentials is None else [{"accessKey": credentials[0], "secretKey": credentials[1]}]
+    return {
+        "name": name,
+        "credentials": held,
+        "actions": list(actions),
+        "policyNames": [] if policy is None else [policy],
+    }

@@ -1,0 +1,90 @@
+"""The secrets of the embedded S3 server, made once for a data directory and kept in one file of mode 0600.
+
+Decides what they are: keys for the daemon and for its agents, what objects are encrypted with, what sessions and inner
+requests are signed with, and the certificate of the inner ports. Objects stay readable for as long as the file does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from windfall.daemon.errors import DaemonError
+from windfall.daemon.self_signed import self_signed
+
+#: Names of identities that are no keys of the API.
+ROOT_NAME, AGENTS_NAME = "windfall", "windfall-agents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class S3Secrets:
+    """All of them. Never log or print it."""
+
+    #: The daemon's own key: it makes buckets.
+    root_key_id: str
+    root_secret: str
+    #: The agents' key: it moves objects, and asks for sessions of jobs.
+    agents_key_id: str
+    agents_secret: str
+    #: What objects with server-side encryption AES256 are encrypted with.
+    encryption: str
+    #: What the keys of objects with aws:kms are wrapped with.
+    wrapping: str
+    #: Whom the service that wraps them listens to.
+    wrapping_token: str
+    #: What the temporary credentials of jobs are signed with.
+    sessions: str
+    #: What SeaweedFS's parts sign their inner requests with.
+    inner: str
+    certificate: str
+    certificate_key: str
+
+    def __repr__(self) -> str:
+        return "S3Secrets()"
+
+
+def ensure_secrets(path: Path) -> S3Secrets:
+    """The secrets in a file, which is made if there is none; call it while nobody else does."""
+    try:
+        content = json.loads(path.read_text())
+        return S3Secrets(**{field.name: str(content[field.name]) for field in fields(S3Secrets)})
+    except FileNotFoundError:
+        made = _new()
+        _save(path, made)
+        return made
+    except (ValueError, KeyError, TypeError):
+        raise DaemonError(
+            f"{path} is damaged. Restore it from a backup; without it, encrypted objects cannot be read."
+            " To do without them, remove it and start again"
+        ) from None
+
+
+def _new() -> S3Secrets:
+    certificate, key = self_signed("windfall")
+    return S3Secrets(
+        root_key_id="WNDFS3ROOT" + secrets.token_hex(5).upper(),
+        root_secret=secrets.token_urlsafe(30),
+        agents_key_id="WNDFS3AGNT" + secrets.token_hex(5).upper(),
+        agents_secret=secrets.token_urlsafe(30),
+        encryption=secrets.token_hex(32),
+        wrapping=secrets.token_hex(32),
+        wrapping_token=secrets.token_urlsafe(30),
+        sessions=secrets.token_hex(32),
+        inner=secrets.token_hex(32),
+        certificate=certificate,
+        certificate_key=key,
+    )
+
+
+def _save(path: Path, made: S3Secrets) -> None:
+    beside = path.with_name(f".{path.name}")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(made), indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
