@@ -117,9 +117,9 @@ def a_definition(name: str = "work", **changes: Any) -> JobDefinition:
 
 
 def a_machine(vcpus: float = 64, memory_mib: int = 262_144, gpus: int = 0) -> Machine:
-    """The host, with simulated devices."""
+    """The host, with simulated devices and all that keeps jobs of different tenants apart."""
     devices = tuple(GpuDevice(f"gpu{n}", "simulated", simulated=True) for n in range(gpus))
-    return Machine(HOST, Resources(vcpus, memory_mib, gpus), devices)
+    return Machine(HOST, Resources(vcpus, memory_mib, gpus), devices, {"isolation": "process, bubblewrap"})
 
 
 @dataclass

@@ -9,8 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
+from tests.acceptance.test_job_users import key_client, result, submit
 from tests.acceptance.test_warm_workers import children, log_of
 from tests.tidy.tree import ROOT
 
@@ -56,14 +58,40 @@ def test_every_job_is_in_a_sandbox(windfall):
     assert "secret" not in done.stdout
 
 
-def test_without_a_sandbox_start_up_says_so_in_one_line(windfall):
+@pytest.fixture
+def without_sandbox(windfall):
     # In a mount namespace of its own the daemon finds no bubblewrap; nobody else notices.
     hide = f'mount --bind /dev/null {shutil.which("bwrap")} && exec "$@"'
     windfall.command = ["unshare", "--mount", "sh", "-c", hide, "hidden", *windfall.command]
-    windfall.up()
-    warnings = [line for line in windfall.log.read_text().splitlines() if line.startswith("warning: ")]
+    return windfall.up()
+
+
+def test_without_a_sandbox_start_up_says_so_in_one_line(without_sandbox):
+    warnings = [line for line in without_sandbox.log.read_text().splitlines() if line.startswith("warning: ")]
     [warning] = [line for line in warnings if "sandbox" in line]
     assert "bubblewrap" in warning
+    assert "jobs of a second tenant are refused" in warning
+
+
+def test_without_a_sandbox_one_tenant_is_served(without_sandbox):
+    batch = a_queue(without_sandbox)
+    a_definition(batch, "shell", "id", "-u")
+    others = key_client(without_sandbox, "--tenant", "others")
+    with pytest.raises(ClientError, match=r"not root runs all jobs as one user\. Install bubblewrap, or run"):
+        submit(others, "id -u")
+    assert [line.split()[-1] for line in result(without_sandbox, batch, "id -u")] == [str(NOBODY)]
+    with pytest.raises(AssertionError, match=r"Only a daemon that runs as root can run jobs as 'daemon'"):
+        key_client(without_sandbox, "--user", "daemon")
+    own = key_client(without_sandbox, "--user", "nobody")
+    assert [line.split()[-1] for line in result(without_sandbox, own, "id -un")] == ["nobody"]
+
+
+def test_uids_for_tenants_need_a_daemon_that_is_root(windfall):
+    refused = windfall.windfall(
+        "up", "--data", str(windfall.data), "--job-users", "300000-300009", check=False
+    )
+    assert refused.returncode == 2
+    assert "job_users needs a daemon that runs as root" in refused.stderr
 
 
 def test_a_warm_worker_is_in_a_sandbox_too(windfall):

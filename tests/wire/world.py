@@ -148,7 +148,7 @@ async def a_world(file: Path) -> AsyncIterator[World]:
     """A Windfall that begins with what the file of a store has."""
     store = CountingStore(open_store(str(file)))
     state = rebuild(store.load(), Rules(zones=zone_named))
-    loop = ControlLoop(state, store, {"local": NoEngine()}, RELAY.clock_ms, lambda _: None, lambda: False)
+    loop = ControlLoop(state, store, {"local": NoEngine()}, RELAY.clock_ms, lambda _: None, tuple)
     RELAY.loop = loop
     turning = asyncio.create_task(loop.run())
     await loop.inspect(lambda *_: None)  # what a start itself changes is not the first request's doing

@@ -1,25 +1,30 @@
-"""Who a job runs as, and how one thread gives up its own rights.
+"""Who a job runs as, and how one thread takes that user's rights for a moment.
 
 Linux keeps credentials per thread; libc hides that by changing all threads at once. Calling the kernel
-directly lets a single thread become the job user for good while the rest of the agent stays root, so that
-a job can be started by a plain posix_spawn (2,700 a second here) instead of through `setpriv` or
-Popen(user=) (1,200 a second). Must not know attempts.
+directly lets a single thread be a job user while the rest of the agent stays root, so that a job can be
+started by a plain posix_spawn (2,700 a second here) instead of through `setpriv` or Popen(user=) (1,200 a
+second). The thread keeps root as its saved user, with which it comes back. A program that it starts does
+not: the kernel overwrites the saved user at exec. Must not know attempts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import grp
 import os
 import platform
 import pwd
+from functools import lru_cache
 
 import msgspec
 
-from windfall.agent.errors import AgentError
+from windfall.agent.errors import AgentError, CannotStart
+from windfall.jobs.job_users import RunAs
 
 CLONE_FS = 0x00000200
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 
 #: setgroups, setresgid, setresuid. The numbers differ per architecture; 32-bit ones are not served.
 _SYSCALLS = {"x86_64": (116, 119, 117), "aarch64": (159, 149, 147), "riscv64": (159, 149, 147)}
@@ -28,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class JobUser(msgspec.Struct, frozen=True):
-    """The user that jobs run as; `drop` tells whether the agent must give up rights for it."""
+    """A user that jobs run as; `drop` tells whether the agent must give up rights for it."""
 
     name: str
     uid: int
@@ -36,19 +41,70 @@ class JobUser(msgspec.Struct, frozen=True):
     groups: tuple[int, ...]
     drop: bool
 
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """Whom files are given to that are made for a job; None where they are the job's already."""
+        return (self.uid, self.gid) if self.drop else None
+
 
 def resolve_job_user(name: str) -> JobUser:
     """Look the user up; an agent that is not root can only run jobs as itself."""
     if os.geteuid() != 0:
-        return JobUser(_own_name(), os.geteuid(), os.getegid(), tuple(os.getgroups()), drop=False)
+        return _oneself()
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise AgentError(f'there is no user "{name}" to run jobs as: name another with --job-user') from None
-    groups = tuple(
-        sorted({entry.pw_gid, *(group.gr_gid for group in grp.getgrall() if name in group.gr_mem)})
-    )
-    return JobUser(name, entry.pw_uid, entry.pw_gid, groups, drop=entry.pw_uid != 0)
+    return _user_of(entry)
+
+
+def user_to_run_as(wanted: RunAs) -> JobUser:
+    """Find the user of one attempt; raises CannotStart."""
+    if wanted.account is not None:
+        return _account(wanted.account)
+    assert wanted.uid is not None
+    if os.geteuid() != 0:
+        raise CannotStart(f"only an agent that is root can run a job as uid {wanted.uid}")
+    return _without_account(wanted.uid)
+
+
+def _account(name: str) -> JobUser:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise CannotStart(
+            f'there is no user "{name}", whom the key is mapped to that submitted this job:'
+            " make the account again, or submit with another key"
+        ) from None
+    if os.geteuid() == 0 and entry.pw_uid != 0:
+        return _user_of(entry)
+    if entry.pw_uid == 0 or entry.pw_uid != os.geteuid():
+        raise CannotStart(
+            f'jobs cannot run as "{name}" here: an agent that is root runs them as any user but root,'
+            " another one as itself"
+        )
+    return _oneself()
+
+
+@lru_cache(maxsize=4096)
+def _without_account(uid: int) -> JobUser:
+    """Return the user of a tenant; a number that this machine knows somebody by is refused."""
+    for lookup, kind in ((pwd.getpwuid, "user"), (grp.getgrgid, "group")):
+        with contextlib.suppress(KeyError):
+            raise CannotStart(
+                f"{uid} would be the tenant's user, and is the {kind} {lookup(uid)[0]} on this machine:"
+                " start the daemon with another range (--job-users FIRST-LAST)"
+            )
+    return JobUser(str(uid), uid, uid, (), drop=True)
+
+
+def _user_of(entry: pwd.struct_passwd) -> JobUser:
+    groups = tuple(sorted({entry.pw_gid, *os.getgrouplist(entry.pw_name, entry.pw_gid)}))
+    return JobUser(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, drop=entry.pw_uid != 0)
+
+
+def _oneself() -> JobUser:
+    return JobUser(_own_name(), os.geteuid(), os.getegid(), tuple(os.getgroups()), drop=False)
 
 
 def _own_name() -> str:
@@ -63,14 +119,63 @@ def can_drop_in_one_thread() -> bool:
     return platform.machine() in _SYSCALLS
 
 
-def drop_this_thread(user: JobUser) -> None:
-    """Make the calling thread the job user, irrevocably; the other threads keep their rights."""
-    setgroups, setresgid, setresuid = _SYSCALLS[platform.machine()]
-    groups = (ctypes.c_uint32 * len(user.groups))(*user.groups)
-    _check(_libc.syscall(ctypes.c_long(setgroups), ctypes.c_long(len(user.groups)), groups), "setgroups")
-    gid, uid = ctypes.c_long(user.gid), ctypes.c_long(user.uid)
-    _check(_libc.syscall(ctypes.c_long(setresgid), gid, gid, gid), "setresgid")
-    _check(_libc.syscall(ctypes.c_long(setresuid), uid, uid, uid), "setresuid")
+class ThreadRights:
+    """The rights of one thread: the agent's, or those of one job user at a time. Made and used by that thread."""
+
+    def __init__(self) -> None:
+        self._user: JobUser | None = None
+        self._agent = (os.geteuid(), os.getegid(), tuple(os.getgroups()))
+        # What a program would keep although its user may not have it; kernels before 4.3 know no such thing.
+        _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+
+    def take(self, user: JobUser | None) -> None:
+        """Have the rights of a job user from now on, or with None the agent's own; raises OSError, with the latter."""
+        if user is not None and not user.drop:
+            user = None
+        if user == self._user:
+            return
+        if self._user is not None:
+            self._come_back()
+        if user is None:
+            return
+        self._user = user
+        try:
+            _set_groups(user.groups)
+            _set_gids(user.gid)
+            # The saved one stays root: that is the way back, and keeps jobs of this user from tracing the thread.
+            _set_uids(user.uid, user.uid, self._agent[0])
+        except OSError:
+            self._come_back()
+            raise
+
+    def _come_back(self) -> None:
+        uid, gid, groups = self._agent
+        try:
+            _set_uids(uid, uid, uid)
+            _set_gids(gid)
+            _set_groups(groups)
+        except OSError:
+            os._exit(
+                1
+            )  # Nothing may be started with rights that nobody can tell; the warden starts another agent.
+        self._user = None
+
+
+def _set_groups(groups: tuple[int, ...]) -> None:
+    numbers = (ctypes.c_uint32 * len(groups))(*groups)
+    call = ctypes.c_long(_SYSCALLS[platform.machine()][0])
+    _check(_libc.syscall(call, ctypes.c_long(len(groups)), numbers), "setgroups")
+
+
+def _set_gids(gid: int) -> None:
+    number, call = ctypes.c_long(gid), ctypes.c_long(_SYSCALLS[platform.machine()][1])
+    _check(_libc.syscall(call, number, number, number), "setresgid")
+
+
+def _set_uids(real: int, effective: int, saved: int) -> None:
+    call = ctypes.c_long(_SYSCALLS[platform.machine()][2])
+    numbers = (ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
+    _check(_libc.syscall(call, *numbers), "setresuid")
 
 
 def unshare_working_directory() -> None:

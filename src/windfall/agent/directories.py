@@ -18,13 +18,16 @@ _OF_AN_ATTEMPT = re.compile(r"[0-9a-f]{32}(\.tmp|\.ml)?")
 
 
 class PrivateDirectories:
-    """Directories of mode 0700 that belong to the job user, all below one parent that nobody may list."""
+    """Directories of mode 0700 that belong to a job's user each, all below one parent that nobody may list."""
 
-    def __init__(self, parent: str, user: JobUser) -> None:
+    def __init__(self, parent: str) -> None:
         self._parent = parent
-        self._user = user
-        self._spares: list[str] = []
-        self._owner = (user.uid, user.gid) if user.drop else (os.geteuid(), os.getegid())
+        #: Empty ones, by uid and gid: a directory never goes from one user to another.
+        self._spares: dict[tuple[int, int], list[str]] = {}
+        self._spare_count = 0
+        self._own = (os.geteuid(), os.getegid())
+        #: Those whom one was made for: what a container's user or somebody else owns is of no use again.
+        self._owners: set[tuple[int, int]] = set()
 
     def leftovers(self, known: set[str]) -> list[str]:
         """Return the directories of attempts that nobody knows any more: an earlier agent's spares, and what it left.
@@ -35,11 +38,14 @@ class PrivateDirectories:
         paths = (os.path.join(self._parent, name) for name in names if _OF_AN_ATTEMPT.fullmatch(name))
         return [path for path in paths if path not in known]
 
-    def make(self, path: str) -> None:
-        """Make a directory, or take one that exists as it is; raises OSError for anything else."""
-        if self._spares:
+    def make(self, path: str, user: JobUser) -> None:
+        """Make a directory for a user, or take one that exists as it is; raises OSError for anything else."""
+        owner = user.owner or self._own
+        self._owners.add(owner)
+        if spares := self._spares.get(owner):
+            self._spare_count -= 1
             try:
-                os.rename(self._spares.pop(), path)
+                os.rename(spares.pop(), path)
             except OSError:
                 pass  # Something with content is there; what it is shows below.
             else:
@@ -49,8 +55,8 @@ class PrivateDirectories:
         except FileExistsError:
             if os.path.islink(path) or not os.path.isdir(path):
                 raise
-        if self._user.drop:
-            os.chown(path, self._user.uid, self._user.gid, follow_symlinks=False)
+        if user.owner is not None:
+            os.chown(path, *user.owner, follow_symlinks=False)
 
     def _mkdir(self, path: str) -> None:
         try:
@@ -64,17 +70,17 @@ class PrivateDirectories:
     def discard_empty(self, path: str) -> bool:
         """Put an empty directory away; False when it is not empty and must be removed file by file."""
         try:
-            if len(self._spares) < _MOST_SPARES and not os.listdir(path) and self._is_pristine(path):
-                self._spares.append(path)
-                return True
+            if self._spare_count < _MOST_SPARES and not os.listdir(path):
+                status = os.lstat(path)
+                owner = (status.st_uid, status.st_gid)
+                # A job may have changed the mode; the next one shall not inherit that.
+                if status.st_mode & 0o7777 == 0o700 and owner in self._owners:
+                    self._spares.setdefault(owner, []).append(path)
+                    self._spare_count += 1
+                    return True
             os.rmdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError:
             return False
         return True
-
-    def _is_pristine(self, path: str) -> bool:
-        """Whether the job left mode and owner alone; the next one shall not inherit a change."""
-        status = os.lstat(path)
-        return (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o700, *self._owner)

@@ -1,11 +1,10 @@
-"""The agent's memory across its own death: an append-only file of what was intended, started, ended and
-forgotten.
+"""The agent's memory across its own death: an append-only file of what was intended, started, ended and forgotten.
 
-One os.write per loop round: what was written survives a kill -9 of the agent, because it is in the
-kernel's page cache. For power loss: intents and pids need no fsync, since the processes they describe die
-with the machine (the boot id is the first line, so nothing of an older boot is adopted). Ends are
-fdatasynced only while no daemon is connected: a connected daemon commits the end itself within
-milliseconds and then says `Forget`, so syncing it here too would only slow both.
+One os.write per loop round: what was written survives a kill -9 of the agent, because it is in the kernel's page
+cache. For power loss: intents and pids need no fsync, since the processes they describe die with the machine (the boot
+id is the first line, so nothing of an older boot is adopted). Ends are fdatasynced only while no daemon is connected: a
+connected daemon commits the end itself within milliseconds and then says `Forget`, so syncing it here too would only
+slow both.
 
 A disk without room is waited for, with all that the agent does: a line that is not written must not be acted upon.
 
@@ -24,6 +23,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from windfall.agent.credentials import JobUser
 from windfall.agent.messages import Exited, Lost, Result, Start
 from windfall.agent.speech import say
 
@@ -66,6 +66,8 @@ class Intended(Record, frozen=True, tag="I"):
     gpu_ids: list[str] = []
     #: Whether the attempt's process is the keeper of a container.
     container: bool = False
+    #: The user that it runs as, where it has one of its own.
+    user: JobUser | None = None
 
 
 class Spawning(Record, frozen=True, tag="P"):

@@ -11,7 +11,7 @@ import msgspec
 
 from windfall.agent.cgroups import AttemptCgroup, CgroupTree, find_cgroups
 from windfall.agent.container.finding import NO_ENGINE, EngineFinder
-from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_job_user
+from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_job_user, user_to_run_as
 from windfall.agent.devices.mps import DeviceShares
 from windfall.agent.errors import AgentError
 from windfall.agent.gpus import GpuDevice, find_gpus
@@ -20,6 +20,7 @@ from windfall.agent.messages import AttemptStatus, Inventory
 from windfall.agent.network_link import find_network_mbits
 from windfall.agent.sandbox import SandboxTools, find_tools
 from windfall.agent.settings import AgentSettings
+from windfall.jobs.job_users import RunAs
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -30,6 +31,7 @@ class Machine(msgspec.Struct, frozen=True):
     memory_mib: int
     #: Kept as they are now by the loop.
     gpus: list[GpuDevice]
+    #: Whom jobs run as that have no user of their own.
     user: JobUser
     tools: SandboxTools | None
     cgroups: CgroupTree | None
@@ -57,6 +59,10 @@ class Machine(msgspec.Struct, frozen=True):
         group = self.cgroups.group(token)
         group.make(memory_mib, vcpus if self.settings.hard_cpu_limit else None)
         return group
+
+    def user_of(self, wanted: RunAs | None) -> JobUser:
+        """Return the user of an attempt; raises CannotStart."""
+        return self.user if wanted is None else user_to_run_as(wanted)
 
     def wants_sandbox(self, needs_sandbox: bool, shared_memory_mib: int | None) -> bool:
         """Tell whether an attempt gets a sandbox: it asks for one, or must not see hidden files."""
@@ -90,6 +96,7 @@ class Machine(msgspec.Struct, frozen=True):
             settings=self.settings.digest,
             containers=engine.words if engine is not None else "",
             network_mbits=self.network_mbits,
+            any_user=os.geteuid() == 0 and can_drop_in_one_thread(),
         )
 
 
@@ -136,6 +143,12 @@ def _warnings(
         lines.append(
             "no sandbox: bubblewrap (bwrap) is missing or not permitted here, so jobs share /tmp and /dev/shm"
             + ("" if user.drop else " and can read the daemon's files")
+            + (
+                "; jobs of different tenants are kept apart by their users alone"
+                if settings.tenants_have_users
+                else "; jobs of a second tenant are refused: install bubblewrap, or run the daemon as root with"
+                " --job-users"
+            )
         )
     if cgroups is None:
         lines.append(

@@ -19,6 +19,7 @@ from windfall.agent.errors import ProtocolError
 from windfall.agent.gpus import GpuDevice
 from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.diagnosis import Diagnosis
+from windfall.jobs.job_users import RunAs
 from windfall.jobs.staging import Mark, Progress, Staging
 from windfall.jobs.storage import StorageAccess
 from windfall.jobs.workers import Worker
@@ -79,6 +80,8 @@ class Start(Message, frozen=True, tag=True):
     secrets: tuple[Secret, ...] = ()
     #: What of object storage may be opened for it; None only in journals of versions that did not restrict it.
     storage: StorageAccess | None = None
+    #: The user of this attempt; None means the one that the agent's settings name.
+    run_as: RunAs | None = None
 
 
 class Stop(Message, frozen=True, tag=True):
@@ -160,6 +163,8 @@ class Inventory(Message, frozen=True, tag=True):
     containers: str = ""
     #: How fast the card of the default route is by its own word; None when it does not say.
     network_mbits: int | None = None
+    #: Whether an attempt can be started as any user (`Start.run_as`).
+    any_user: bool = False
 
 
 class Rejected(Message, frozen=True, tag=True):

@@ -13,6 +13,7 @@ import os
 import re
 
 from windfall.agent.attempt import Attempt
+from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts, write_hosts
@@ -24,7 +25,7 @@ from windfall.agent.places import OWN, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.secrets import secret_values
-from windfall.agent.spawner import Launch, errno_words, missing_program
+from windfall.agent.spawner import PRIVATE_UMASK, USUAL_UMASK, Launch, errno_words, missing_program
 
 #: Tokens look like `<job id>#<attempt>`. Never a leading dot: `..` would be the parent, and Forget removes
 #: what it names.
@@ -61,7 +62,25 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
         at=at,
         gpu_ids=start.gpu_ids,
         container=container,
+        user=_own_user(start, machine),
     )
+
+
+def _own_user(start: Start, machine: Machine) -> JobUser | None:
+    if start.run_as is None:
+        return None
+    try:
+        return machine.user_of(start.run_as)
+    except CannotStart:
+        return None  # What is wrong is told when the attempt is to be started.
+
+
+def job_user(attempt: Attempt, machine: Machine) -> JobUser:
+    """Return the user that an attempt runs as; raises CannotStart where there is no such user (any more)."""
+    if attempt.intended.user is not None:
+        return attempt.intended.user
+    start = attempt.start or attempt.story.accepted
+    return machine.user_of(start.run_as if start is not None else None)
 
 
 def places_of(attempt: Attempt) -> Places:
@@ -81,12 +100,15 @@ def working_directory(attempt: Attempt, start: Start) -> str:
     return places_of(attempt).real(start.directory)
 
 
-def make_directories(attempt: Attempt, start: Start, directories: PrivateDirectories) -> None:
+def make_directories(
+    attempt: Attempt, start: Start, machine: Machine, directories: PrivateDirectories
+) -> None:
     """Check the names and make the attempt's private directories; raises CannotStart."""
     check_start(start)
+    user = job_user(attempt, machine)
     for path in attempt.intended.private_directories:
         try:
-            directories.make(path)
+            directories.make(path, user)
         except OSError as error:
             raise CannotStart(f'mkdir "{path}": {errno_words(error.errno or 0)}', error.errno) from None
 
@@ -103,9 +125,9 @@ def prepare(
 
     `feed` is the shell's redirection that gives a sandboxed job its standard input.
     """
-    places = None
+    places, user = None, job_user(attempt, machine)
     if start.staging is None:
-        make_directories(attempt, start, directories)
+        make_directories(attempt, start, machine, directories)
     else:
         places = places_of(attempt)
     directory = working_directory(attempt, start)
@@ -137,7 +159,17 @@ def prepare(
         if stdin_fd is not None:
             os.close(stdin_fd)
         raise
-    return Launch(start.token, argv, environment, path, directory, directory_fd, log_fd, stdin_fd, isolation)
+    launch = Launch(
+        start.token, argv, environment, path, directory, directory_fd, log_fd, stdin_fd, isolation
+    )
+    if attempt.intended.sandboxed:  # The rights are given up inside.
+        return launch
+    return launch._replace(user=user, umask=job_umask(start))
+
+
+def job_umask(start: Start) -> int:
+    """Return what a process without a sandbox lets others do with its files in /tmp and elsewhere."""
+    return PRIVATE_UMASK if start.needs_sandbox else USUAL_UMASK
 
 
 def _staged(
@@ -245,7 +277,7 @@ def _sandboxed(
         seen_directory=start.directory if start.staging is not None else None,
         hosts_file=_hosts(attempt, start, machine),
     )
-    return sandbox_command(machine.tools, machine.user, plan), isolation
+    return sandbox_command(machine.tools, job_user(attempt, machine), plan), isolation
 
 
 def _hosts(attempt: Attempt, start: Start, machine: Machine) -> str | None:

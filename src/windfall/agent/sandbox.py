@@ -42,6 +42,7 @@ class SandboxTools(msgspec.Struct, frozen=True):
     """The programs that a sandbox needs, by absolute path."""
 
     bwrap: str
+    #: Found where the agent is root.
     setpriv: str | None
 
 
@@ -66,9 +67,10 @@ class SandboxPlan(msgspec.Struct, frozen=True):
 def find_tools(user: JobUser) -> SandboxTools | None:
     """Return the tools if a sandbox really works here, tried by running one."""
     bwrap, setpriv = find_program("bwrap", DEFAULT_PATH), find_program("setpriv", DEFAULT_PATH)
-    if bwrap is None or (user.drop and setpriv is None):
+    is_root = os.geteuid() == 0
+    if bwrap is None or (is_root and setpriv is None):
         return None
-    tools = SandboxTools(bwrap, setpriv if user.drop else None)
+    tools = SandboxTools(bwrap, setpriv if is_root else None)
     plan = SandboxPlan("/usr", "/var/tmp", 1, (), ())
     command = sandbox_command(tools, user, plan)
     script = os.memfd_create("sandbox-probe")
@@ -115,9 +117,9 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
     if plan.hosts_file is not None:
         command += ["--ro-bind", plan.hosts_file, HOSTS]
     command += [*mounts.binds, "--chdir", plan.seen_directory or plan.directory, "--"]
-    if tools.setpriv is not None:
-        groups = ",".join(str(group) for group in user.groups)
-        command += [tools.setpriv, "--reuid", str(user.uid), "--regid", str(user.gid), "--groups", groups]
+    if user.drop and tools.setpriv is not None:
+        groups = ["--groups", ",".join(map(str, user.groups))] if user.groups else ["--clear-groups"]
+        command += [tools.setpriv, "--reuid", str(user.uid), "--regid", str(user.gid), *groups]
         command += ["--inh-caps=-all", "--"]
     command += ["/bin/sh", "-s"]
     if plan.cgroup_files:

@@ -19,6 +19,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     #: Where private working directories are made.
     attempts_directory: str
     job_user: str = "nobody"
+    #: Whether the daemon gives each tenant a user of its own (`Start.run_as`).
+    tenants_have_users: bool = False
     #: auto, none, simulated:N or recorded:/PATH.
     gpus: str = "auto"
     #: None takes what the machine has.

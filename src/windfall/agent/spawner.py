@@ -1,10 +1,10 @@
-"""The thread that starts processes: it alone is the job user, and it has a working directory of its own.
+"""The thread that starts processes: it takes the rights of each job's user, and has a working directory of its own.
 
 os.posix_spawn cannot change user or directory; the kernel gives a new process those of the thread that
-starts it. So one thread gives up its rights for good (see credentials.py) and enters each attempt's
+starts it. So this thread becomes the job's user for the start (see credentials.py) and enters the attempt's
 directory through a descriptor that the main thread opened, so that the directory's ancestors need not be
-open to the job user. Attempts that need a sandbox are started by a second such thread that keeps its
-rights, because bubblewrap must make mounts.
+open to that user. What makes a sandbox or keeps a container is started with the agent's own rights.
+Between two batches the thread is the agent's user again: jobs may signal only what is theirs.
 
 Decides how a process comes into being and in which words it is refused; must not know the journal, the
 socket or what becomes of the process.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
-from windfall.agent.credentials import JobUser, drop_this_thread, unshare_working_directory
+from windfall.agent.credentials import JobUser, ThreadRights, unshare_working_directory
 from windfall.agent.journal import Spawned, Spawning
 from windfall.agent.posix_spawn import SpawnRecipe
 from windfall.agent.processes import boot_ticks
@@ -49,6 +49,8 @@ _RESET_SIGNALS = [
 #: Results are handed over after this many starts at the latest, so that reports do not wait for a whole
 #: large batch.
 _HAND_OVER_AFTER = 16
+#: As most systems have it, and for jobs that share directories with jobs of other tenants.
+USUAL_UMASK, PRIVATE_UMASK = 0o022, 0o077
 #: A problem that has AWS's own name for it already.
 _NAMED = re.compile(r"[A-Z][A-Za-z]*Error: ")
 
@@ -66,6 +68,10 @@ class Launch(NamedTuple):
     log_fd: int
     stdin_fd: int | None
     isolation: str
+    #: The user that it is started as; None starts it with the agent's own rights.
+    user: JobUser | None = None
+    #: What other users may not do with the files that it makes.
+    umask: int = USUAL_UMASK
 
 
 class Launched(NamedTuple):
@@ -94,12 +100,10 @@ class Spawner:
 
     def __init__(
         self,
-        user: JobUser | None,
         record: WriteNow,
         notify: Callable[[], None],
         name: str,
     ) -> None:
-        self._user = user
         self._record = record
         self._notify = notify
         #: Whose start is announced already: in a batch with the line of the one before, so that each costs one write.
@@ -135,11 +139,7 @@ class Spawner:
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             unshare_working_directory()
-            os.umask(
-                0o022
-            )  # The thread's own since the unshare: jobs get the usual mask, the agent keeps its strict one.
-            if self._user is not None and self._user.drop:
-                drop_this_thread(self._user)
+            rights, umask = ThreadRights(), -1
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for this one
             self._failure = error
             return
@@ -151,16 +151,21 @@ class Spawner:
             self._announced = ""  # The journal may have been written anew since.
             following = [*(launch.token for launch in batch[1:]), ""]
             for launch, after_it in zip(batch, following, strict=True):
-                self._results.append(self._start(launch, after_it))
+                if launch.umask != umask:
+                    umask = launch.umask
+                    os.umask(umask)  # The thread's own since the unshare; the agent keeps its strict one.
+                self._results.append(self._start(launch, after_it, rights))
                 waiting += 1
                 if waiting == _HAND_OVER_AFTER:
                     self._notify()
                     waiting = 0
+            rights.take(None)
             if waiting:
                 self._notify()
 
-    def _start(self, launch: Launch, after_it: str) -> Launched:
+    def _start(self, launch: Launch, after_it: str, rights: ThreadRights) -> Launched:
         try:
+            rights.take(launch.user)
             return self._spawn(launch, after_it)
         except Exception as error:  # noqa: BLE001 - the edge of the loop: one bad start must not end all
             say(f"cannot start {launch.token}: {error!r}")

@@ -31,12 +31,12 @@ from windfall.agent.courier.messages import (
     Watch,
 )
 from windfall.agent.courier_link import CourierLink
-from windfall.agent.credentials import JobUser
 from windfall.agent.errors import AgentError
 from windfall.agent.journal import Departed, Journal, Launching
+from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result
 from windfall.agent.places import NOTICE, REBALANCE
-from windfall.agent.preparation import places_of, working_directory
+from windfall.agent.preparation import job_user, places_of, working_directory
 from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
 from windfall.jobs.storage import StorageAccess
@@ -55,7 +55,7 @@ class StagedAttempts:
     def __init__(
         self,
         courier: CourierLink,
-        user: JobUser,
+        machine: Machine,
         journal: Journal,
         tell: Callable[[Message], None],
         on_ready: Callable[[Attempt], None],
@@ -64,7 +64,7 @@ class StagedAttempts:
         on_broken: Callable[[Attempt], None],
     ) -> None:
         self._courier = courier
-        self._owner = (user.uid, user.gid) if user.drop else None
+        self._machine = machine
         self._journal = journal
         self._tell = tell
         self._on_ready = on_ready
@@ -154,7 +154,7 @@ class StagedAttempts:
             directory=working_directory(attempt, start),
             fence=start.fence,
             storage=start.storage or StorageAccess(),
-            owner=self._owner,
+            owner=job_user(attempt, self._machine).owner,
             instance=start.instance,
             instance_type=start.instance_type,
             market=start.market,

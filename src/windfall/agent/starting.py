@@ -1,8 +1,8 @@
 """Attempts that wait to be started, and the threads that start them.
 
-Decides how many starts are under way at once, which thread takes which, and which are tried again: what the machine has
-run out of for a moment (processes, memory, open files, room on the disk) is no fault of the attempt. Must not know what
-is started, nor what becomes of it.
+Decides how many starts are under way at once, and which are tried again: what the machine has run out of for a moment
+(processes, memory, open files, room on the disk) is no fault of the attempt. Must not know what is started, nor what
+becomes of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.credentials import JobUser
 from windfall.agent.errors import AgentError
 from windfall.agent.journal import Journal
 from windfall.agent.messages import Message, Progressed
@@ -37,7 +36,6 @@ class Starts:
 
     def __init__(
         self,
-        user: JobUser,
         journal: Journal,
         notify: Callable[[], None],
         may_start: Callable[[Attempt], bool],
@@ -60,12 +58,8 @@ class Starts:
         #: Starts that a spawner has and has not answered.
         self.in_flight = 0
         self._spawners = [
-            Spawner(user, journal.write_now, notify, f"spawner-{number}") for number in range(_SPAWNERS)
+            Spawner(journal.write_now, notify, f"spawner-{number}") for number in range(_SPAWNERS)
         ]
-        self._privileged = self._spawners[0]
-        if user.drop:
-            self._privileged = Spawner(None, journal.write_now, notify, "sandbox-spawner")
-            self._spawners.append(self._privileged)
 
     def pump(self) -> None:
         """Hand waiting attempts to the spawners, once their intents are in the journal."""
@@ -74,8 +68,7 @@ class Starts:
         if not self.waiting or self.in_flight >= _MOST_IN_FLIGHT:
             return
         self._journal.flush()
-        plain: list[Launch] = []
-        privileged: list[Launch] = []
+        launches: list[Launch] = []
         held: list[Attempt] = []
         while self.waiting and self.in_flight < _MOST_IN_FLIGHT:
             attempt = self.waiting.popleft()
@@ -89,14 +82,12 @@ class Starts:
                 if not self.once_more(attempt, reason, getattr(error, "errno", 0)):
                     self._refuse(attempt, reason, _now_ms())
                 continue
-            (privileged if attempt.intended.sandboxed else plain).append(launch)
+            launches.append(launch)
             self.in_flight += 1
         self.waiting.extend(held)
-        for number in range(_SPAWNERS):
-            if share := plain[number::_SPAWNERS]:
-                self._spawners[number].submit(share)
-        if privileged:
-            self._privileged.submit(privileged)
+        for number, spawner in enumerate(self._spawners):
+            if share := launches[number::_SPAWNERS]:
+                spawner.submit(share)
 
     def results(self) -> list[Launched]:
         """Take what has become of the starts so far."""

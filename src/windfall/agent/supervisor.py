@@ -70,13 +70,11 @@ class Supervisor:
         self.stops = Stops(self.orphans, self._note_now)
         #: Set at shutdown: nothing new is started.
         self.closing = False
-        self.starts = Starts(
-            machine.user, journal, notify, self._may_start, self._launch, self._refuse, self._tell
-        )
+        self.starts = Starts(journal, notify, self._may_start, self._launch, self._refuse, self._tell)
         self._waiting = self.starts.waiting
         self._cgroups_to_remove: list[AttemptCgroup] = []
         self._directory_users: dict[str, int] = {}
-        self._directories = PrivateDirectories(machine.settings.attempts_directory, machine.user)
+        self._directories = PrivateDirectories(machine.settings.attempts_directory)
         self.janitor = Janitor(self._directories, notify)
         self.containers = ContainerAttempts(
             machine,
@@ -101,7 +99,7 @@ class Supervisor:
         self.courier = CourierLink(machine.settings, on_readable, self.orphans.spare)
         self.staged = StagedAttempts(
             self.courier,
-            machine.user,
+            machine,
             journal,
             self._tell,
             self._waiting.append,
@@ -142,7 +140,7 @@ class Supervisor:
     def _accept_staged(self, attempt: Attempt, start: Start) -> None:
         attempt.story.accepted = start
         try:
-            make_directories(attempt, start, self._directories)
+            make_directories(attempt, start, self.machine, self._directories)
         except AgentError as error:
             self.end(attempt, Refused(start.token, refusal(str(error)), now_ms()))
             return

@@ -78,7 +78,7 @@ def _daemon_fields(daemons: list[Answer]) -> list[tuple[str, str]]:
 def _machine_fields(machine: Answer) -> list[tuple[str, str]]:
     if not machine:
         return [("machine", "its agent is not connected")]
-    gpus = machine["gpus"]
+    gpus, users = machine["gpus"], machine.get("jobUsers") or machine["jobUser"]
     held = sum(1 for gpu in gpus if gpu["heldBy"])
     sick = sum(1 for gpu in gpus if gpu["fence"] is not None)
     fenced = f", {sick} fenced: see `windfall gpus`" if sick else ""
@@ -88,7 +88,7 @@ def _machine_fields(machine: Answer) -> list[tuple[str, str]]:
         ("GPUs", f"{held} of {len(gpus)} in use{fenced}" if gpus else "none"),
         (
             "isolation",
-            machine["isolation"] + (f", jobs run as {machine['jobUser']}" if machine["jobUser"] else ""),
+            machine["isolation"] + (f", jobs run as {users}" if users else ""),
         ),
     ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import click
 from windfall.cli.errors import BadUsage
 from windfall.cli.wording import counted, gpu_name, memory
 from windfall.daemon.errors import DaemonError
+from windfall.daemon.job_users import uids_for_tenants
 from windfall.daemon.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ if TYPE_CHECKING:
     help="On PostgreSQL: seconds until another daemon leads for one that is gone (5).",
 )
 @click.option("--job-user", metavar="USER", help="User that jobs run as when the daemon is root (nobody).")
+@click.option(
+    "--job-users",
+    metavar="FIRST-LAST",
+    help="Uids when the daemon is root, one for each tenant; none for no such users.",
+)
 @click.option("--account-id", metavar="ID", help="Account id in ARNs (123456789012).")
 @click.option("--region", help="Region that `windfall env` tells clients (us-east-1).")
 @click.option("--retention-days", type=float, help="Days that finished jobs stay visible (7).")
@@ -83,7 +90,7 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
     if ready.machine is not None:
         lines += [
             f"offers          {_offer(ready.machine)}",
-            f"isolation       {_isolation(facts.get('isolation', ''), facts.get('job_user', ''))}",
+            f"isolation       {_isolation(settings, facts)}",
             f"containers      {facts.get('containers') or _no_engine(settings)}",
         ]
     lines.append(f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""))
@@ -117,5 +124,7 @@ def _offer(machine: Machine) -> str:
     return offer + ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
 
 
-def _isolation(isolation: str, job_user: str) -> str:
-    return (isolation or "none") + (f", jobs run as {job_user}" if job_user else "")
+def _isolation(settings: Settings, facts: Mapping[str, str]) -> str:
+    uids, job_user = uids_for_tenants(settings.job_users), facts.get("job_user", "")
+    users = job_user if uids is None else uids.words(job_user)
+    return (facts.get("isolation") or "none") + (f", jobs run as {users}" if users else "")

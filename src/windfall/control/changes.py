@@ -17,6 +17,7 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
+from windfall.jobs.job_users import TenantUser
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 
@@ -30,6 +31,7 @@ Declared = (
     | Schedule
     | ScheduleGroup
     | Deletion
+    | TenantUser
 )
 
 

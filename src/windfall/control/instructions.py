@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from windfall.capacity.machines import Offer
 from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, TaskId
+from windfall.jobs.job_users import RunAs
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
 from windfall.jobs.storage import StorageAccess
@@ -63,6 +64,8 @@ class StartAttempt:
     secrets: tuple[Secret, ...] = ()
     #: What of object storage may be opened for it.
     storage: StorageAccess = field(default_factory=lambda: StorageAccess(()))
+    #: The user that it runs as; None means the daemon's job user.
+    run_as: RunAs | None = None
 
 
 @dataclass(frozen=True, slots=True)

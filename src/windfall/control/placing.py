@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from windfall.capacity.environments import RECLAIMABLE
-from windfall.capacity.machines import Hold, Instance, InstanceState, Offer
+from windfall.capacity.machines import Hold, Instance, InstanceState, Machine, Offer
 from windfall.control import share_use
 from windfall.control.backlog import alike
 from windfall.control.changes import LogStream
@@ -22,6 +22,7 @@ from windfall.control.gangs import gang_of, give_number, made_node, nodes_of, wa
 from windfall.control.instances import let_go
 from windfall.control.instructions import LaunchInstance, StartAttempt
 from windfall.control.interrupting import take_back
+from windfall.control.job_users import claim_user, has_strangers, user_of
 from windfall.control.lifecycle import note_child, recorded_child
 from windfall.control.limits import watch
 from windfall.control.node_parts import container_of_node, staging_of_peer
@@ -49,6 +50,8 @@ from windfall.scheduling.snapshot import Launch, Placement, Plan
 
 #: How a reason begins that withholds storage: as ECS has it where a task's resources cannot be had.
 STORAGE_REFUSED = "ResourceInitializationError"
+#: What AWS calls a container that an agent would not start.
+_REFUSED = "CannotStartContainerError"
 
 
 def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
@@ -105,6 +108,7 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     round_.changes.log_streams[attempt.task_id] = LogStream(
         container.log_group, attempt.log_stream, attempt.task_id, job.id, round_.now
     )
+    claim_user(state, job.submission.submitter, round_)  # It may have been submitted under other settings.
     if waits_for_main(state, job):
         return None
     start = _start(state, job, attempt, container)
@@ -229,6 +233,10 @@ def _start(
     storage = access_of_job(state, job, staging)
     if staging is not None and (problem := storage_problem(storage, staging)) is not None:
         return AttemptExited(attempt.token, attempt.placed_at, None, f"{STORAGE_REFUSED}: {problem}")
+    submitter = job.submission.submitter
+    user = user_of(state, submitter, _machine(state, attempt.instance), contained=run is not None)
+    if isinstance(user, str):
+        return AttemptExited(attempt.token, attempt.placed_at, None, f"{_REFUSED}: {user}")
     return StartAttempt(
         attempt.token,
         attempt.task_id,
@@ -239,7 +247,7 @@ def _start(
         job.resources,
         attempt.gpu_ids,
         container.shared_memory_mib,
-        state.many_tenants,
+        has_strangers(state, submitter),
         staging,
         attempt.placed_at,
         attempt.instance_type or "",
@@ -250,6 +258,7 @@ def _start(
         worker_key=job.parent or job.id,
         secrets=container.options.secrets if run is None else (),
         storage=storage,
+        run_as=user,
     )
 
 
@@ -272,9 +281,13 @@ def _program(
 
 def _has_engine(state: State, instance_id: InstanceId) -> bool:
     """Whether a container engine answers on the machine of an instance."""
-    instance = state.instances.get(instance_id)
-    machine = None if instance is None or instance.machine is None else state.machines.get(instance.machine)
+    machine = _machine(state, instance_id)
     return machine is not None and bool(machine.facts.get("containers"))
+
+
+def _machine(state: State, instance_id: InstanceId) -> Machine | None:
+    instance = state.instances.get(instance_id)
+    return None if instance is None or instance.machine is None else state.machines.get(instance.machine)
 
 
 def _injected(state: State, job: Job, attempt: Attempt) -> dict[str, str]:

@@ -29,6 +29,7 @@ from windfall.jobs.arrays import ChildTable
 from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
+from windfall.jobs.job_users import TenantUser
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup
 from windfall.scheduling.explain import AwsReason
@@ -87,6 +88,8 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.schedules[it.key] = it
             case Deletion():
                 state.deletions[it.request] = it
+            case TenantUser():
+                state.job_users.add(it)
     state.deletions = dict(sorted(state.deletions.items(), key=lambda kept: kept[1].at))
     state.service_jobs = {job.id: job for job in loaded.service_jobs}
     state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}

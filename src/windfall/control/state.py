@@ -27,8 +27,10 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
+from windfall.jobs.job_users import UserBook, UserRange
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.storage import StorageLayout, StoragePlace
+from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.schedules.zones import Zones, utc_only
 from windfall.scheduling.snapshot import SchedulingRules
@@ -62,6 +64,8 @@ class Rules:
     event_destinations: tuple[str, ...] = ()
     #: The rules of time zones, by name.
     zones: Zones = utc_only
+    #: The uids that tenants get; None where jobs cannot run as any user, or are not to.
+    job_users: UserRange | None = None
     #: How AWS says what clients compare.
     words: Words = field(default_factory=PlainWords)
 
@@ -158,8 +162,10 @@ class State:
     #: (time, token) of attempts with a timeout; a heap.
     deadlines: list[tuple[int, AttemptToken]] = field(default_factory=list)
     last_order: int = 0
-    #: Whether keys of more than one tenant exist, so that jobs must not see one another.
-    many_tenants: bool = False
+    #: The tenants that have a valid key; the first has the job user to itself where nothing else keeps them apart.
+    tenants: tuple[str, ...] = ()
+    #: The uids of tenants.
+    job_users: UserBook = field(default_factory=UserBook)
     #: Whether something changed that the scheduler should look at.
     unsettled: bool = True
     #: Which job has a place reserved, where and until when, from the last plan.
@@ -190,6 +196,11 @@ class State:
         """The next place in the FIFO order."""
         self.last_order += 1
         return self.last_order
+
+    @property
+    def first_tenant(self) -> str:
+        """The tenant whose jobs run as the job user where tenants cannot be kept apart."""
+        return self.tenants[0] if self.tenants else DEFAULT_TENANT
 
     @property
     def anybody_waits(self) -> bool:

@@ -9,6 +9,7 @@ from windfall.control.consumables import wanted_tokens
 from windfall.control.events import FinishedJob, SubmitJob
 from windfall.control.gang_requests import check_node_wishes, most_gpus, requested_nodes
 from windfall.control.gpu_requests import check_gpu_wish
+from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import (
     consider_child,
     dependencies_met,
@@ -30,6 +31,7 @@ from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.fargate import check_size
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job, Submission
+from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, PENDING, SUBMITTED, SUCCEEDED, TERMINAL
 
@@ -56,12 +58,10 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     check_staging(state, command.submitter, wishes.staging)
     _check_worker(wishes, command.array_size)
     check_node_wishes(nodes, wishes)
-    tokens = definition.consumables if command.consumables is None else command.consumables
-    if nodes is not None:
-        tokens = nodes.consumables or tokens
     check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
+    check_user(state, command.submitter, _images(definition, nodes), wishes.runtime)
     submission = Submission(
         command.name,
         queue.name,
@@ -92,8 +92,9 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         share=command.share,
         preemptions_max=wishes.preemptions_max,
         priority=_priority(queue, definition, command),
-        consumables=wanted_tokens(state, tokens),
+        consumables=wanted_tokens(state, _tokens(definition, nodes, command)),
     )
+    claim_user(state, command.submitter, round_)
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
     tell_of(state, job)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job
@@ -103,6 +104,18 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         job.rest = PENDING
     _enter(state, job, known, round_)
     return job
+
+
+def _images(definition: JobDefinition, nodes: Nodes | None) -> list[str]:
+    containers = [definition.container] if nodes is None else [group.container for group in nodes.groups]
+    return [container.image for container in containers]
+
+
+def _tokens(
+    definition: JobDefinition, nodes: Nodes | None, command: SubmitJob
+) -> tuple[tuple[str, int], ...]:
+    tokens = definition.consumables if command.consumables is None else command.consumables
+    return tokens if nodes is None else nodes.consumables or tokens
 
 
 def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:

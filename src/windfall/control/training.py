@@ -22,6 +22,7 @@ from windfall.control.events import (
 )
 from windfall.control.gang_requests import check_gpu_parts, most_gpus
 from windfall.control.gpu_requests import check_gpu_wish
+from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import make_runnable
 from windfall.control.limits import watch
 from windfall.control.round import Round
@@ -72,6 +73,8 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         check_staging(state, command.submitter, staging)
     if command.service_job is not None:
         awaited_attempt(state, command.service_job, command.name)
+    runtime, pull = runtime_of(command.tags), pull_of(command.tags)
+    check_user(state, command.submitter, (command.container.image,), runtime)
     queue = _queue(state, command.environment, round_)
     submission = Submission(
         command.name,
@@ -91,12 +94,13 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         budget_usd=budget_usd,
         gpu_wish=gpu_wish,
         larger_gpu_on_oom=larger,
-        runtime=runtime_of(command.tags),
+        runtime=runtime,
         stays_on_sick_gpu=stays_on_sick_gpu(command.tags),
-        pull=pull_of(command.tags),
+        pull=pull,
         service_job=command.service_job,
         nodes=command.nodes,
     )
+    claim_user(state, command.submitter, round_)
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
     tell_of(state, job)
     state.jobs[job.id] = round_.changes.jobs[job.id] = job

@@ -33,6 +33,7 @@ from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import Delivery, destinations_in
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.invoking import TickInvoker
+from windfall.daemon.job_users import uids_for_tenants
 from windfall.daemon.loop import ControlLoop
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.service_jobs import TrainingCreator
@@ -65,7 +66,8 @@ class Surroundings:
     store: SqlStore
     objects: ObjectStorage
     clock_ms: Callable[[], int]
-    many_tenants: Callable[[], bool]
+    #: Those with a valid key, as the key ring has them.
+    tenants: Callable[[], tuple[str, ...]]
     find_key: Callable[[str], Key | None]
 
 
@@ -82,6 +84,7 @@ def rules_of(around: Surroundings) -> Rules:
         runtime=Runtime(s.runtime),
         zones=zone_named,
         event_destinations=destinations_in(s),
+        job_users=uids_for_tenants(s.job_users),
         words=SageMakerWords(),
     )
 
@@ -175,7 +178,7 @@ class Leading:
         #: The first one serves environments that name none.
         self._engines = {default: engines.pop(default), **engines}
         self.loop = ControlLoop(
-            state, around.store, self._engines, clock_ms, self._remove_logs, around.many_tenants, lease
+            state, around.store, self._engines, clock_ms, self._remove_logs, around.tenants, lease
         )
         settings = around.settings
         training = training_settings(around, self._host)
@@ -296,6 +299,7 @@ class Leading:
             directory=str(directory.agent),
             attempts_directory=str(directory.attempts),
             job_user=s.job_user,
+            tenants_have_users=uids_for_tenants(s.job_users) is not None,
             gpus=s.gpus,
             vcpus=s.vcpus,
             memory_mib=s.memory_mib,

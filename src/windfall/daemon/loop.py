@@ -86,7 +86,7 @@ class ControlLoop:
         engines: Mapping[str, Engine],
         clock_ms: Callable[[], int],
         on_purged: Callable[[Sequence[str]], None],
-        many_tenants: Callable[[], bool],
+        tenants: Callable[[], tuple[str, ...]],
         lease: Lease | None = None,
     ) -> None:
         """`lease` is asked whether this daemon still leads, where another one might."""
@@ -99,7 +99,7 @@ class ControlLoop:
         self.on_told: Callable[[], None] | None = None
         self._clock_ms = clock_ms
         self._on_purged = on_purged
-        self._many_tenants = many_tenants
+        self._tenants = tenants
         self._lease = lease
         self._superseded = False
         self._letters: dict[str, None] = {}
@@ -291,7 +291,7 @@ class ControlLoop:
                 return done
 
     def _react(self, batch: list[Asked], round_: Round) -> list[tuple[asyncio.Future[Any] | Letter, Any]]:
-        self._state.many_tenants = self._many_tenants()
+        self._state.tenants = self._tenants()
         replies: list[tuple[asyncio.Future[Any] | Letter, Any]] = []
         questions: list[tuple[asyncio.Future[Any], Question]] = []
         for item, future in batch:

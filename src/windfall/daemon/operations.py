@@ -223,7 +223,7 @@ def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
     described: dict[str, Any] | None = None
     warnings: list[str] = []
     if machine is not None:
-        used = state.occupancy.used_on(machine.id)
+        used, uids = state.occupancy.used_on(machine.id), state.rules.job_users
         warnings = [line for line in machine.facts.get("warnings", "").splitlines() if line]
         described = {
             "vcpus": machine.total.vcpus,
@@ -232,6 +232,7 @@ def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
             "usedMemoryMib": used.memory_mib,
             "isolation": machine.facts.get("isolation", ""),
             "jobUser": machine.facts.get("job_user", ""),
+            "jobUsers": "" if uids is None else uids.words(machine.facts.get("job_user", "")),
             "gpus": gpus_of(state, machine),
         }
     return {

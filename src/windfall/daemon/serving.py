@@ -159,9 +159,7 @@ class _Daemon:
         self._kill = False
         self._keys = KeyRing(directory.keys)
         keys = self._keys
-        around = Surroundings(
-            settings, directory, store, objects, clock_ms, lambda: keys.tenants > 1, keys.find
-        )
+        around = Surroundings(settings, directory, store, objects, clock_ms, lambda: keys.tenants, keys.find)
         #: What all services hold; never the loop itself, which is another one after a change of the leader.
         self._gate = Gateway(store)
         self._place: Alone | Succession
@@ -176,7 +174,7 @@ class _Daemon:
         leading = self._place.leading
         if leading is None:
             return None
-        return {DEFAULT_TENANT, *self._keys.tenant_names}, leading.storage_places
+        return {DEFAULT_TENANT, *self._keys.tenants}, leading.storage_places
 
     def _machine(self) -> Machine | None:
         return self._place.machine

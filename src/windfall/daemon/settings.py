@@ -17,6 +17,7 @@ from typing import Any
 
 from windfall.agent.errors import AgentError
 from windfall.daemon.errors import BadSetting
+from windfall.daemon.job_users import uids_for_tenants
 
 ENVIRONMENT_PREFIX = "WINDFALL_"
 CONFIG_NAME = "windfall.toml"
@@ -60,6 +61,8 @@ class Settings:
     lease_s: float = 5.0
     #: The user that jobs run as when the daemon is root.
     job_user: str = "nobody"
+    #: Uids for tenants when the daemon is root: FIRST-LAST gives each tenant its own, none runs all jobs as job_user.
+    job_users: str | None = None
     #: The account id in ARNs.
     account_id: str = "123456789012"
     #: The region that `windfall env` tells clients; requests of any region are served.
@@ -193,6 +196,7 @@ _PATTERNS: dict[str, tuple[str, str]] = {
     "store": (r"(sqlite:///|postgresql://|/).+", "sqlite:///PATH or postgresql://USER@HOST/DATABASE"),
     "host": (r"[A-Za-z0-9.:_-]+", "an address or host name"),
     "job_user": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a user name of this host"),
+    "job_users": (r"none|[0-9]{1,10}-[0-9]{1,10}", "none, or FIRST-LAST such as 200000-200999"),
     "objects": (r"file:///.+|s3://[a-z0-9][a-z0-9.-]{2,62}(/.*)?", "file:///PATH or s3://BUCKET/PREFIX"),
     "events_file": (r"/.*[^/]", "the absolute path of a file"),
     "events_webhook": (
@@ -267,6 +271,8 @@ def _checked(name: str, value: Any) -> Any:
         raise BadSetting(f"sample_every_s must be 0 (no samples) or at least {_LEAST_SAMPLE_S}, not {value}")
     if name == "job_user":
         _check_job_user(value)
+    if name == "job_users":
+        uids_for_tenants(value)
     return value
 
 

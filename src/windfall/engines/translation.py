@@ -80,6 +80,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         worker_key=instruction.worker_key,
         secrets=instruction.secrets,
         storage=instruction.storage,
+        run_as=instruction.run_as,
     )
 
 

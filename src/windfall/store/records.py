@@ -22,6 +22,7 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import JobId
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job, Submission
+from windfall.jobs.job_users import TenantUser
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
@@ -76,6 +77,7 @@ KINDS: dict[Any, str] = {
     Schedule: "schedule",
     ScheduleGroup: "schedule-group",
     Deletion: "deletion",
+    TenantUser: "tenant-user",
 }
 _declarations: dict[Any, Records[Any]] = {kind: Records(kind) for kind in KINDS}
 

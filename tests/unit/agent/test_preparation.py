@@ -44,7 +44,7 @@ def a_machine(root: Path, *, hide: tuple[str, ...] = (), tools: SandboxTools | N
 def try_prepare(root: Path, start: Start) -> None:
     machine = a_machine(root)
     attempt = Attempt(Story(intend(start, machine, 1)), start)
-    launch = prepare(attempt, start, machine, PrivateDirectories(str(root), MYSELF))
+    launch = prepare(attempt, start, machine, PrivateDirectories(str(root)))
     os.close(launch.directory_fd)
     os.close(launch.log_fd)
 

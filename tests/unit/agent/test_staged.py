@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,7 +60,7 @@ class Stage:
         user = JobUser("nobody", 65534, 65534, (), drop=True)
         self.staged = StagedAttempts(
             self.courier,  # type: ignore[arg-type]  # a fake with the same few members
-            user,
+            SimpleNamespace(user_of=lambda _: user),  # type: ignore[arg-type]  # all of a machine that is asked for
             self.journal,
             self.said.append,
             self.ready.append,

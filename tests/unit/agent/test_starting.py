@@ -11,14 +11,11 @@ import pytest
 
 from tests.waiting import wait_until
 from windfall.agent.attempt import Attempt
-from windfall.agent.credentials import JobUser
 from windfall.agent.errors import CannotStart
 from windfall.agent.journal import Intended, Journal, Noticed, Story
 from windfall.agent.messages import Message, Progressed, Start
 from windfall.agent.spawner import Launch, Launched
 from windfall.agent.starting import PASSING, Starts
-
-MYSELF = JobUser("me", os.geteuid() or 1000, os.getegid(), (), drop=False)
 
 
 def an_attempt(tmp_path: Path, token: str = "a") -> Attempt:
@@ -38,7 +35,6 @@ class House:
         journal = Journal(str(tmp_path / "journal"), "boot")
         journal.rewrite(0, [])
         self.starts = Starts(
-            MYSELF,
             journal,
             lambda: None,
             lambda _: True,
@@ -106,7 +102,6 @@ def test_what_does_not_pass_is_told_in_the_end(tmp_path: Path):
 def test_others_are_started_while_one_waits_for_its_next_try(tmp_path: Path):
     house = House(tmp_path, [OSError(errno.EAGAIN, "no process")])
     house.starts = Starts(
-        MYSELF,
         Journal(str(tmp_path / "other"), "boot"),
         lambda: None,
         lambda _: True,

@@ -336,7 +336,8 @@ def test_what_up_says(capsys, tmp_path):
     gpus = tuple(GpuDevice(f"g{n}", "H200", 144384, simulated=True) for n in range(2))
     facts = {"isolation": "process", "job_user": "nobody", "warnings": "no cgroups\nno bubblewrap"}
     machine = Machine(MachineId("m"), Resources(8, 24_064, 2), gpus, facts)
-    announce(Settings(tmp_path / "a b"), Ready("http://h:1", machine, 1), named_directory=True)
+    settings = Settings(tmp_path / "a b", job_users="none")
+    announce(settings, Ready("http://h:1", machine, 1), named_directory=True)
     said = capsys.readouterr()
     assert said.out == "windfall is listening on http://h:1\n"
     assert said.err.splitlines() == [

@@ -82,7 +82,7 @@ class World:
             {"local": self.engine},
             lambda: self.now,
             self.purged.extend,
-            lambda: False,
+            lambda: (),
         )
         self.engine.loop = self.loop
 

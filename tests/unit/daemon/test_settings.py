@@ -36,6 +36,9 @@ def test_defaults(tmp_path):
         ("vcpus", 0, "between 1"),
         ("stop_grace_s", -1, "between 0"),
         ("job_user", "a;b", "user name"),
+        ("job_users", "200000", "none, or FIRST-LAST"),
+        ("job_users", "a-b", "none, or FIRST-LAST"),
+        ("job_users", "5-9", "range of uids"),
         ("sample_every_s", 0.001, "0 .no samples. or at least 0.1"),
     ],
 )

@@ -17,6 +17,7 @@ from windfall.agent.container.worker_command import interpreter
 from windfall.agent.messages import Start
 from windfall.agent.processes import TOKEN_VARIABLE
 from windfall.jobs.containers import ContainerRun
+from windfall.jobs.job_users import RunAs
 from windfall.jobs.workers import Worker, WorkerKind
 
 #: Says to a program of the kind `lines` that it is one.
@@ -38,6 +39,7 @@ class Suits(msgspec.Struct, frozen=True):
     vcpus: float
     needs_sandbox: bool
     container: ContainerRun | None
+    run_as: RunAs | None
 
 
 def suits(start: Start) -> Suits:
@@ -51,6 +53,7 @@ def suits(start: Start) -> Suits:
         start.vcpus,
         start.needs_sandbox,
         start.container,
+        start.run_as,
     )
 
 

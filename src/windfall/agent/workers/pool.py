@@ -23,7 +23,7 @@ from windfall.agent.directories import PrivateDirectories
 from windfall.agent.journal import Hosted, Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Start
-from windfall.agent.preparation import intend, open_log, prepare
+from windfall.agent.preparation import intend, job_umask, job_user, open_log, prepare
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch
@@ -144,6 +144,7 @@ class WarmWorkers:
         """Give a child its worker; return the process that stands for it. Raises AgentError or OSError."""
         if start.token in self._kept:
             self.release(attempt)  # It is tried for a second time.
+        user = job_user(attempt, self._machine)
         with contextlib.ExitStack() as undoing:
             log_fd = open_log(start.log_path)
             undoing.callback(os.close, log_fd)
@@ -174,6 +175,8 @@ class WarmWorkers:
             log_fd,
             ours.detach(),
             worker.isolation,
+            user,
+            job_umask(start),
         )
 
     def begin(self, attempt: Attempt) -> None:

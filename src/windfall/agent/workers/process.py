@@ -95,13 +95,13 @@ class WorkerProcess:
         on_gone: Callable[[WorkerProcess], None],
     ) -> None:
         """Start the keeper with what `launch` says it is to run; closes the descriptors of `launch`."""
-        user = machine.user
-        drop = user.drop and not self.sandboxed  # In a sandbox the rights are given up inside.
+        user = launch.user if launch.user is not None and launch.user.drop else None
         files = cgroup.procs_files if cgroup is not None else []
         plan = {
             "argv": launch.argv,
             "environment": launch.environment,
-            "user": [user.uid, user.gid, list(user.groups)] if drop else None,
+            "user": [user.uid, user.gid, list(user.groups)] if user is not None else None,
+            "umask": launch.umask,
             # A sandbox joins by itself, before anything of the job runs.
             "join": [] if self.sandboxed else files,
             "cgroups": [os.path.dirname(path) for path in files],

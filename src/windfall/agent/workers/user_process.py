@@ -128,7 +128,7 @@ def become(
             os.setgroups(groups)
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
-        os.umask(0o022)
+        os.umask(plan["umask"])
         os.fchdir(directory_fd)
         # After the change of user, which takes it back. A process without its keeper has nobody to work for.
         _libc.prctl(_PR_SET_PDEATHSIG, int(orphan_signal), 0, 0, 0)

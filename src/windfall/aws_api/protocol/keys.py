@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from windfall.aws_api.protocol.errors import KeyFileError
+from windfall.jobs.submitters import DEFAULT_TENANT
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,7 @@ class KeyRing:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._keys: dict[str, Key] = {}
+        self._tenants: tuple[str, ...] = ()
         self._seen: _Version | None = None
         self._reload()
 
@@ -153,14 +155,12 @@ class KeyRing:
         return self._keys.get(access_key_id)
 
     @property
-    def tenant_names(self) -> frozenset[str]:
-        """The tenants that have a valid key."""
-        return frozenset(key.tenant for key in self._keys.values())
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants that have a valid key: the default one first, then in the order of their oldest keys.
 
-    @property
-    def tenants(self) -> int:
-        """How many tenants have a valid key."""
-        return len(self.tenant_names)
+        While the file cannot be trusted they are those of before: what keeps their jobs apart must stay.
+        """
+        return self._tenants
 
     def _reload_or_close(self) -> None:
         try:
@@ -174,6 +174,8 @@ class KeyRing:
     def _reload(self) -> None:
         keys, seen = _load(self._path)
         self._keys = {key.access_key_id: key for key in keys if key.revoked_at is None}
+        named = dict.fromkeys(key.tenant for key in self._keys.values())
+        self._tenants = tuple(sorted(named, key=lambda tenant: tenant != DEFAULT_TENANT))
         self._seen = seen
 
 

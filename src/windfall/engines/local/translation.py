@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from windfall.agent import messages
 from windfall.capacity.machines import Machine
+from windfall.control.job_users import ANY_USER
 from windfall.engines.translation import to_devices
 from windfall.jobs.ids import MachineId
 from windfall.jobs.resources import Resources
@@ -24,6 +25,7 @@ def to_machine(inventory: messages.Inventory) -> Machine:
         "containers": inventory.containers,
         "network_mbits": "" if inventory.network_mbits is None else str(inventory.network_mbits),
         "warnings": "\n".join(inventory.warnings),
+        **({ANY_USER: "yes"} if inventory.any_user else {}),
     }
     return Machine(THIS_HOST, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
 

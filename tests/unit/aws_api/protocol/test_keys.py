@@ -200,3 +200,26 @@ def test_a_daemon_that_is_not_root_maps_keys_to_its_own_account_alone(path, requ
     os.chown(path, nobody, -1)
     with pytest.raises(KeyFileError, match="Only a daemon that runs as root can run jobs as 'daemon'"):
         create_key(path, role=Role.SUBMIT, now=3, user="daemon")
+
+
+def test_the_ring_names_tenants_with_the_default_one_first(path):
+    create_key(path, role=Role.SUBMIT, tenant="zoo", now=1)
+    first = create_key(path, role=Role.SUBMIT, tenant="ape", now=2)
+    ring = KeyRing(path)
+    assert ring.tenants == ("zoo", "ape")
+    late = create_key(path, role=Role.SUBMIT, now=3)
+    ring.find(late.access_key_id)
+    assert ring.tenants == ("default", "zoo", "ape")
+    revoke_key(path, first.access_key_id, now=4)
+    ring.find(late.access_key_id)
+    assert ring.tenants == ("default", "zoo")
+
+
+def test_while_the_file_cannot_be_trusted_tenants_stay_as_they_were(path):
+    create_key(path, role=Role.SUBMIT, tenant="zoo", now=1)
+    create_key(path, role=Role.SUBMIT, now=1)
+    ring = KeyRing(path)
+    path.chmod(0o644)
+    path.write_text("{")
+    assert ring.find("any") is None
+    assert ring.tenants == ("default", "zoo")

@@ -1,0 +1,77 @@
+"""Which uids this host has for tenants: those that the setting names, or a range that nobody here uses.
+
+Decides what a usable range is. Must not know which tenant gets which uid.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from windfall.agent.credentials import can_drop_in_one_thread
+from windfall.daemon.errors import BadSetting
+from windfall.jobs.job_users import UserRange
+
+#: Tried in this order where nobody says which. Where several people have accounts, the first is often among the uids
+#: that their containers may use; the second is above all that is given away by default.
+_USUAL = (UserRange(200_000, 200_999), UserRange(2_100_000_000, 2_100_000_999))
+#: Below are accounts of the system; above, numbers that mean "no user" to some part of it.
+_FIRST, _LAST = 1_000, 4_294_967_293
+_RESERVED = (65_534, 65_535)
+_SUBORDINATE = (Path("/etc/subuid"), Path("/etc/subgid"))
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """What a host says about its users."""
+
+    #: Whether this process can start others as any user.
+    able: bool
+    #: Who has which numbers, as users or groups: a name, the first of them, and the first that is not any more.
+    taken: tuple[tuple[str, int, int], ...] = ()
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def of_this_host(cls) -> Accounts:
+        """Look at accounts, groups, and the uids and gids that people may use in containers; once."""
+        taken = [(user.pw_name, user.pw_uid, user.pw_uid + 1) for user in pwd.getpwall()]
+        taken += [(f"the group {group.gr_name}", group.gr_gid, group.gr_gid + 1) for group in grp.getgrall()]
+        for path in _SUBORDINATE:
+            for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+                name, first, count = [*line.split(":"), "", ""][:3]
+                if first.isdecimal() and count.isdecimal():
+                    taken.append((f"{name} (in {path})", int(first), int(first) + int(count)))
+        return cls(os.geteuid() == 0 and can_drop_in_one_thread(), tuple(taken))
+
+    def owner_of(self, wanted: UserRange) -> str | None:
+        """Somebody who has numbers of a range already; None when nobody is known to."""
+        return next(
+            (name for name, low, high in self.taken if low <= wanted.last and wanted.first < high), None
+        )
+
+
+def uids_for_tenants(setting: str | None, accounts: Accounts | None = None) -> UserRange | None:
+    """The uids of tenants; None where jobs cannot run as any user, or are not to. Raises BadSetting."""
+    if setting == "none":
+        return None
+    accounts = accounts or Accounts.of_this_host()
+    if setting is None:
+        return next((it for it in _USUAL if accounts.able and accounts.owner_of(it) is None), None)
+    first, _, last = setting.partition("-")
+    wanted = UserRange(int(first), int(last), for_default=True)
+    if not _FIRST <= wanted.first <= wanted.last <= _LAST or any(uid in wanted for uid in _RESERVED):
+        raise BadSetting(
+            f"job_users must be a range of uids from {_FIRST} to {_LAST} without {_RESERVED[0]} and {_RESERVED[1]},"
+            f" not {setting!r}"
+        )
+    if not accounts.able:
+        raise BadSetting(
+            "job_users needs a daemon that runs as root: others cannot start jobs as another user; leave it out"
+        )
+    if (owner := accounts.owner_of(wanted)) is not None:
+        raise BadSetting(f"job_users must be uids that nobody has, and {owner} has some of {setting}")
+    return wanted
