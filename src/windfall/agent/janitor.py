@@ -10,6 +10,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from windfall.agent.directories import PrivateDirectories
+from windfall.agent.removing import put_aside, remove_tree
+from windfall.agent.speech import say
 
 
 class Janitor:
@@ -37,19 +39,29 @@ class Janitor:
         return False
 
     def finished(self) -> list[str]:
-        """Take the tokens whose directories are gone."""
+        """Take the tokens whose directories are gone, or put aside for good."""
         taken = []
         while self._done:
             taken.append(self._done.popleft())
         return taken
 
     def _run(self) -> None:
-        import shutil  # Heavy, and most agents never need it.
-
         while True:
             token, paths = self._work.get()
             for path in paths:
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
             if token is not None:
                 self._done.append(token)
                 self._notify()
+
+
+def _remove(path: str) -> None:
+    """Remove a directory; one that cannot be is put aside, where no later agent tries again and again."""
+    try:
+        kept = remove_tree(path)
+    except Exception as error:  # noqa: BLE001 - the edge of the loop: one directory must not keep all others
+        kept = repr(error)
+    if kept:
+        aside = put_aside(path)
+        where = f"it was put aside as {aside}: remove it by hand" if aside else "it stays where it is"
+        say(f"{path} cannot be removed ({kept}); {where}")
