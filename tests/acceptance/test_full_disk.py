@@ -91,6 +91,35 @@ def test_what_ends_while_there_is_no_room_is_told_with_its_exit_code(small_disk)
     assert small_disk.agent_pids() == agent
 
 
+def test_a_job_that_speaks_while_there_is_no_room_does_not_fail(small_disk):
+    batch = a_queue(small_disk)
+    go = small_disk.root / "go"
+    script = f"echo begun; until test -e {go}; do sleep 0.02; done; echo done || exit 1"
+    a_definition(batch, "speaks", "sh", "-c", script)
+    jobs = [
+        batch.submit_job(jobName=f"s{n}", jobQueue="q", jobDefinition="speaks")["jobId"] for n in range(2)
+    ]
+    small_disk.wait_for(jobs, "RUNNING")
+    logs = small_disk.data / "logs"
+    wait_until(
+        lambda: sum(log.stat().st_blocks * 512 > 8_192 for log in logs.glob("*.log")) == 2,
+        "room is kept for both logs",
+    )
+    fill(small_disk.data / "filler")
+    go.touch()
+    wait_until(lambda: not _runs(str(go)), "the jobs have ended")
+    (small_disk.data / "filler").unlink()
+    ended = small_disk.wait_for(jobs)
+    assert [job["status"] for job in ended] == ["SUCCEEDED"] * 2
+    wait_until(
+        lambda: [log.read_text() for log in logs.glob("*.log")] == ["begun\ndone\n"] * 2,
+        "their logs are whole",
+    )
+    assert all(log.stat().st_blocks * 512 <= 4_096 for log in logs.glob("*.log")), (
+        "what was kept is given back"
+    )
+
+
 def _runs(word: str) -> bool:
     """Whether a process has this word in its command line; one that has ended has none."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):

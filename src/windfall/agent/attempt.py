@@ -7,6 +7,7 @@ from __future__ import annotations
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.container.state import KeeperState
 from windfall.agent.journal import Intended, Spawned, Story
+from windfall.agent.log_room import LogRoom
 from windfall.agent.log_times import LogTimes
 from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Progressed, Refused, Start
 
@@ -25,6 +26,7 @@ class Attempt:
         "isolation",
         "kill_at",
         "listeners_sought_at",
+        "log_room",
         "log_times",
         "news",
         "over_memory",
@@ -39,6 +41,7 @@ class Attempt:
         #: The message, until the process is started.
         self.start = start
         self.isolation = story.spawned.isolation if story.spawned is not None else ""
+        self.log_room = LogRoom(story.intended.log_path)
         self.log_times = LogTimes(story.intended.log_path, resume=start is None)
         self.cgroup: AttemptCgroup | None = None
         #: What its keeper has written down, and the container's first process while it runs; None for a process.

@@ -18,6 +18,7 @@ from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts, write_hosts
 from windfall.agent.journal import Intended
+from windfall.agent.log_room import check_room
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.object_access import shared_variables
@@ -201,7 +202,17 @@ def job_environment(start: Start, directory: str, agent_id: str) -> dict[str, st
 
 
 def open_log(path: str) -> int:
-    """Open an attempt's log to be added to; raises CannotStart."""
+    """Open an attempt's log to be added to; raises CannotStart, also where there is no room for it."""
+    fd = _open_log(path)
+    try:
+        check_room(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open_log(path: str) -> int:
     directory = os.path.dirname(path)
     if directory and not os.path.isdir(directory):
         # Somebody has cleared it away while the daemon runs; that is no fault of the job.

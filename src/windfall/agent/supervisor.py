@@ -322,6 +322,7 @@ class Supervisor:
     def _put_away(self, attempt: Attempt, at: int) -> None:
         """Let go of what only a running process needs."""
         if attempt.story.spawned is not None:
+            attempt.log_room.give_back()
             try:
                 attempt.log_times.note(at)
             except OSError as error:
