@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -109,6 +111,34 @@ def test_a_container_is_adopted_and_not_run_twice(
         stream = attempt["container"]["logStreamName"]
         events = logs.get_log_events(logGroupName="/aws/batch/job", logStreamName=stream)["events"]
         assert [event["message"] for event in events] == ["begun", "done"]
+
+
+def test_a_container_that_a_damaged_journal_does_not_know_is_gone_before_the_next_attempt(
+    boxed: RunningWindfall, docker_engine
+):
+    ledger = boxed.root / "ledger"
+    ledger.mkdir()
+    batch = a_queue(boxed)
+    a_boxed_definition(
+        batch,
+        "gated",
+        GATED,
+        volumes=[{"name": "ledger", "host": {"sourcePath": str(ledger)}}],
+        mountPoints=[{"sourceVolume": "ledger", "containerPath": "/ledger"}],
+    )
+    job_id = submitted(batch, "gated", retryStrategy={"attempts": 2})
+    boxed.wait_for([job_id], "RUNNING")
+    wait_until((ledger / "lines").exists, "the container runs")
+    os.kill(boxed.agent_pids()["warden"], signal.SIGSTOP)
+    boxed.kill_agent()
+    (boxed.data / "agent" / "journal").write_bytes(b"junk\n" * 100)
+    os.kill(boxed.agent_pids()["warden"], signal.SIGCONT)
+    wait_until(lambda: "start 2" in (ledger / "lines").read_text(), "the second attempt runs")
+    (running,) = docker_engine.api.containers("windfall.agent")
+    (ledger / "go").touch()
+    boxed.wait_for([job_id], "FAILED")
+    assert (ledger / "lines").read_text().splitlines() == ["start 1", "start 2", "end 2"], running
+    assert "the journal is damaged" in (boxed.data / "agent" / "agent.log").read_text()
 
 
 def test_an_interrupted_container_saves_and_goes_on_from_there(boxed: RunningWindfall):

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from windfall.agent.errors import CannotIsolate
 
+_NAME_CHARACTERS = 24
+_GROUP_NAME = re.compile(rf"[0-9a-f]{{{_NAME_CHARACTERS}}}")
 _CPU_PERIOD_US = 100_000
 _CPU_QUOTA_LEAST_US = 1_000
 
@@ -112,12 +115,28 @@ class CgroupTree:
 
     def group(self, token: str) -> AttemptCgroup:
         """Return the (not yet made) groups of an attempt."""
-        return AttemptCgroup(self._hierarchies, hashlib.sha256(token.encode()).hexdigest()[:24])
+        return AttemptCgroup(self._hierarchies, _group_name(token))
+
+    def others(self, tokens: Iterable[str]) -> list[AttemptCgroup]:
+        """Return the groups that are there and belong to none of these attempts."""
+        known = {_group_name(token) for token in tokens}
+        names: set[str] = set()
+        for hierarchy in self._hierarchies:
+            try:
+                names.update(entry.name for entry in os.scandir(hierarchy.directory) if entry.is_dir())
+            except OSError:
+                continue
+        mine = (name for name in names - known if _GROUP_NAME.fullmatch(name))
+        return [AttemptCgroup(self._hierarchies, name) for name in sorted(mine)]
 
     def remove_if_empty(self) -> None:
         """Leave nothing behind at a shutdown, unless attempts are still in it."""
         for hierarchy in self._hierarchies:
             _remove_quietly(hierarchy.directory)
+
+
+def _group_name(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()[:_NAME_CHARACTERS]
 
 
 def find_cgroups(name: str) -> CgroupTree | None:

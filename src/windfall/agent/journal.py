@@ -13,25 +13,19 @@ Decides the format, replay and compaction; must not know processes.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 
 from windfall.agent.credentials import JobUser
 from windfall.agent.messages import Exited, Lost, Result, Start
-from windfall.agent.speech import say
+from windfall.agent.room import Room
 
-T = TypeVar("T")
-
-#: What goes away when somebody makes room.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_LOOK_FOR_ROOM_S = 0.25
 _COMPACT_ABOVE_BYTES = 8 << 20
 
 
@@ -230,6 +224,8 @@ class Replay(msgspec.Struct):
     boot_id: str = ""
     epoch: int = 0
     stories: dict[str, Story] = {}
+    #: Whether lines that were written are missing: what this says is true, but perhaps not all.
+    damaged: bool = False
 
 
 _encoder = msgspec.json.Encoder()
@@ -237,20 +233,21 @@ _decoder = msgspec.json.Decoder(AnyRecord)
 
 
 def read_journal(path: str) -> Replay:
-    """Read a journal; a line torn by a crash is skipped, a missing file is an empty journal."""
+    """Read a journal; a last line torn by a crash is skipped, a missing file is an empty journal."""
     replay = Replay(stories={})
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return replay
-    for line in lines:
-        if not line:
-            continue
+    torn = lines.pop()
+    for line in filter(None, lines):
         try:
             _apply(replay, _decoder.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
+            replay.damaged = True
+    if (lines or torn) and not replay.boot_id:
+        replay.damaged = True  # The first line is missing, which every journal has.
     return replay
 
 
@@ -281,28 +278,29 @@ def _token(record: _OfOneAttempt) -> str:
     return record.result.token if isinstance(record, Departed | Ended) else record.token
 
 
+#: Records of which the last one stands, and where a story has it.
+_LATEST = {
+    Spawned: "spawned",
+    Spawning: "spawning",
+    Launching: "launching",
+    Hosted: "hosted",
+    Noticed: "noticed",
+    Told: "told",
+}
+
+
 def _continue(story: Story, record: _OfOneAttempt) -> None:
-    if isinstance(record, Spawned):
-        story.spawned = record
-    elif isinstance(record, Spawning):
-        story.spawning = record
-    elif isinstance(record, Ended):
+    if isinstance(record, Ended):
         # The first result stands: an attempt is never reported twice with different ends.
         story.result = story.result or record.result
+    elif isinstance(record, Departed):
+        story.departed = story.departed or record.result
     elif isinstance(record, Accepted):
         story.accepted = record.start
-    elif isinstance(record, Launching):
-        story.launching = record
-    elif isinstance(record, Hosted):
-        story.hosted = record
-    elif isinstance(record, Noticed):
-        story.noticed = record
-    elif isinstance(record, Told):
-        story.told = record
     elif isinstance(record, Losing):
         story.losing = True
     else:
-        story.departed = story.departed or record.result
+        setattr(story, _LATEST[type(record)], record)
 
 
 class Journal:
@@ -318,7 +316,7 @@ class Journal:
     ) -> None:
         """`pause` is how room on the disk is waited for."""
         self._path = path
-        self._pause = pause
+        self._room = Room(path, pause)
         #: Spawners' threads write too, and a line that waits for room in the middle must not be mixed with another.
         self._lock = threading.Lock()
         self._boot_id = boot_id
@@ -348,18 +346,27 @@ class Journal:
     def sync(self) -> None:
         """Make all that was written survive power loss."""
         if self._fd >= 0:
-            self._with_room(lambda: os.fdatasync(self._fd))
+            self._room.wait_for(lambda: os.fdatasync(self._fd))
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the file has grown enough to be worth rewriting."""
-        return self._size_bytes > self._compact_above_bytes
+        """Whether the file should be rewritten: it has grown enough, or somebody has removed or emptied it."""
+        return self._size_bytes > self._compact_above_bytes or self._is_gone()
+
+    def _is_gone(self) -> bool:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return os.path.isdir(
+                os.path.dirname(self._path)
+            )  # Nothing can be written where that is gone too.
+        return found.st_size < self._size_bytes or found.st_ino != os.fstat(self._fd).st_ino
 
     def rewrite(self, epoch: int, stories: Iterable[Story]) -> None:
         """Replace the file by the given stories; also how a journal is opened."""
         fresh = self._path + ".new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fd = self._with_room(lambda: os.open(fresh, flags, 0o600))
+        fd = self._room.wait_for(lambda: os.open(fresh, flags, 0o600))
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = fd
@@ -369,32 +376,13 @@ class Journal:
             records.extend(story.records())
         self._write(records)
         self.sync()
-        self._with_room(lambda: os.rename(fresh, self._path))
+        self._room.wait_for(lambda: os.rename(fresh, self._path))
         self._compact_above_bytes = max(self._least_bytes, 4 * self._size_bytes)
 
     def _write(self, records: Sequence[AnyRecord]) -> None:
         content = memoryview(_encoder.encode_lines(records))
         with self._lock:
-            self._size_bytes += len(content)
             while content:
-                content = content[self._with_room(partial(os.write, self._fd, content)) :]
-
-    def _with_room(self, act: Callable[[], T]) -> T:
-        """Do it as soon as there is room; any other fault is raised."""
-        waited = False
-        while True:
-            try:
-                done = act()
-            except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise
-                if not waited:
-                    waited = True
-                    say(
-                        f"{self._path} cannot be written: {error.strerror}; everything waits until there is room"
-                    )
-                self._pause(_LOOK_FOR_ROOM_S)
-            else:
-                if waited:
-                    say(f"{self._path} can be written again")
-                return done
+                written = self._room.wait_for(partial(os.write, self._fd, content))
+                self._size_bytes += written
+                content = content[written:]

@@ -21,7 +21,7 @@ from functools import partial
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import AgentError
 from windfall.agent.exits import ExitsFile, OrphanExit
-from windfall.agent.journal import Replay, Spawned
+from windfall.agent.journal import Launching, Replay, Spawned
 from windfall.agent.messages import Lost
 from windfall.agent.processes import (
     ProcessStat,
@@ -31,7 +31,9 @@ from windfall.agent.processes import (
     read_stat,
     snapshot,
 )
+from windfall.agent.speech import say
 from windfall.agent.stopping import send
+from windfall.agent.strays import empty_groups, stop_strays
 from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.traces import Trace, trace_of_starts
 from windfall.agent.workers.hosts import was_never_hosted
@@ -104,6 +106,9 @@ class Recovery:
                 continue
             if story.departed is not None:
                 self._supervisor.staged.take(attempt)
+            elif replay.damaged and (story.spawned is None or not replay.boot_id):
+                # What became of it may be among the lines that are missing.
+                unsure[attempt.token] = attempt
             elif not same_boot:
                 # What a machine's own death left behind may be torn: the last committed checkpoint is better.
                 self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
@@ -114,8 +119,7 @@ class Recovery:
             elif self._adopt(attempt, story.spawned):
                 adopted.append(attempt)
         adopted += self._search(unsure)
-        if same_boot:
-            self._kill_left_behind()
+        self._stop_strays(replay)
         return adopted
 
     def _may_have_begun(self, attempt: Attempt) -> bool:
@@ -152,6 +156,10 @@ class Recovery:
             attempt.story.spawned = spawned
             attempt.isolation = spawned.isolation
             self._supervisor.journal.add(spawned)
+            if attempt.story.accepted is not None and attempt.story.launching is None:
+                # It runs, so all was there; where its metadata was served is not known any more.
+                attempt.story.launching = Launching(token, 0, attempt.intended.at)
+                self._supervisor.journal.add(attempt.story.launching)
             if self._adopt(attempt, spawned):
                 adopted.append(attempt)
         return adopted
@@ -159,7 +167,10 @@ class Recovery:
     def _look_for(self, unsure: dict[str, Attempt]) -> tuple[dict[str, ProcessStat], Trace]:
         """The processes of attempts that were being started, and whether the others may have begun."""
         until = time.monotonic() + _SHOWS_WITHIN_S
-        since_ticks = min(one.story.spawning.ticks for one in unsure.values() if one.story.spawning)
+        # Without that line in a damaged journal it may have been started at any time.
+        since_ticks = min(
+            one.story.spawning.ticks if one.story.spawning is not None else 0 for one in unsure.values()
+        )
         known: dict[int, list[Spawned]] = {}
         for one in self._supervisor.attempts.values():
             if one.spawned is not None:
@@ -303,14 +314,26 @@ class Recovery:
         for pid in targets - {attempt.pid}:
             send(pid, signal.SIGKILL)
 
-    def _kill_left_behind(self) -> None:
-        """Kill processes of attempts that ended while no agent was there to see it."""
-        attempts = self._supervisor.attempts
-        for pid in snapshot():
-            token = attempt_token(pid, self._agent_id)
-            story = attempts[token].story if token is not None and token in attempts else None
-            if story is not None and (story.result is not None or story.departed is not None):
-                send(pid, signal.SIGKILL)
+    def _stop_strays(self, replay: Replay) -> None:
+        """Kill what is left of attempts that ended while no agent was there to see it, or that nobody knows."""
+        live = [one for one in self._supervisor.attempts.values() if not one.ended]
+        cgroups = self._supervisor.machine.cgroups
+        tokens = {one.token for one in live}
+        roots = {one.pid for one in live if one.pid}
+        roots |= {one.story.hosted.pid for one in live if one.story.hosted is not None}
+        killed = stop_strays(self._agent_id, tokens, roots, cgroups)
+        unknown = sorted(token for token in killed if token and token not in self._supervisor.attempts)
+        if replay.damaged:
+            say(
+                "the journal is damaged; attempts that it does not know are stopped, and the daemon starts them anew"
+            )
+        if unknown:
+            say(
+                "attempts still ran that the journal does not know, which was damaged or removed;"
+                f" stopped: {', '.join(unknown)}"
+            )
+        for group in empty_groups(cgroups, tokens):
+            group.remove()
 
 
 def pidfd_wait_status(pidfd: int) -> int | None:

@@ -183,7 +183,7 @@ class ContainerAttempts:
 
     @property
     def tidying(self) -> bool:
-        """Whether containers of an earlier agent are being removed: they may hold a GPU."""
+        """Whether containers of an earlier agent are being removed."""
         if self._tidying is None:
             return False
         thread, until = self._tidying

@@ -105,8 +105,8 @@ class WarmWorkers:
             return True
         if start.token in self._coming:
             return self._coming.has_come(attempt)
-        if start.gpu_ids and self._containers.tidying:
-            return False
+        if (start.gpu_ids or attempt.intended.container) and self._containers.tidying:
+            return False  # What is being removed may have its GPU, or be an earlier attempt of the same job.
         contained = start.worker is not None and start.container is not None
         if not self._all and not contained:
             return True
