@@ -46,6 +46,7 @@ from windfall.agent.messages import (
     encode,
 )
 from windfall.agent.settings import AgentSettings
+from windfall.agent.socket_paths import short_path
 from windfall.agent.warden import BUSY_CODE
 
 DEADLINE_S = 60.0
@@ -70,7 +71,8 @@ class Daemon:
         self._reader = LineReader()
         self.heard: list[ToDaemon] = []
         try:
-            self._socket.connect(str(path))
+            with short_path(str(path)) as reachable:
+                self._socket.connect(reachable)
             self.send(Hello(epoch))
             self.greeting = self.until(lambda message: isinstance(message, Inventory | Rejected))
         except BaseException:

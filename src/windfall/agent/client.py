@@ -15,7 +15,13 @@ from collections.abc import AsyncIterator, Sequence
 
 from windfall.agent.errors import AgentRejected, AgentUnfit, AgentUnreachable
 from windfall.agent.last_words import last_line, last_words, log_size
-from windfall.agent.launching import SOCKET_NAME, agent_environment, prepare_directories, warden_command
+from windfall.agent.launching import (
+    LOG_NAME,
+    SOCKET_NAME,
+    agent_environment,
+    prepare_directories,
+    warden_command,
+)
 from windfall.agent.messages import (
     Hello,
     Inventory,
@@ -28,10 +34,10 @@ from windfall.agent.messages import (
     encode,
 )
 from windfall.agent.settings import AgentSettings
+from windfall.agent.socket_paths import short_path
 from windfall.agent.warden import LOCK_NAME
 
 _CHUNK_BYTES = 1 << 20
-_LOG_NAME = "agent.log"
 _ANSWER_WITHIN_S = 5.0
 #: For a warden that is told to; one that still has attempts below it stays.
 _END_WITHIN_S = 1.0
@@ -130,7 +136,8 @@ class AgentConnection:
 async def connect(socket_path: str, epoch: int, within_s: float = _GREET_WITHIN_S) -> AgentConnection:
     """Connect to an agent and greet it; `inventory` is set on what is returned."""
     try:
-        reader, writer = await asyncio.open_unix_connection(socket_path, limit=_CHUNK_BYTES)
+        with short_path(socket_path) as path:
+            reader, writer = await asyncio.open_unix_connection(path, limit=_CHUNK_BYTES)
     except OSError as error:
         raise AgentUnreachable(f"no agent answers at {socket_path}: {error.strerror or error}") from None
     connection = AgentConnection(reader, writer, epoch)
@@ -156,7 +163,7 @@ async def start_detached(settings: AgentSettings, timeout_s: float = 20.0) -> st
     socket_path = os.path.join(settings.directory, SOCKET_NAME)
     if await _answers(socket_path):
         return socket_path
-    log_path = os.path.join(settings.directory, _LOG_NAME)
+    log_path = os.path.join(settings.directory, LOG_NAME)
     since = log_size(log_path)
     try:
         prepare_directories(settings)
@@ -255,7 +262,8 @@ def _tell(warden: int | None, number: signal.Signals) -> bool:
 
 async def _answers(socket_path: str) -> bool:
     try:
-        reader, writer = await asyncio.open_unix_connection(socket_path)
+        with short_path(socket_path) as path:
+            reader, writer = await asyncio.open_unix_connection(path)
     except OSError:
         return False
     try:

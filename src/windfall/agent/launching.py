@@ -15,6 +15,8 @@ from windfall.agent.settings import AgentSettings
 
 #: Here and not in serve.py: the daemon asks for it, and must not load the agent for that.
 SOCKET_NAME = "agent.sock"
+#: Where the agent, its warden and its courier say what happens.
+LOG_NAME = "agent.log"
 
 
 def prepare_directories(settings: AgentSettings) -> None:

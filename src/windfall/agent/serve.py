@@ -52,6 +52,7 @@ from windfall.agent.messages import (
     Stop,
     ToAgent,
 )
+from windfall.agent.own_directory import OwnDirectory
 from windfall.agent.recovery import Recovery, boot_id
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
@@ -81,6 +82,7 @@ class Agent:
         self._connections: set[Connection] = set()
         self._daemon: Connection | None = None
         self._warden = os.getppid()
+        self._directory = OwnDirectory(settings.directory)
 
         memory_path = os.path.join(settings.directory, "devices.json")
         self._devices = DeviceWatcher(open_source(settings.gpus), self._notify, memory_path, boot_id())
@@ -130,6 +132,7 @@ class Agent:
     def _round(self) -> bool:
         events = self._epoll.poll(self._timeout_s())
         self._gather()
+        self._directory.look()
         self._listener.tick()
         for fd, _ in events:
             callback = self._callbacks.get(fd)

@@ -1,8 +1,8 @@
 """The files between an agent and a keeper: what is to be done (`orders`), and how far it has come (`state`).
 
 Both outlive either process, so whoever is started again knows where it was. Decides how they are written, so that a
-reader sees a whole one; keepers.py and orders.py say what is in them. Imported by the keeper: the standard library
-alone.
+reader sees a whole one; keepers.py and orders.py say what is in them. Imported by the keeper: nothing that needs more
+than the standard library.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 import os
 import socket
 import time
+
+from windfall.agent.socket_paths import short_path
 
 #: As typing has it: importing that would cost a keeper megabytes.
 TYPE_CHECKING = False
@@ -65,7 +67,8 @@ class Notebook:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as out:
                 out.settimeout(2.0)
                 try:
-                    out.connect(self.orders["agent_socket"])
+                    with short_path(self.orders["agent_socket"]) as path:
+                        out.connect(path)
                     out.sendall(line.encode())
                 except BlockingIOError:
                     # So many knock at once that its queue is full.
