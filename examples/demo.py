@@ -12,10 +12,12 @@ import getpass
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,10 @@ INSTANCE_TYPE = "g5.2xlarge"
 INTERRUPTIONS = "6,7,6"
 #: Characters of a life line; the tables around it fit 80 columns.
 LINE = 60
+#: How long the daemon and its jobs may take to stop before they are killed.
+STOP_WITHIN_S = 30.0
+#: The exit status of a program that Ctrl-C has ended.
+INTERRUPTED = 128 + signal.SIGINT
 COLOURS = {
     "waiting": "yellow",
     "starting": "cyan",
@@ -55,7 +61,8 @@ class Daemon:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.process: subprocess.Popen[str]
+        self.process: subprocess.Popen[str] | None = None
+        self.listens = False
 
     def up(self) -> Client:
         """Start it and wait until it listens."""
@@ -66,22 +73,46 @@ class Daemon:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "WINDFALL_SIMULATED_BOOT_S": "1.5", "WINDFALL_SIMULATED_NOTICE_S": "8"},
+            # Ctrl-C is for the demo alone, which then stops the daemon with its jobs.
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         if "listening" not in self.process.stdout.readline():
             sys.exit(f"the daemon did not start:\n{self.process.stderr.read()}")
+        self.listens = True
         return Client(find_endpoint(self.data))
 
     def down(self) -> None:
-        """Stop it with everything that it started."""
-        command = [sys.executable, "-m", "windfall.cli", "down", "--kill", "--data", str(self.data)]
-        subprocess.run(command, capture_output=True, check=False)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """Stop it with everything that it started, at whichever moment of its life."""
+        if self.process is not None:
+            if self.listens:
+                command = [sys.executable, "-m", "windfall.cli", "down", "--kill", "--data", str(self.data)]
+                subprocess.run(command, capture_output=True, check=False, start_new_session=True)
+            else:
+                self.process.terminate()
+            try:
+                self.process.communicate(timeout=STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.communicate()
+        until = time.monotonic() + STOP_WITHIN_S
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.05)
+        for pid in left:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """What runs with the data directory among its arguments or in its environment: agents, wardens and jobs."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and int(entry.name) != os.getpid():
+                    told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                    if os.fsencode(self.data) in told:
+                        found.append(int(entry.name))
+        return found
 
 
 class Training:
@@ -369,18 +400,29 @@ def main() -> int:
     parser.add_argument("--svg", type=Path, help="also draw the last screen into this file")
     arguments = parser.parse_args()
     console = Console(record=arguments.svg is not None, width=100 if arguments.svg else None)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    good, interrupted = False, False
     data = Path(tempfile.mkdtemp(prefix="windfall-demo-"))
-    data.chmod(0o711)
     daemon = Daemon(data)
-    good = False
     try:
+        data.chmod(0o711)
         good = play(console, daemon)
-    except (CliError, KeyboardInterrupt) as error:
-        console.print(f"the demo stopped: {error or 'interrupted'}")
-        return 1
+    except KeyboardInterrupt:
+        interrupted = True
+    except CliError as error:
+        console.print(f"the demo stopped: {error}")
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # Once is enough: what was started is stopped now.
+        if interrupted:
+            console.print("interrupted: stopping what the demo has started")
         daemon.down()
         shutil.rmtree(data, ignore_errors=True)
+    if interrupted:
+        gone = "and its data directory is removed" if not data.exists() else f"but {data} cannot be removed"
+        console.print(f"interrupted: nothing of the demo runs any more, {gone}")
+        return INTERRUPTED
     if arguments.svg:
         arguments.svg.write_text(without_foreign_fonts(console.export_svg(title="make demo")))
     console.print("as promised; the data directory is removed" if good else "NOT as promised: see above")
