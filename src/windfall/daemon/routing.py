@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from windfall.aws_api.batch.tags import ENGINE
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.control.commands.calendar import StartRun
 from windfall.control.events import (
@@ -34,7 +35,7 @@ from windfall.control.ports import Engine, Holdings
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.jobs.errors import Invalid
-from windfall.jobs.ids import EnvironmentName, InstanceId
+from windfall.jobs.ids import EnvironmentName, InstanceId, QueueName
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,27 @@ class Routing:
                 f"The tag windfall:engine names {environment.engine[:100]!r}, which this daemon does not have;"
                 f" it has {known}"
             )
+        if isinstance(command, TagResource):
+            self._check_engine_stays(environment, command)
         self.engine_of(environment).check(environment)
+
+    def _check_engine_stays(self, environment: ComputeEnvironment, command: TagResource) -> None:
+        """An environment keeps the engine that it was made with: a tag that says otherwise would have no effect."""
+        asked = command.add.get(ENGINE)
+        now = self.engine_of(environment).name
+        if (asked is not None and asked != now) or (
+            ENGINE in command.remove and environment.engine is not None
+        ):
+            raise Invalid(
+                f"The tag {ENGINE} is read when a compute environment is created, and {environment.name} runs on the"
+                f" engine {now}. To use another one, create another compute environment with that tag"
+            )
+
+    def serving(self, state: State, queue: QueueName) -> list[str]:
+        """The names of the engines that serve a queue's environments."""
+        known = state.queues.get(queue)
+        names = () if known is None else known.environments
+        return sorted({self._engine_named(state, name).name for name in names})
 
     def offers(self, state: State) -> Offers:
         """What could be launched now, by environment."""

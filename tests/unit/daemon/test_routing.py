@@ -152,6 +152,29 @@ def test_an_engine_sees_an_environment_as_it_would_become():
     assert world.simulated.checked[1].tags == {"windfall:seed": "7"}
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("here", {"add": {"windfall:engine": "simulated"}}),
+        ("spot", {"add": {"windfall:engine": "local"}}),
+        ("spot", {"add": {"windfall:engine": "nonsense"}}),
+        ("spot", {"remove": ("windfall:engine",)}),
+    ],
+)
+def test_the_engine_of_an_environment_is_not_changed_by_a_tag(name, change):
+    world = World()
+    with pytest.raises(Invalid, match=r"is read when a compute environment is created.*create another"):
+        world.routing.check(world.state, TagResource("compute-environment", name, **change))
+
+
+def test_a_tag_that_says_which_engine_it_is_changes_nothing_and_is_taken():
+    world = World()
+    for name, engine in (("here", "local"), ("spot", "simulated")):
+        tags = {"windfall:engine": engine}
+        world.routing.check(world.state, TagResource("compute-environment", name, add=tags))
+    world.routing.check(world.state, TagResource("compute-environment", "here", remove=("windfall:engine",)))
+
+
 def test_homes_of_instances_long_gone_are_dropped():
     world = World()
     for number in range(1_100):
