@@ -180,6 +180,7 @@ class Leading:
         self.loop = ControlLoop(
             state, around.store, self._engines, clock_ms, self._remove_logs, around.tenants, lease
         )
+        self.loop.away = lambda name: self._engines[name].away
         settings = around.settings
         training = training_settings(around, self._host)
         account, region = settings.account_id, settings.region

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from windfall.control.changes import Changes
@@ -38,7 +39,8 @@ from windfall.control.timekeeping import next_due
 from windfall.control.why import Why, why
 from windfall.daemon.routing import Routing
 from windfall.jobs.errors import Rejected
-from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.ids import JobId, QueueName, split_child
+from windfall.jobs.states import RUNNABLE, RUNNING, STARTING
 from windfall.scheduling.dispatch_order import dispatch_order
 from windfall.scheduling.quota_gate import QuotaGate
 from windfall.store.errors import CommitFailed, StoreError, StoreReplaced, Superseded
@@ -61,6 +63,8 @@ LAZY_S = 0.01
 GATHER_S = 0.01
 BUSY_REPORTS = 8
 
+#: States in which a job waits for what an engine does, or runs there.
+_ENGINES_TURN = (RUNNABLE, STARTING, RUNNING)
 _LAZY = AttemptStarted | AttemptProgressed | IsolationChanged
 
 #: How long a store that cannot write is left alone, at first and at most.
@@ -95,6 +99,8 @@ class ControlLoop:
         self._routing = Routing(engines)
         #: Who carries out instructions that are for no engine, by their kind.
         self.errands = self._routing.errands
+        #: Why an engine, by its name, does not do what it is told; None while it does.
+        self.away: Callable[[str], str | None] = lambda _: None
         #: Called when a round has committed something that is to be told to the outside.
         self.on_told: Callable[[], None] | None = None
         self._clock_ms = clock_ms
@@ -128,7 +134,17 @@ class ControlLoop:
 
     async def why(self, job_id: JobId) -> Why | None:
         """Why a live job is where it is."""
-        answer: Why | None = await self._ask(lambda state, offers, now: why(state, job_id, offers, now))
+
+        def look(state: State, offers: Offers, now: int) -> Why | None:
+            answer = why(state, job_id, offers, now)
+            if answer is None or answer.state not in _ENGINES_TURN:
+                return answer
+            job = state.jobs.get(answer.job_id) or state.jobs[split_child(answer.job_id)[0]]
+            names = self._routing.serving(state, job.submission.queue)
+            away = [("agent_away", text) for name in names if (text := self.away(name)) is not None]
+            return replace(answer, reasons=[*away, *answer.reasons])
+
+        answer: Why | None = await self._ask(look)
         return answer
 
     async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:

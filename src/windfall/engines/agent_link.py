@@ -34,8 +34,10 @@ class Patience:
     #: A trouble that lasts is told again so often.
     tell_again_s: float = 600.0
     #: How often one that says nothing is asked whether it is there, and after how long without a word it is told of.
-    ping_every_s: float = 30.0
+    ping_every_s: float = 5.0
     silent_s: float = 60.0
+    #: After how long without a word `windfall why` says so.
+    quiet_s: float = 15.0
     #: For one that is told to end and has nothing to do.
     retire_s: float = 60.0
 
@@ -77,6 +79,24 @@ class AgentLink:
         self.trouble: str | None = None
         #: Set while agents end as soon as they are started.
         self.unfit = asyncio.Event()
+
+    @property
+    def away(self) -> str | None:
+        """Why the agent does not do what it is told, for people; None while it answers, or while nobody wants one."""
+        if not self.wanted.is_set():
+            return None
+        if self._connection is None or not self.connected.is_set():
+            return (
+                f"the agent does not answer: {self.trouble}" if self.trouble else "the agent is being started"
+            )
+        quiet_s = time.monotonic() - self._heard_s
+        if quiet_s < self._patience.quiet_s:
+            return None
+        pid = self._connection.inventory.agent_pid
+        return (
+            f"the agent (pid {pid}) has not answered for {quiet_s:.0f} s, and jobs are neither started nor stopped;"
+            f" is its process stopped (kill -CONT {pid})?"
+        )
 
     def write(self, told: Sequence[messages.Message]) -> None:
         """Tell the agent, if one is connected."""

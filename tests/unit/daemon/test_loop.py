@@ -177,6 +177,10 @@ def test_a_question_is_answered_from_memory():
             why = await world.loop.why(JobId("a"))
             assert (why.job_id, why.state) == ("a", RUNNABLE)
             assert why.reasons
+            assert "agent_away" not in dict(why.reasons)
+            world.loop.away = lambda name: f"the agent of {name} is away"
+            away = await world.loop.why(JobId("a"))
+            assert away.reasons == [("agent_away", "the agent of local is away"), *why.reasons]
             assert await world.loop.why(JobId("nobody")) is None
             assert await world.loop.queue_snapshot(QueueName("none")) == []
 

@@ -16,7 +16,9 @@ from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.settings import AgentSettings
 from windfall.engines.agent_link import AgentLink, Patience
 
-QUICK = Patience(again_s=0.005, again_most_s=0.01, ping_every_s=0.02, silent_s=0.05, retire_s=0.05)
+QUICK = Patience(
+    again_s=0.005, again_most_s=0.01, ping_every_s=0.02, silent_s=0.05, quiet_s=0.5, retire_s=0.05
+)
 PONG = messages.encode([messages.Pong()])
 
 
@@ -158,6 +160,27 @@ def test_an_agent_that_falls_silent_is_told_of_once_and_heard_again(
 
     with caplog.at_level(logging.WARNING):
         run(play)
+
+
+def test_it_says_why_the_agent_does_nothing(tmp_path: Path):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    assert story.link.away == "the agent is being started"
+
+    async def play() -> None:
+        async with agent.serving(), story.running():
+            await story.link.connected.wait()
+            await until(lambda: story.link.away is None)
+            agent.awake = False
+            await until(lambda: "kill -CONT 4711" in (story.link.away or ""))
+            agent.awake = True
+            story.link.write([messages.Ping()])
+            await until(lambda: story.link.away is None)
+        agent.greeting = b"nonsense\n"
+        async with agent.serving(), story.running():
+            await until(lambda: "does not answer" in (story.link.away or ""))
+
+    run(play)
 
 
 def test_an_agent_of_other_settings_that_does_not_end_is_told_of(

@@ -57,6 +57,11 @@ class LocalEngine:
         """What keeps the agent from being reached, if something does."""
         return self._link.trouble
 
+    @property
+    def away(self) -> str | None:
+        """Why the agent does not do what it is told; None while it answers."""
+        return self._link.away
+
     def check(self, environment: ComputeEnvironment) -> None:
         """Refuse tags of a market that this host does not have, rather than let them do nothing."""
         if named := market_tags_of(environment.tags):

@@ -84,6 +84,11 @@ class SimulatedEngine:
 
     # What the core asks ---------------------------------------------------------------------------------
 
+    @property
+    def away(self) -> str | None:
+        """Why the agent does not do what it is told; None while it answers, or while nothing runs there."""
+        return self._link.away
+
     def check(self, environment: ComputeEnvironment) -> None:
         """Refuse types, tags and traces that cannot be used."""
         open_offering(environment, self._settings)
