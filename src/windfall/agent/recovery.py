@@ -320,7 +320,9 @@ class Recovery:
         cgroups = self._supervisor.machine.cgroups
         tokens = {one.token for one in live}
         roots = {one.pid for one in live if one.pid}
-        roots |= {one.story.hosted.pid for one in live if one.story.hosted is not None}
+        for hosted in [one.story.hosted for one in live if one.story.hosted is not None]:
+            roots.add(hosted.pid)
+            tokens.add(hosted.container)  # What is in a container is not below its keeper.
         killed = stop_strays(self._agent_id, tokens, roots, cgroups)
         unknown = sorted(token for token in killed if token and token not in self._supervisor.attempts)
         if replay.damaged:
