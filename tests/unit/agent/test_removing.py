@@ -27,7 +27,7 @@ def deep(path: Path, levels: int) -> None:
 def test_any_depth_is_removed_with_few_open_files(tmp_path: Path):
     deep(tmp_path / "left", 5_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(int(name) for name in os.listdir("/proc/self/fd"))
+    most = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (most + 8, hard))
     try:
         assert remove_tree(str(tmp_path / "left")) is None
