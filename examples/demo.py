@@ -8,19 +8,16 @@ that nobody takes away. At the end both have the same weights, bit for bit, and 
 from __future__ import annotations
 
 import argparse
-import getpass
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from daemon_of_its_own import Daemon
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -28,7 +25,6 @@ from rich.table import Table
 from rich.text import Text
 
 from windfall.cli.client import Client
-from windfall.cli.endpoint import find_endpoint
 from windfall.cli.errors import CliError
 
 HERE = Path(__file__).resolve().parent
@@ -40,8 +36,6 @@ INSTANCE_TYPE = "g5.2xlarge"
 INTERRUPTIONS = "6,7,6"
 #: Characters of a life line; the tables around it fit 80 columns.
 LINE = 60
-#: How long the daemon and its jobs may take to stop before they are killed.
-STOP_WITHIN_S = 30.0
 #: The exit status of a program that Ctrl-C has ended.
 INTERRUPTED = 128 + signal.SIGINT
 COLOURS = {
@@ -54,65 +48,6 @@ COLOURS = {
 SPARKS = "▁▂▃▄▅▆▇█"
 
 Attempt = dict[str, Any]
-
-
-class Daemon:
-    """`windfall up` with a data directory of its own."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.process: subprocess.Popen[str] | None = None
-        self.listens = False
-
-    def up(self) -> Client:
-        """Start it and wait until it listens."""
-        options = ["--port", "0", "--job-user", getpass.getuser(), "--engine", "simulated"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "windfall.cli", "up", "--data", str(self.data), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "WINDFALL_SIMULATED_BOOT_S": "1.5", "WINDFALL_SIMULATED_NOTICE_S": "8"},
-            # Ctrl-C is for the demo alone, which then stops the daemon with its jobs.
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        if "listening" not in self.process.stdout.readline():
-            sys.exit(f"the daemon did not start:\n{self.process.stderr.read()}")
-        self.listens = True
-        return Client(find_endpoint(self.data))
-
-    def down(self) -> None:
-        """Stop it with everything that it started, at whichever moment of its life."""
-        if self.process is not None:
-            if self.listens:
-                command = [sys.executable, "-m", "windfall.cli", "down", "--kill", "--data", str(self.data)]
-                subprocess.run(command, capture_output=True, check=False, start_new_session=True)
-            else:
-                self.process.terminate()
-            try:
-                self.process.communicate(timeout=STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.communicate()
-        until = time.monotonic() + STOP_WITHIN_S
-        while (left := self.processes()) and time.monotonic() < until:
-            time.sleep(0.05)
-        for pid in left:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
-    def processes(self) -> list[int]:
-        """What runs with the data directory among its arguments or in its environment: agents, wardens and jobs."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                if entry.name.isdigit() and int(entry.name) != os.getpid():
-                    told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-                    if os.fsencode(self.data) in told:
-                        found.append(int(entry.name))
-        return found
 
 
 class Training:
