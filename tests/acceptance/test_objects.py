@@ -1,25 +1,36 @@
-"""One suite over both kinds of object storage: files, and a real S3 server."""
+"""One suite over both kinds of object storage, files and a real S3 server, each opened here and by a steward."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.steward_process import StewardProcess
+from windfall.jobs.storage import Grant
 from windfall.objects.credentials import ObjectOptions
 from windfall.objects.errors import AlreadyThere, BadUri, NotFound, Refused, Unreachable
 from windfall.objects.opening import open_objects
 from windfall.objects.port import Entry, ObjectStore
 
 
-@pytest.fixture(params=["file", "s3"])
-def objects(request, tmp_path) -> ObjectStore:
-    if request.param == "file":
-        return open_objects(f"file://{tmp_path}/not/there yet")
-    return request.getfixturevalue("s3_server").open(f"objects/{tmp_path.name}")
+@pytest.fixture(params=["file", "s3", "file by steward", "s3 by steward"])
+def objects(request, tmp_path, tmp_path_factory) -> Iterator[ObjectStore]:
+    kind, _, by_steward = request.param.partition(" by ")
+    uri, variables = f"file://{tmp_path}/not/there yet", {}
+    if kind == "s3":
+        server = request.getfixturevalue("s3_server")
+        uri, variables = f"s3://{server.bucket}/objects/{tmp_path.name}", server.environment
+    if not by_steward:
+        yield open_objects(uri, environment={**os.environ, **variables})
+        return
+    steward = StewardProcess(tmp_path_factory.mktemp("steward"), variables)
+    yield steward.admit("t", Grant(uri, write=True)).open(uri)
+    steward.close()
 
 
 def keys(objects: ObjectStore, prefix: str = "") -> list[str]:

@@ -516,19 +516,18 @@ Gated = tuple[House, Staging, Callable[[], None]]
 
 
 @pytest.fixture
-def gated(plain: House) -> Gated:
-    """An attempt that cannot be prepared before the gate is opened: its code is read from a pipe."""
-    store = plain.root / "store"
-    store.mkdir()
-    a_tar(plain.root / "code.tar.gz", main="hello")
-    gate = store / "code.tar.gz"
-    os.mkfifo(gate)
-
-    def open_gate() -> None:
-        with gate.open("wb") as pipe:
-            pipe.write((plain.root / "code.tar.gz").read_bytes())
-
-    return plain, Staging(archives=(Archive(f"{store_of(plain)}/code.tar.gz", "/opt/ml/code"),)), open_gate
+def gated(tmp_path: Path) -> Iterator[Gated]:
+    """An attempt that cannot be prepared before the gate is opened: the disk with its code is not mounted."""
+    root = tmp_path / "gated"
+    unmounted = root / "unmounted"
+    unmounted.mkdir(parents=True)
+    a_tar(unmounted / "code.tar.gz", main="hello")
+    variables = root / "objects.json"
+    variables.write_text(json.dumps({"WINDFALL_OBJECTS_ROOT": f"{root}/store"}))
+    house = House(root, use_sandbox=False, objects_file=str(variables)).launch()
+    staging = Staging(archives=(Archive(f"{store_of(house)}/code.tar.gz", "/opt/ml/code"),))
+    yield house, staging, lambda: unmounted.rename(root / "store") and None
+    house.close()
 
 
 @pytest.mark.parametrize("victim", ["agent", "courier"])

@@ -7,6 +7,7 @@ jobs a second cost twice what they should. Must not know attempts or the journal
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 
@@ -84,3 +85,16 @@ class PrivateDirectories:
         except OSError:
             return False
         return True
+
+
+def shared_directory(attempts_directory: str, uid: int) -> str:
+    """Return the directory that belongs to all attempts of a user."""
+    return os.path.join(attempts_directory, f"of-{uid}")
+
+
+def make_shared_directory(attempts_directory: str, uid: int, gid: int) -> None:
+    """Make that directory, with the agent's rights; nobody else can put something in its place."""
+    path = shared_directory(attempts_directory, uid)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+        os.chown(path, uid, gid, follow_symlinks=False)

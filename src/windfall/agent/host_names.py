@@ -5,6 +5,7 @@ Decides what the sandbox's /etc/hosts says. Must not know attempts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 
@@ -31,7 +32,11 @@ def write_hosts(directory: str, hosts: Iterable[tuple[str, str]] = _ALONE) -> st
     path = os.path.join(directory, "hosts")
     fresh = f"{path}.{os.getpid()}"
     added = "".join(f"{address} {name}\n" for name, address in hosts)
-    with open(fresh, "w", encoding="utf-8") as file:
+    # Nobody else may have put something there that leads elsewhere.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(fresh)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as file:
         file.write(f"{names.rstrip()}\n{added}")
     os.chmod(fresh, 0o644)
     os.rename(fresh, path)

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from windfall.agent.courier_link import OnReadable
+from windfall.agent.companions import OnReadable
 from windfall.agent.errors import AgentError
 from windfall.agent.socket_paths import short_path
 from windfall.agent.speech import say

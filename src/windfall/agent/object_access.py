@@ -25,6 +25,12 @@ def object_environment(objects_file: str | None) -> dict[str, str]:
     return {**os.environ, **_from_file(objects_file)}
 
 
+def region(objects_file: str | None) -> str:
+    """Return the region that instance metadata name."""
+    known = object_environment(objects_file)
+    return known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
 def shared_variables(objects_file: str | None) -> dict[str, str]:
     """Return the variables that a job may have so that it reaches the storage too."""
     known = object_environment(objects_file)

@@ -94,6 +94,25 @@ class Places(msgspec.Struct, frozen=True):
         kept = self.staging.checkpoints
         return None if kept is None else self.real(kept.path)
 
+    def kept_directories(self, directory: str) -> list[str]:
+        """Return the directories that the job finds and must not replace, relative to the private one.
+
+        `directory` is the working directory on this host. Code from Git stays the job's own: git wants it so.
+        """
+        staging = self.staging
+        kept = [OWN, PROGRESS_DIRECTORY, *map(self.inside, staging.directories)]
+        kept += [self.inside(output.path) for output in staging.outputs]
+        if staging.failure_path is not None:
+            kept.append(posixpath.dirname(self.inside(staging.failure_path)) or ".")
+        if staging.checkpoints is not None:
+            kept.append(self.inside(staging.checkpoints.path))
+        if directory.startswith(f"{self.root}/"):
+            kept.append(directory[len(self.root) + 1 :])
+        code = None
+        if staging.git is not None and staging.git.path is not None:
+            code = self.inside(staging.git.path)
+        return [path for path in kept if code is None or not f"{path}/".startswith(f"{code}/")]
+
     def binds(self) -> Iterator[tuple[str, str]]:
         """Yield what the sandbox shows where: real path and path in the sandbox."""
         yield self.root, ML_ROOT

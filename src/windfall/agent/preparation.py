@@ -13,6 +13,7 @@ import os
 import re
 
 from windfall.agent.attempt import Attempt
+from windfall.agent.courier.tree import Tree
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
@@ -145,7 +146,7 @@ def prepare(
         environment, argv, isolation = _staged(attempt, places, environment, argv)
     environment = {**secret_values(machine.settings.secrets_directory, start.secrets), **environment}
     path = environment["PATH"]
-    directory_fd = _open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, "chdir")
+    directory_fd = _open_directory(directory, places)
     stdin_fd = None
     try:
         if attempt.intended.sandboxed:
@@ -171,6 +172,17 @@ def prepare(
 def job_umask(start: Start) -> int:
     """Return what a process without a sandbox lets others do with its files in /tmp and elsewhere."""
     return PRIVATE_UMASK if start.needs_sandbox else USUAL_UMASK
+
+
+def _open_directory(path: str, places: Places | None) -> int:
+    """Open the working directory; in one that the job's user has filled, no link is followed on the way."""
+    if places is None or not path.startswith(f"{places.root}/"):
+        return _open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, "chdir")
+    try:
+        with Tree(places.root, None).directory(path[len(places.root) + 1 :]) as fd:
+            return os.dup(fd)
+    except OSError as error:
+        raise CannotStart(f'chdir "{path}": {errno_words(error.errno or 0)}', error.errno) from None
 
 
 def _staged(
@@ -277,6 +289,9 @@ def _sandboxed(
         attempt.cgroup, attempt.enrolled = group, True
         cgroup_files = tuple(group.procs_files)
         isolation += f" + {machine.cgroup_words}"
+    if start.staging is not None and directory.startswith(f"{places_of(attempt).root}/"):
+        # It is seen with what holds it, and a path that the job's user has made is not for bubblewrap to follow.
+        directory = places_of(attempt).root
     plan = SandboxPlan(
         directory=directory,
         tmp_directory=_tmp_directory(attempt) if _wants_own_tmp(start, machine) else None,

@@ -139,7 +139,7 @@ class Agent:
             if callback is not None:
                 callback()
         supervisor = self._supervisor
-        supervisor.courier.tick()
+        supervisor.couriers.tick()
         supervisor.workers.tick()
         supervisor.take_started()
         supervisor.collect()
@@ -172,7 +172,7 @@ class Agent:
         dues = (
             self._limits.next_due(),
             self._recovery.next_due,
-            supervisor.courier.next_due,
+            supervisor.couriers.next_due,
             supervisor.workers.next_due,
             supervisor.starts.next_due,
             self._listener.next_due,

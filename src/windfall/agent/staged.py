@@ -7,6 +7,7 @@ sockets.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -30,15 +31,21 @@ from windfall.agent.courier.messages import (
     Report,
     Watch,
 )
-from windfall.agent.courier_link import CourierLink
+from windfall.agent.courier.tree import Tree
+from windfall.agent.courier_link import Couriers
+from windfall.agent.demotion import Identity
+from windfall.agent.directories import make_shared_directory
 from windfall.agent.errors import AgentError
 from windfall.agent.journal import Departed, Journal, Launching
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result
-from windfall.agent.places import NOTICE, REBALANCE
+from windfall.agent.object_access import region
+from windfall.agent.places import NOTICE, OWN, REBALANCE
 from windfall.agent.preparation import job_user, places_of, working_directory
+from windfall.agent.sealing import seal, unseal
 from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
+from windfall.agent.steward.messages import Admit
 from windfall.jobs.storage import StorageAccess
 
 #: So long what a process left may take to be saved when nothing else presses. The courier gives up much earlier when
@@ -54,7 +61,7 @@ class StagedAttempts:
 
     def __init__(
         self,
-        courier: CourierLink,
+        couriers: Couriers,
         machine: Machine,
         journal: Journal,
         tell: Callable[[Message], None],
@@ -63,7 +70,8 @@ class StagedAttempts:
         on_released: Callable[[str], None],
         on_broken: Callable[[Attempt], None],
     ) -> None:
-        self._courier = courier
+        self._couriers = couriers
+        self._steward = couriers.steward
         self._machine = machine
         self._journal = journal
         self._tell = tell
@@ -73,11 +81,11 @@ class StagedAttempts:
         self._on_broken = on_broken
         self._open: dict[str, Attempt] = {}
         #: Told to be dropped and not yet let go of by the courier.
-        self._dropping: set[str] = set()
+        self._dropping: dict[str, Identity | None] = {}
         #: Set at a shutdown that stops everything.
         self.finish_within_s = FINISH_WITHIN_S
-        courier.on_report = self._on_report
-        courier.on_new = self._on_new_courier
+        couriers.on_report = self._on_report
+        couriers.on_new = self._on_new_courier
 
     # --- the stages ----------------------------------------------------------------------------------
 
@@ -107,9 +115,14 @@ class StagedAttempts:
 
     def ended(self, attempt: Attempt) -> None:
         """Nothing is wanted of the attempt any more."""
-        if self._open.pop(attempt.token, None) is not None and self._courier.running:
-            self._dropping.add(attempt.token)
-            self._courier.send(Drop(attempt.token))
+        if self._open.pop(attempt.token, None) is None:
+            return
+        user = self._courier_user(attempt)
+        if self._couriers.running(user):
+            self._dropping[attempt.token] = user
+            self._couriers.send(user, Drop(attempt.token))
+        else:
+            self._let_go(attempt.token, user)
 
     def holds(self, token: str) -> bool:
         """Tell whether the courier may still touch the attempt's files."""
@@ -120,18 +133,50 @@ class StagedAttempts:
         return [attempt.news for attempt in self._open.values() if attempt.news is not None]
 
     def _direct(self, attempt: Attempt) -> None:
-        story = attempt.story
+        story, user = attempt.story, self._courier_user(attempt)
         try:
-            errand = self._errand(attempt)
-        except AgentError as error:
+            errand = self._errand(attempt, user)
+            if user is not None:
+                self._admit(attempt, errand, user)
+        except (AgentError, OSError) as error:
             self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
             return
         if story.departed is not None:
-            self._courier.send(self._finish(attempt, errand))
+            self._couriers.send(user, self._finish(attempt, errand))
         elif story.launching is not None:
-            self._courier.send(Watch(errand, story.launching.port))
+            self._couriers.send(user, Watch(errand, story.launching.port))
         else:
-            self._courier.send(Prepare(errand))
+            self._couriers.send(user, Prepare(errand))
+
+    def _courier_user(self, attempt: Attempt) -> Identity | None:
+        """Return whom the attempt's data are moved by; None means the agent's own user.
+
+        What a container leaves belongs to the user of its image, who may be anybody: only root can move it.
+        """
+        try:
+            user = job_user(attempt, self._machine)
+        except AgentError:
+            return None  # Such an attempt is refused, with the reason, before anything is moved for it.
+        if not user.drop or attempt.intended.container:
+            return None
+        return Identity(user.uid, user.gid, user.groups)
+
+    def _admit(self, attempt: Attempt, errand: Errand, user: Identity) -> None:
+        """Let the user's courier work for the attempt, as far as that needs root."""
+        launching = attempt.story.launching
+        if launching is None:
+            kept = errand.places.kept_directories(errand.directory)
+            unseal(errand.places.root, kept, (user.uid, user.gid))
+        make_shared_directory(self._machine.settings.attempts_directory, user.uid, user.gid)
+        port = launching.port if launching is not None else 0
+        self._steward.admit(Admit(attempt.token, user, errand.storage, errand.secret, port))
+
+    def _seal(self, attempt: Attempt, user: Identity, port: int) -> None:
+        """Keep what was prepared from being replaced, and let the machine's metadata address lead to the attempt's."""
+        errand = self._errand(attempt, user)
+        kept = errand.places.kept_directories(errand.directory)
+        seal(errand.places.root, kept, OWN, user.gid)
+        self._steward.admit(Admit(attempt.token, user, errand.storage, errand.secret, port))
 
     def _finish(self, attempt: Attempt, errand: Errand) -> Finish:
         story = attempt.story
@@ -145,8 +190,8 @@ class StagedAttempts:
         killed_at = story.departed.at if code is not None and _was_killed(attempt, code) else None
         return Finish(errand, code, interrupted, story.losing, deadline_at, killed_at)
 
-    def _errand(self, attempt: Attempt) -> Errand:
-        start = attempt.story.accepted
+    def _errand(self, attempt: Attempt, courier: Identity | None) -> Errand:
+        start, user = attempt.story.accepted, job_user(attempt, self._machine)
         assert start is not None
         return Errand(
             token=attempt.token,
@@ -154,26 +199,32 @@ class StagedAttempts:
             directory=working_directory(attempt, start),
             fence=start.fence,
             storage=start.storage or StorageAccess(),
-            owner=job_user(attempt, self._machine).owner,
+            # A courier of the job's user makes files that are the job's already.
+            owner=user.owner if courier is None else None,
             instance=start.instance,
             instance_type=start.instance_type,
             market=start.market,
+            region=region(self._machine.settings.objects_file),
+            secret=self._steward.secret(attempt.token) if courier is not None else "",
         )
 
     # --- the courier ---------------------------------------------------------------------------------
 
-    def _on_new_courier(self) -> None:
-        for token in list(self._dropping):
-            self._released(token)
+    def _on_new_courier(self, user: Identity | None) -> None:
+        for token in [token for token, its in self._dropping.items() if its == user]:
+            self._released(token, user)
         for attempt in list(self._open.values()):
-            self._direct(attempt)
+            if self._courier_user(attempt) == user:
+                self._direct(attempt)
 
-    def _on_report(self, report: Report) -> None:
+    def _on_report(self, user: Identity | None, report: Report) -> None:
         attempt = self._open.get(report.token)
         if isinstance(report, Dropped):
-            self._released(report.token)
+            self._released(report.token, user)
         elif attempt is None:
             return  # It was dropped while this was on its way.
+        elif self._courier_user(attempt) != user:
+            say(f"{report.token}: a courier of another user has reported about it; that is not believed")
         elif isinstance(report, Prepared):
             self._prepared(attempt, report)
         elif isinstance(report, PrepareFailed):
@@ -190,6 +241,13 @@ class StagedAttempts:
         if attempt.story.launching is not None:
             return
         launching = Launching(attempt.token, report.port, report.at)
+        user = self._courier_user(attempt)
+        if user is not None:
+            try:
+                self._seal(attempt, user, report.port)
+            except AgentError as error:
+                self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
+                return
         attempt.story.launching = launching
         self._journal.add(launching)
         self._on_ready(attempt)
@@ -211,7 +269,8 @@ class StagedAttempts:
         if departed is None:
             return
         # Not dropped: it has let go by itself.
-        self._open.pop(attempt.token, None)
+        if self._open.pop(attempt.token, None) is not None:
+            self._let_go(attempt.token, self._courier_user(attempt))
         if isinstance(departed, Lost):
             self._on_end(attempt, departed)
             return
@@ -228,10 +287,19 @@ class StagedAttempts:
             ),
         )
 
-    def _released(self, token: str) -> None:
-        if token in self._dropping:
-            self._dropping.discard(token)
+    def _released(self, token: str, user: Identity | None) -> None:
+        if token in self._dropping and self._dropping[token] == user:
+            del self._dropping[token]
+            self._let_go(token, user)
             self._on_released(token)
+
+    def _let_go(self, token: str, user: Identity | None) -> None:
+        """Nothing is moved for an attempt any more; a courier that has no other may rest."""
+        self._steward.dismiss(token)
+        if user in self._dropping.values():
+            return
+        if all(self._courier_user(attempt) != user for attempt in self._open.values()):
+            self._couriers.rest(user)
 
 
 def write_notice(attempt: Attempt) -> None:
@@ -257,17 +325,20 @@ def _write(attempt: Attempt, name: str, document: dict[str, object]) -> None:
     if attempt.story.accepted is None:
         return
     try:
-        path = f"{places_of(attempt).root}/{name}"
-        fresh = f"{path}.new"
-        # Not blocking: where the agent is no other user than the job, that may have put a pipe there.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(fresh, flags, 0o644)
-        try:
-            os.write(fd, msgspec.json.encode(document))
-            os.fchmod(fd, 0o644)
-        finally:
-            os.close(fd)
-        os.rename(fresh, path)
+        above, last = os.path.split(name)
+        fresh = f"{last}.new"
+        # By descriptors, and only as a new file: the job's user may have put anything there.
+        with Tree(places_of(attempt).root, None).directory(above) as directory:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(fresh, flags, 0o644, dir_fd=directory)
+            try:
+                os.write(fd, msgspec.json.encode(document))
+                os.fchmod(fd, 0o644)
+            finally:
+                os.close(fd)
+            os.rename(fresh, last, src_dir_fd=directory, dst_dir_fd=directory)
     except (OSError, AgentError) as error:
         say(f"{attempt.token}: {name} cannot be written, only signals tell of it: {error}")
 

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.companions import OnReadable
 from windfall.agent.container.attempts import ContainerAttempts
-from windfall.agent.courier_link import CourierLink, OnReadable
+from windfall.agent.courier_link import Couriers
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
 from windfall.agent.janitor import Janitor
@@ -96,9 +97,9 @@ class Supervisor:
             self.containers,
             self._tell,
         )
-        self.courier = CourierLink(machine.settings, on_readable, self.orphans.spare)
+        self.couriers = Couriers(machine.settings, on_readable, self.orphans.spare)
         self.staged = StagedAttempts(
-            self.courier,
+            self.couriers,
             machine,
             journal,
             self._tell,

@@ -86,6 +86,12 @@ class FileObjects:
             raise
         return size
 
+    def get_into(self, key: str, descriptor: int) -> int:
+        """Bring an object into an open file."""
+        with self._told(key), open(self._path(key), "rb") as source:
+            _copy_all(source.fileno(), descriptor)
+            return os.fstat(source.fileno()).st_size
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object below a prefix of whole segments."""
         self._see_anchor()

@@ -62,6 +62,12 @@ class ObjectStore(Protocol):
         """Bring an object to a local path, which appears when it is whole; the answer is its length."""
         ...
 
+    def get_into(self, key: str, descriptor: int) -> int:
+        """Write an object into an open file, from where it stands; the answer is its length. What is there after a
+        failure is not the object.
+        """
+        ...
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object below a prefix of whole segments, in no order: `a` finds `a/b`, not `ab`."""
         ...

@@ -143,14 +143,21 @@ class S3Objects:
             raise
         return size
 
+    def get_into(self, key: str, descriptor: int) -> int:
+        """Bring an object into an open file."""
+        with self._told(key), open(descriptor, "wb", closefd=False) as file:
+            return self._stream_into(key, file)
+
     def _stream_into(self, key: str, file: IO[bytes]) -> int:
         """Bytes as they come; a stream that ends early is a fault, not a short object."""
         found = obstore.get(self._store, self._full(key))
         size = int(found.meta["size"])
+        done = 0
         for piece in found.stream(min_chunk_size=4 << 20):
             file.write(piece)
-        if file.tell() != size:
-            raise Unreachable(f"{self.uri}/{key} ended after {file.tell()} of {size} bytes; try again")
+            done += len(piece)
+        if done != size:
+            raise Unreachable(f"{self.uri}/{key} ended after {done} of {size} bytes; try again")
         return size
 
     def list(self, prefix: str = "") -> Iterator[Entry]:

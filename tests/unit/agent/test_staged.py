@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,32 +23,70 @@ from windfall.agent.courier.messages import (
     Watch,
 )
 from windfall.agent.credentials import JobUser
+from windfall.agent.demotion import Identity
 from windfall.agent.journal import Intended, Journal, Noticed, Spawned, Story, read_journal
+from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start
+from windfall.agent.settings import AgentSettings
 from windfall.agent.staged import CLOSING_WITHIN_S, FINISH_WITHIN_S, StagedAttempts
+from windfall.agent.steward.messages import Admit
 from windfall.jobs.staging import Checkpoints, Mark, Progress, Staging
+from windfall.jobs.storage import Grant, StorageAccess
 
 MARK = Mark("step-5", 10, 9, 100, 5)
 
 
-class FakeCourier:
-    """A courier that only remembers."""
+#: Nobody else can be given a file by a test that is not root, and nobody needs to be.
+SOMEBODY = JobUser("somebody", os.getuid(), os.getgid(), (os.getgid(),), drop=True)
+THEIRS = Identity(os.getuid(), os.getgid(), (os.getgid(),))
+MYSELF = JobUser("me", os.getuid(), os.getgid(), (), drop=False)
+
+
+class FakeSteward:
+    """A steward that only remembers."""
 
     def __init__(self) -> None:
-        self.running = True
-        self.told: list[Line] = []
-        self.on_report = lambda report: None
-        self.on_new = lambda: None
+        self.admitted: dict[str, Admit] = {}
 
-    def send(self, line: Line) -> None:
+    def secret(self, token: str) -> str:
+        return f"secret of {token}"
+
+    def admit(self, admit: Admit) -> None:
+        self.admitted[admit.token] = admit
+
+    def dismiss(self, token: str) -> None:
+        self.admitted.pop(token, None)
+
+
+class FakeCouriers:
+    """Couriers that only remember."""
+
+    def __init__(self) -> None:
+        self.steward = FakeSteward()
+        self.told: list[Line] = []
+        self.users: list[Identity | None] = []
+        self.resting: list[Identity | None] = []
+        self.on_report = lambda user, report: None
+        self.on_new = lambda user: None
+
+    def running(self, user: Identity | None) -> bool:
+        return True
+
+    def send(self, user: Identity | None, line: Line) -> None:
+        self.users.append(user)
         self.told.append(line)
+
+    def rest(self, user: Identity | None) -> None:
+        self.resting.append(user)
 
 
 class Stage:
     """One agent's staged attempts and all that they say."""
 
-    def __init__(self, root: Path) -> None:
-        self.courier = FakeCourier()
+    def __init__(self, root: Path, user: JobUser = MYSELF) -> None:
+        self.courier = FakeCouriers()
+        self.steward = self.courier.steward
+        self.user = THEIRS if user.drop else None
         self.journal = Journal(str(root / "journal"), "boot")
         self.journal.rewrite(0, [])
         self.root = root
@@ -57,10 +95,11 @@ class Stage:
         self.results: list[Result] = []
         self.released: list[str] = []
         self.broken: list[Attempt] = []
-        user = JobUser("nobody", 65534, 65534, (), drop=True)
+        settings = AgentSettings(str(root / "agent"), str(root / "attempts"))
+        machine = Machine(settings, 2.0, 1024, [], user, None, None, [])
         self.staged = StagedAttempts(
             self.courier,  # type: ignore[arg-type]  # a fake with the same few members
-            SimpleNamespace(user_of=lambda _: user),  # type: ignore[arg-type]  # all of a machine that is asked for
+            machine,
             self.journal,
             self.said.append,
             self.ready.append,
@@ -74,18 +113,31 @@ class Stage:
         self.results.append(result)
         self.staged.ended(attempt)
 
-    def attempt(self, token: str = "t") -> Attempt:
+    def attempt(self, token: str = "t", *, container: bool = False) -> Attempt:
         staging = Staging(checkpoints=Checkpoints("file:///store"))
-        start = Start(token, "task", ["true"], {}, None, "/dev/null", 1.0, 64, [], staging=staging, fence=7)
-        intended = Intended(
-            token, "task", "/dev/null", ["/a/task", "/a/task.tmp", "/a/task.ml"], 64, 1.0, True, 1
+        access = StorageAccess((Grant("file:///store", write=True),))
+        start = Start(
+            token,
+            "task",
+            ["true"],
+            {},
+            None,
+            "/dev/null",
+            1.0,
+            64,
+            [],
+            staging=staging,
+            fence=7,
+            storage=access,
         )
+        directories = [f"{self.root}/attempts/{name}" for name in ("task", "task.tmp", "task.ml")]
+        intended = Intended(token, "task", "/dev/null", directories, 64, 1.0, True, 1, container=container)
         self.journal.add(intended)
         return Attempt(Story(intended, accepted=start), start)
 
     def report(self, *reports: Report) -> None:
         for report in reports:
-            self.courier.on_report(report)
+            self.courier.on_report(self.user, report)
 
     def last(self) -> Line:
         return self.courier.told[-1]
@@ -105,11 +157,12 @@ def test_from_preparing_to_the_end(stage: Stage):
     stage.staged.take(attempt)
     prepare = stage.last()
     assert isinstance(prepare, Prepare)
-    assert prepare.errand.places.root == "/a/task.ml"
+    above = f"{stage.root}/attempts"
+    assert prepare.errand.places.root == f"{above}/task.ml"
     assert (prepare.errand.directory, prepare.errand.fence, prepare.errand.owner) == (
-        "/a/task",
+        f"{above}/task",
         7,
-        (65534, 65534),
+        None,
     )
     assert attempt.preparing
     stage.report(News("t", 5, doing="restoring the checkpoint", restored=MARK), Prepared("t", 1_500, 4711))
@@ -146,7 +199,7 @@ def test_a_new_courier_is_told_each_attempt_at_its_stage(stage: Stage):
     stage.report(Prepared("r", 1, 80), Prepared("l", 1, 81))
     stage.staged.departed(leaving, Exited("l", 0, None, 1, 2, ""))
     stage.courier.told.clear()
-    stage.courier.on_new()
+    stage.courier.on_new(None)
     assert [type(line) for line in stage.courier.told] == [Prepare, Watch, Finish]
     watch = stage.courier.told[1]
     assert isinstance(watch, Watch)
@@ -178,7 +231,7 @@ def test_a_dead_courier_holds_nothing(stage: Stage):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.staged.ended(attempt)
-    stage.courier.on_new()
+    stage.courier.on_new(None)
     assert stage.released == ["t"]
 
 
@@ -239,3 +292,94 @@ def test_an_attempt_that_cannot_come_to_a_good_end_is_stopped_and_says_why(stage
     (result,) = stage.results
     assert isinstance(result, Exited)
     assert result.failure == "the channel cannot be fed"
+
+
+# --- a job of another user --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Stage:
+    """An agent whose jobs run as somebody else, with an attempt's directory as a courier leaves it."""
+    for name in ("agent", "attempts/task.ml/.windfall/progress", "attempts/task.ml/checkpoints"):
+        (tmp_path / name).mkdir(parents=True)
+    return Stage(tmp_path, SOMEBODY)
+
+
+def test_the_data_of_another_user_are_moved_by_a_courier_of_that_user(apart: Stage):
+    attempt = apart.attempt()
+    apart.staged.take(attempt)
+    assert apart.courier.users == [THEIRS]
+    prepare = apart.last()
+    assert isinstance(prepare, Prepare)
+    assert (prepare.errand.owner, prepare.errand.secret) == (None, "secret of t")
+    admit = apart.steward.admitted["t"]
+    assert (admit.user, admit.secret, admit.port) == (THEIRS, "secret of t", 0)
+    assert admit.storage == StorageAccess((Grant("file:///store", write=True),))
+    apart.report(Prepared("t", 1, 4711))
+    assert apart.ready == [attempt]
+    assert apart.steward.admitted["t"].port == 4711
+    root = apart.root / "attempts" / "task.ml"
+    modes = [path.stat().st_mode & 0o7777 for path in (root, root / ".windfall", root / "checkpoints")]
+    assert modes == [0o1770, 0o750, 0o1770]
+    apart.staged.departed(attempt, exited())
+    assert apart.courier.resting == []
+    apart.report(Finished("t"))
+    assert (apart.steward.admitted, apart.courier.resting) == ({}, [THEIRS])
+
+
+def test_what_was_sealed_is_given_back_before_it_is_prepared_again(apart: Stage):
+    attempt = apart.attempt()
+    apart.staged.take(attempt)
+    apart.report(Prepared("t", 1, 4711))
+    attempt.story.launching = None
+    apart.courier.on_new(THEIRS)
+    assert isinstance(apart.last(), Prepare)
+    root = apart.root / "attempts" / "task.ml"
+    modes = {path.stat().st_mode & 0o7777 for path in (root, root / ".windfall", root / "checkpoints")}
+    assert modes == {0o700}
+
+
+def test_a_courier_is_not_believed_about_attempts_of_another_user(apart: Stage):
+    attempt = apart.attempt()
+    apart.staged.take(attempt)
+    for user in (None, Identity(THEIRS.uid + 1, THEIRS.gid)):
+        for report in (
+            Prepared("t", 1, 80),
+            PrepareFailed("t", "no"),
+            Broken("t", "no"),
+            News("t", 1, doing="x"),
+        ):
+            apart.courier.on_report(user, report)
+    apart.staged.departed(attempt, exited())
+    said = list(apart.said)
+    apart.courier.on_report(None, Finished("t"))
+    assert (apart.ready, apart.results, apart.broken, apart.said) == ([], [], [], said)
+    apart.staged.ended(attempt)
+    apart.courier.on_report(None, Dropped("t"))
+    assert apart.staged.holds("t")
+    apart.report(Dropped("t"))
+    assert not apart.staged.holds("t")
+
+
+def test_a_new_courier_of_one_user_is_told_of_that_users_attempts_alone(apart: Stage):
+    apart.staged.take(apart.attempt("mine"))
+    apart.staged.take(apart.attempt("boxed", container=True))
+    assert apart.courier.users == [THEIRS, None], "what a container leaves belongs to the user of its image"
+    apart.courier.told.clear()
+    apart.courier.on_new(THEIRS)
+    (prepare,) = apart.courier.told
+    assert isinstance(prepare, Prepare)
+    assert prepare.errand.token == "mine"
+
+
+def test_a_link_in_place_of_what_was_prepared_refuses_the_start(apart: Stage, tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    apart.staged.take(apart.attempt())
+    checkpoints = apart.root / "attempts" / "task.ml" / "checkpoints"
+    checkpoints.rmdir()
+    checkpoints.symlink_to(tmp_path / "elsewhere")
+    apart.report(Prepared("t", 1, 4711))
+    (refused,) = apart.results
+    assert isinstance(refused, Refused)
+    assert "is not as it was prepared" in refused.reason
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o7777 == 0o700

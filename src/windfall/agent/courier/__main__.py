@@ -1,7 +1,7 @@
-"""`python -m windfall.agent.courier SETTINGS`: reads orders from its standard input, a socket, and works until
-that ends.
+"""`python -m windfall.agent.courier SETTINGS [USER]`: reads orders from its standard input, a socket, and works until
+that ends; with a user given, as that user.
 
-Decides which errand an order is for. One courier at a time for an agent's directory: a lock makes a new one
+Decides which errand an order is for. One courier at a time for an agent's directory and user: a lock makes a new one
 wait until the last thread of the one before it is gone.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windfall.agent.courier.errand import RunningErrand
-from windfall.agent.courier.link_local import LinkLocal, serve_link_local
+from windfall.agent.courier.means import Means, OwnMeans, StewardMeans
 from windfall.agent.courier.messages import (
     Command,
     Drop,
@@ -33,9 +33,11 @@ from windfall.agent.courier.messages import (
     decode_commands,
     encode,
 )
+from windfall.agent.demotion import Identity
 from windfall.agent.messages import LineReader
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say
+from windfall.agent.steward.leaving import leave_root
 
 LOCK_NAME = "courier.lock"
 _CHUNK_BYTES = 1 << 20
@@ -45,17 +47,13 @@ _TICK_S = 1.0
 class Courier:
     """All errands of one agent."""
 
-    def __init__(self, settings: AgentSettings, line: socket.socket) -> None:
+    def __init__(self, settings: AgentSettings, line: socket.socket, door: str | None) -> None:
         self._settings = settings
         self._line = line
+        #: The steward's socket; None for a courier with the agent's own rights.
+        self._door = door
         self._telling = threading.Lock()
         self._errands: dict[str, RunningErrand] = {}
-        self._link_local: LinkLocal | None = None
-        if settings.link_local_metadata:
-            self._link_local = serve_link_local(
-                settings.agent_id,
-                lambda token: self._errands[token].service if token in self._errands else None,
-            )
 
     def run(self) -> None:
         """Work until the agent is gone."""
@@ -71,13 +69,13 @@ class Courier:
                     self._on_command(command)
             for errand in list(self._errands.values()):
                 errand.tick()
-        if self._link_local is not None:
-            self._link_local.close()
 
     def tell(self, line: Line) -> None:
         """Report to the agent; called from all threads."""
         if isinstance(line, Finished | Dropped | PrepareFailed):
-            self._errands.pop(line.token, None)
+            errand = self._errands.pop(line.token, None)
+            if errand is not None:
+                errand.close()
         content = encode([line])
         with self._telling:
             try:
@@ -102,25 +100,32 @@ class Courier:
     def _errand(self, errand: Errand) -> RunningErrand:
         running = self._errands.get(errand.token)
         if running is None:
-            running = RunningErrand(errand, self._settings, self.tell)
+            settings, door = self._settings, self._door
+            means: Means = OwnMeans(errand, settings)
+            if door is not None:
+                means = StewardMeans(errand, settings, door)
+            running = RunningErrand(errand, self._settings, self.tell, means=means)
             self._errands[errand.token] = running
         return running
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the courier of the agent whose settings are given as JSON."""
+    """Be a courier of the agent whose settings are given as JSON, as the user that is given after them, if one is."""
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = msgspec.json.decode(arguments[0], type=AgentSettings)
-    lock_fd = os.open(
-        os.path.join(settings.directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-    )
+    user = msgspec.json.decode(arguments[1], type=Identity) if len(arguments) > 1 else None
+    name = LOCK_NAME if user is None else f"{LOCK_NAME}.{user.digest}"
+    lock_fd = os.open(os.path.join(settings.directory, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    door = None
+    if user is not None:
+        door = leave_root(user, settings.directory, settings.attempts_directory)
     fcntl.flock(lock_fd, fcntl.LOCK_EX)
     line = socket.socket(fileno=os.dup(0))
     null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(null_fd, 0)
     try:
-        Courier(settings, line).run()
+        Courier(settings, line, door).run()
     except ConnectionError as error:
         say(f"the courier has lost its agent: {error}")
     # Not a usual exit: it would wait for threads that a hanging store keeps.

@@ -7,20 +7,20 @@ how long the attempt has waited.
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from windfall.agent.courier.archives import unpack
 from windfall.agent.courier.channels import INPUT, bring_channel, checked_name
 from windfall.agent.courier.errors import CannotBring
-from windfall.agent.courier.feeder import Order, make_pipe, start_feeder
+from windfall.agent.courier.feeder import Order, make_pipe
 from windfall.agent.courier.git import Checkout
+from windfall.agent.courier.means import Means
 from windfall.agent.courier.messages import Errand
-from windfall.agent.courier.porters import kill_porters, porter_mark
+from windfall.agent.courier.porters import porter_mark
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
-from windfall.agent.places import OWN, PROGRESS_DIRECTORY
+from windfall.agent.places import OWN
 from windfall.agent.settings import AgentSettings
 from windfall.agent.sync.checkpoint_sync import CheckpointSync
 from windfall.jobs.staging import Archive, Channel, Mark
@@ -45,6 +45,7 @@ class Bringing:
 
     errand: Errand
     settings: AgentSettings
+    means: Means
     stores: Stores
     tree: Tree
     #: Hears what is being done, for people.
@@ -87,28 +88,18 @@ class Bringing:
         staging = self.errand.places.staging
         if staging.git is not None or any(channel.mode == "Pipe" for channel in staging.channels):
             # Those that a courier before this one has started.
-            kill_porters(self.errand.token, self.settings.agent_id)
+            self.means.kill_porters()
         self.tree.empty()
         self.tree.make_closed(OWN)
         self.tree.make_closed(_INCOMING)
 
     def _make_directories(self) -> None:
-        staging, tree = self.errand.places.staging, self.tree
-        tree.make(PROGRESS_DIRECTORY)
-        for path in staging.directories:
-            tree.make(self._inside(path))
-        for output in staging.outputs:
-            tree.make(self._inside(output.path))
-        if staging.failure_path is not None:
-            tree.make(posixpath.dirname(self._inside(staging.failure_path)) or ".")
-        if staging.checkpoints is not None:
-            tree.make(self._inside(staging.checkpoints.path))
-        if self._works_inside:
-            tree.make(self.errand.directory[len(tree.root) + 1 :])
+        for path in self.errand.places.kept_directories(self.errand.directory):
+            self.tree.make(path)
 
     @property
     def _works_inside(self) -> bool:
-        return self.errand.directory.startswith(f"{self.tree.root}/")
+        return self.errand.directory.startswith(f"{self.errand.places.root}/")
 
     def _keep_checkpoints(self) -> None:
         checkpoints = self.errand.places.staging.checkpoints
@@ -142,12 +133,15 @@ class Bringing:
             # The attempt's private working directory; an earlier try may have left something there.
             if not directory.startswith(f"{self.settings.attempts_directory}/"):
                 raise CannotBring(f"code is not checked out into {directory}, which belongs to somebody else")
-            Tree(directory, self.errand.owner).empty()
+            Tree(self.means.near(directory), self.errand.owner).empty()
         if self.errand.owner is not None:
             os.chown(directory, *self.errand.owner, follow_symlinks=False)
             os.chmod(directory, 0o700)
         mark = porter_mark(self.errand.token, self.settings.agent_id)
-        checkout = Checkout(directory, f"{self.tree.root}/{_INCOMING}", self.errand.owner, mark)
+        apart = self.means.apart or self.errand.owner is not None
+        checkout = Checkout(
+            directory, f"{self.errand.places.root}/{_INCOMING}", self.errand.owner, mark, apart=apart
+        )
         with self.tree.passable():
             return checkout.bring(source.url, source.revision)
 
@@ -165,4 +159,4 @@ class Bringing:
         order = Order(
             self.tree.root, piped, self.errand.owner, self.settings.objects_file, self.errand.storage
         )
-        start_feeder(order, self.errand.token, self.settings.agent_id)
+        self.means.start_feeder(order)

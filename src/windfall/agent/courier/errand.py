@@ -16,6 +16,7 @@ from windfall.agent.courier.bringing import Bringing, Brought
 from windfall.agent.courier.errors import CalledOff, CannotBring
 from windfall.agent.courier.feeder import FAILED
 from windfall.agent.courier.imds import Facts, MetadataService
+from windfall.agent.courier.means import Means, OwnMeans
 from windfall.agent.courier.messages import (
     Broken,
     Dropped,
@@ -28,13 +29,11 @@ from windfall.agent.courier.messages import (
 )
 from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
 from windfall.agent.courier.newsboard import Newsboard
-from windfall.agent.courier.porters import kill_porters
 from windfall.agent.courier.progress import MOST_BYTES, parse_progress
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.taking import read_failure, take_output, wanted_outputs
 from windfall.agent.courier.tree import Tree
 from windfall.agent.errors import AgentError
-from windfall.agent.object_access import object_environment
 from windfall.agent.places import NOTICE, PROGRESS, REBALANCE
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say
@@ -66,13 +65,15 @@ class RunningErrand:
         settings: AgentSettings,
         tell: Callable[[Line], None],
         opener: Callable[[str], ObjectStore] | None = None,
+        means: Means | None = None,
     ) -> None:
         self.errand = errand
         self.board = Newsboard(errand.token, tell)
         self._settings = settings
         self._tell = tell
-        self._tree = Tree(errand.places.root, errand.owner)
-        self._stores = Stores(settings.objects_file, errand.storage, opener)
+        self._means = means or OwnMeans(errand, settings)
+        self._tree = Tree(self._means.near(errand.places.root), errand.owner)
+        self._stores = self._means.stores() if opener is None else Stores(None, errand.storage, opener)
         self._sync: CheckpointSync | None = None
         self._sync_lock = threading.Lock()
         self._server: MetadataServer | None = None
@@ -110,6 +111,10 @@ class RunningErrand:
         self._leave.set()
         self._stores.cut()
         threading.Thread(target=self._dropped, name="drop", daemon=True).start()
+
+    def close(self) -> None:
+        """Let go of what was kept open; all has been told."""
+        self._means.close()
 
     def tick(self) -> None:
         """Read the progress file and pass news on, if there are any; called once a second."""
@@ -169,7 +174,8 @@ class RunningErrand:
             self.board.set(doing=text)
             self.board.publish()
 
-        bringing = Bringing(self.errand, self._settings, self._stores, self._tree, doing, insist)
+        tools = (self._means, self._stores, self._tree)
+        bringing = Bringing(self.errand, self._settings, *tools, doing, insist)
         return bringing.bring(self._checkpoints(), deadline)
 
     def _watch(self) -> None:
@@ -206,7 +212,7 @@ class RunningErrand:
                 uid, gid = self.errand.owner if self.errand.owner is not None else (None, None)
                 self._sync = CheckpointSync(
                     self._stores.open(checkpoints.uri, write=True),
-                    directory,
+                    self._means.near(directory),
                     self.errand.fence,
                     publish=checkpoints.publish,
                     node=(checkpoints.writer, checkpoints.writers),
@@ -302,19 +308,17 @@ class RunningErrand:
                 self.board.complain(output.path, f"{output.path} could not be stored: {error}")
 
     def _take(self, output: Output) -> None:
-        take_output(output, self.errand, self._tree, self._stores, self._settings.attempts_directory)
+        take_output(output, self.errand, self._tree, self._stores, self._means.merge_directory)
 
     # --- the rest ------------------------------------------------------------------------------------
 
     def _metadata(self) -> MetadataService:
-        known = object_environment(self._settings.objects_file)
-        region = known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION") or "us-east-1"
         return MetadataService(
             Facts(
                 instance=self.errand.instance,
                 instance_type=self.errand.instance_type,
                 market=self.errand.market,
-                region=region,
+                region=self.errand.region,
                 notice=lambda: self._tree.read(NOTICE, 1 << 14),
                 rebalance=lambda: self._tree.read(REBALANCE, 1 << 14),
             )
@@ -338,7 +342,7 @@ class RunningErrand:
             # Not waited for: it takes a moment to notice, and a place waits for this attempt's end.
             threading.Thread(target=server.close, name="closing", daemon=True).start()
         if self._pipes:
-            kill_porters(self.errand.token, self._settings.agent_id)
+            self._means.kill_porters()
 
     def _dropped(self) -> None:
         if self._worker is not None:

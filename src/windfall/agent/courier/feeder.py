@@ -1,4 +1,5 @@
-"""A process of its own that feeds the pipes of one attempt: `python -m windfall.agent.courier.feeder ORDER`.
+"""A process of its own that feeds the pipes of one attempt: `python -m windfall.agent.courier.feeder`, with what it is
+told in its standard input.
 
 Not a thread of the courier, because a pipe whose writer dies ends early and a job would take half of an epoch
 for all of it: the feeder outlives the courier and the agent, and is killed with the attempt, whose mark it
@@ -19,27 +20,47 @@ import msgspec
 
 from windfall.agent.courier.channels import INPUT
 from windfall.agent.courier.pipes import epoch
-from windfall.agent.courier.porters import porter_mark
 from windfall.agent.courier.stores import Stores
-from windfall.agent.places import OWN
+from windfall.agent.demotion import Identity
+from windfall.agent.places import PROGRESS_DIRECTORY
 from windfall.agent.speech import say
+from windfall.agent.steward.client import Door
+from windfall.agent.steward.leaving import leave_root
 from windfall.jobs.staging import Channel
 from windfall.jobs.storage import StorageAccess
 from windfall.objects.errors import Unreachable
 
 _FEED_WITHIN_S = 600.0
 #: Says why a channel cannot be fed, below the attempt's private directory.
-FAILED = f"{OWN}/feeder-failed"
+FAILED = f"{PROGRESS_DIRECTORY}/feeder-failed"
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What one feeder does; on its command line, so without secrets."""
+    """What one feeder does."""
 
+    #: Where the attempt's files are; relative to the attempts' directory for a feeder that is apart.
     root: str
     channels: tuple[Channel, ...]
     owner: tuple[int, int] | None
     objects_file: str | None
     storage: StorageAccess
+
+
+class Apart(msgspec.Struct, frozen=True):
+    """Who a feeder becomes that was started as root, and how it reaches the steward."""
+
+    user: Identity
+    agent_directory: str
+    attempts_directory: str
+    token: str
+    secret: str
+
+
+class Told(msgspec.Struct, frozen=True):
+    """All that a feeder is told; None means that it stays who it is and opens object storage itself."""
+
+    order: Order
+    apart: Apart | None = None
 
 
 def make_pipe(root: str, channel: Channel, number: int, owner: tuple[int, int] | None) -> str:
@@ -52,22 +73,24 @@ def make_pipe(root: str, channel: Channel, number: int, owner: tuple[int, int] |
     return path
 
 
-def start_feeder(order: Order, token: str, agent_id: str) -> int:
-    """Start a feeder that belongs to an attempt; return its pid."""
-    environment = {**os.environ, **porter_mark(token, agent_id)}
-    command = [sys.executable, "-P", "-m", "windfall.agent.courier.feeder"]
-    command.append(msgspec.json.encode(order).decode())
-    null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
+    """Start a feeder; the environment carries its attempt's mark. Return its pid."""
+    memory = os.memfd_create("windfall-feeder", os.MFD_CLOEXEC)
     try:
+        with open(memory, "wb", closefd=False) as file:
+            file.write(msgspec.json.encode(told))
+        os.lseek(memory, 0, os.SEEK_SET)
+        command = [sys.executable, "-P", "-m", "windfall.agent.courier.feeder"]
         return os.posix_spawn(
             command[0],
             command,
             environment,
-            file_actions=[(os.POSIX_SPAWN_DUP2, null_fd, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+            file_actions=[(os.POSIX_SPAWN_DUP2, memory, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
             setsid=True,
+            setsigdef=(signal.SIGCHLD,),
         )
     finally:
-        os.close(null_fd)
+        os.close(memory)
 
 
 def feed(order: Order, channel: Channel, stores: Stores) -> None:
@@ -113,7 +136,7 @@ def _feed_epoch(fd: int, channel: Channel, stores: Stores, number: int) -> None:
             time.sleep(1.0)
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Feed all channels of the order.
 
     If one cannot be fed, that is written down for the courier, and the pipe stays open: a job that saw its end
@@ -122,8 +145,14 @@ def main(arguments: list[str]) -> None:
     # A notice to the attempt is none to its feeder: it ends with the attempt.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.umask(0o077)
-    order = msgspec.json.decode(arguments[0], type=Order)
-    stores = Stores(order.objects_file, order.storage)
+    with open(0, "rb", closefd=False) as file:
+        told = msgspec.json.decode(file.read(), type=Told)
+    order, apart = told.order, told.apart
+    if apart is None:
+        stores = Stores(order.objects_file, order.storage)
+    else:
+        path = leave_root(apart.user, apart.agent_directory, apart.attempts_directory)
+        stores = Stores(None, order.storage, Door(path, apart.token, apart.secret).open)
 
     def run(channel: Channel) -> None:
         try:
@@ -140,4 +169,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -60,7 +60,13 @@ class Checkout:
     """One checkout into one directory."""
 
     def __init__(
-        self, directory: str, scratch: str, owner: tuple[int, int] | None, mark: Mapping[str, str]
+        self,
+        directory: str,
+        scratch: str,
+        owner: tuple[int, int] | None,
+        mark: Mapping[str, str],
+        *,
+        apart: bool = False,
     ) -> None:
         program = find_program("git", os.environ.get("PATH") or DEFAULT_PATH)
         if program is None:
@@ -70,6 +76,8 @@ class Checkout:
         self._program = program
         self._directory = directory
         self._owner = owner
+        #: Whether the job's user is another one than the agent's.
+        self._apart = apart
         self._environment = {**self._make_environment(scratch), **mark}
 
     def _make_environment(self, scratch: str) -> dict[str, str]:
@@ -91,7 +99,7 @@ class Checkout:
         ):
             if name in os.environ:
                 environment[name] = os.environ[name]
-        if self._owner is not None:
+        if self._apart:
             # The job user must neither see nor need what the agent's user has at home.
             path = f"{scratch}/gitconfig"
             with open(path, "w", encoding="ascii") as file:

@@ -32,15 +32,15 @@ class MergedOutput:
     Which nodes have stored their part is kept after the last one has: an order that is repeated must not begin anew.
     """
 
-    def __init__(self, attempts_directory: str, output: Output) -> None:
+    def __init__(self, above: str, output: Output) -> None:
         assert output.merged_as is not None, f"{output.path} is of one node alone"
         job, _, number = output.merged_as.rpartition("#")
         number, _, born_at = number.partition(".")
-        self._above = attempts_directory
+        self._above = above
         self._of_job = f"{_PREFIX}{_short(f'{job} {born_at}')}-"
         self._name = f"{self._of_job}{number}-{_short(output.path)}"
         self._of = output.merged_of
-        self._root = os.path.join(attempts_directory, self._name)
+        self._root = os.path.join(above, self._name)
         self._files, self._stored = f"{self._root}/files", f"{self._root}/stored"
         self._pending = f"{self._root}/pending"
 

@@ -36,6 +36,9 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: str = ""
     instance_type: str = ""
     market: str = "on-demand"
+    region: str = "us-east-1"
+    #: What the steward knows the attempt's couriers and feeders by; empty where there is no steward.
+    secret: str = ""
 
 
 # --- agent -> courier -------------------------------------------------------------------------------

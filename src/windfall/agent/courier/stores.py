@@ -166,6 +166,10 @@ class _Cuttable:
         with self._reading(key) as inner:
             return inner.get_file(key, path)
 
+    def get_into(self, key: str, descriptor: int) -> int:
+        with self._reading(key) as inner:
+            return inner.get_into(key, descriptor)
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         with self._reading(prefix) as inner:
             return inner.list(prefix)

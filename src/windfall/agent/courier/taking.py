@@ -26,11 +26,11 @@ def wanted_outputs(order: Finish) -> list[Output]:
     return [output for output in outputs if output.when_failed or order.exit_code == 0]
 
 
-def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, attempts_directory: str) -> None:
+def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merge_directory: str) -> None:
     """Put one directory into the store, as one archive or file by file; an archive of several nodes as a whole."""
     with tree.directory(errand.places.inside(output.path)) as directory:
         if output.archived and output.merged_as is not None:
-            with MergedOutput(attempts_directory, output).joined(directory, errand.token) as whole:
+            with MergedOutput(merge_directory, output).joined(directory, errand.token) as whole:
                 if whole is not None:
                     store, name = stores.open_object(output.uri, write=True)
                     store.put_pieces(name, packed(whole))

@@ -61,6 +61,9 @@ class WriterObjects:
     def get_file(self, key: str, path: LocalPath) -> int:
         return self._objects.get_file(self._real(key), path)
 
+    def get_into(self, key: str, descriptor: int) -> int:
+        return self._objects.get_into(self._real(key), descriptor)
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """The entries below a prefix; without one, those of other writers stay in the reserved area."""
         if not prefix.startswith(RESERVED):

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.companions import OnReadable
 from windfall.agent.container.attempts import ContainerAttempts
-from windfall.agent.courier_link import OnReadable
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.journal import Hosted, Story
 from windfall.agent.machine import Machine

@@ -19,8 +19,8 @@ import msgspec
 
 import windfall
 from windfall.agent.cgroups import AttemptCgroup
+from windfall.agent.companions import OnReadable
 from windfall.agent.container.state import KeeperState
-from windfall.agent.courier_link import OnReadable
 from windfall.agent.errors import CannotIsolate
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start

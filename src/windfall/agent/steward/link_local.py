@@ -1,8 +1,9 @@
 """EC2's own metadata address on a machine that is no EC2 instance: given to the loopback interface, served to attempts.
 
 For programs that know 169.254.169.254 and no variable. All attempts of the machine share the address, so whose metadata
-are asked for is found by the peer's socket: its process, and the attempt that the process belongs to. Decides when this
-must be refused: without root, on EC2, and where somebody else has or answers at that address.
+are asked for is found by the peer's socket: its process, and the attempt that the process belongs to. What it says is
+passed on, unread, to the port at which the attempt's own courier answers. Decides when this must be refused: without
+root, on EC2, and where somebody else has or answers at that address.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import socketserver
 import struct
+import threading
 from collections.abc import Callable, Iterator
 
 from windfall.agent.courier.errors import CourierError
-from windfall.agent.courier.imds import MetadataService
-from windfall.agent.courier.metadata import MetadataServer
+from windfall.agent.courier.metadata import LOOPBACK
 from windfall.agent.processes import attempt_token, read_stat
 from windfall.agent.speech import say
 
@@ -31,33 +33,51 @@ _HOST_SCOPE = 254
 _MESSAGE = struct.Struct("=IHHII")
 _IFADDR = struct.Struct("=BBBBI")
 _ANSWERS_WITHIN_S = 0.3
+_IDLE_S = 30.0
+_MOST_HEADER_BYTES = 1 << 16
+_FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class CannotServe(CourierError):
     """The address cannot be had here; the text says why."""
 
 
+#: Finds the port of an attempt's metadata by its token; None when there is none.
+FindPort = Callable[[str], int | None]
+
+
 class LinkLocal:
     """The address while it is ours."""
 
-    def __init__(self, agent_id: str, find: Callable[[str], MetadataService | None]) -> None:
-        self._agent_id = agent_id
-        self._find = find
+    def __init__(self, agent_id: str, find: FindPort) -> None:
         left_by_us = _check_machine()
         _change_address(_NEW_ADDRESS, _CREATE)
         try:
-            self._server = MetadataServer((ADDRESS, _PORT), self._of_peer)
+            self._server = _Server(agent_id, find)
         except OSError as error:
             if not left_by_us:
                 self.close()
             raise CannotServe(f"port {_PORT} of {ADDRESS} cannot be served: {error.strerror}") from None
+        threading.Thread(target=self._server.serve_forever, name="link-local", daemon=True).start()
 
     def close(self) -> None:
         """Give the address back."""
         with contextlib.suppress(OSError):
             _change_address(_DELETE_ADDRESS, 0)
 
-    def _of_peer(self, peer: tuple[str, int]) -> MetadataService | None:
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 32
+
+    def __init__(self, agent_id: str, find: FindPort) -> None:
+        self._agent_id = agent_id
+        self._find = find
+        super().__init__((ADDRESS, _PORT), _Handler)
+
+    def port_for(self, peer: tuple[str, int]) -> int | None:
+        """Return where the metadata of the attempt are served whose process the peer is."""
         inode = _socket_inode(peer)
         for pid in _holders(inode) if inode is not None else ():
             token = _attempt_of(pid, self._agent_id)
@@ -65,8 +85,48 @@ class LinkLocal:
                 return self._find(token)
         return None
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: the peer has gone, or has not spoken for long."""
 
-def serve_link_local(agent_id: str, find: Callable[[str], MetadataService | None]) -> LinkLocal | None:
+
+class _Handler(socketserver.BaseRequestHandler):
+    request: socket.socket
+
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _Server)
+        self.request.settimeout(_IDLE_S)
+        port = server.port_for((self.client_address[0], int(self.client_address[1])))
+        if port is None:
+            self._forbid()
+            return
+        with socket.create_connection((LOOPBACK, port), _ANSWERS_WITHIN_S) as courier:
+            courier.settimeout(_IDLE_S)
+            back = threading.Thread(target=_pass_on, args=(courier, self.request), daemon=True)
+            back.start()
+            _pass_on(self.request, courier)
+            back.join()
+
+    def _forbid(self) -> None:
+        """Refuse once the peer has asked: what was not read would take the answer with it."""
+        asked = b""
+        while b"\r\n\r\n" not in asked and len(asked) < _MOST_HEADER_BYTES:
+            more = self.request.recv(4096)
+            if not more:
+                break
+            asked += more
+        self.request.sendall(_FORBIDDEN)
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while content := source.recv(1 << 16):
+            target.sendall(content)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def serve_link_local(agent_id: str, find: FindPort) -> LinkLocal | None:
     """Serve the address, or say in the agent's log why that is not possible."""
     try:
         return LinkLocal(agent_id, find)
@@ -76,7 +136,7 @@ def serve_link_local(agent_id: str, find: Callable[[str], MetadataService | None
 
 
 def _check_machine() -> bool:
-    """Refuse where it must not be done; tell whether a courier before this one has left the address."""
+    """Refuse where it must not be done; tell whether a steward before this one has left the address."""
     if os.geteuid() != 0:
         raise CannotServe("only root can give the loopback interface an address")
     for path in ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_asset_tag", "/sys/hypervisor/uuid"):

@@ -18,10 +18,12 @@ PROGRAM = """
 import fcntl, os, socket, struct, subprocess, sys
 with socket.socket() as any_socket:  # The loopback interface of a new namespace is down.
     fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
-from windfall.agent.courier import link_local
+from windfall.agent.steward import link_local
 from windfall.agent.courier.imds import Facts, MetadataService
+from windfall.agent.courier.metadata import MetadataServer
 service = MetadataService(Facts("i-1", "g5.xlarge", "spot", "us-east-1", lambda: None, lambda: None))
-served = link_local.serve_link_local("me", lambda token: service if token == "known" else None)
+own = MetadataServer(("127.0.0.1", 0), lambda _: service)
+served = link_local.serve_link_local("me", lambda token: own.port if token == "known" else None)
 assert served is not None
 ask = '''
 import urllib.error, urllib.request
@@ -45,7 +47,7 @@ print(list(link_local._labels()))
 FOREIGN = """
 import subprocess
 subprocess.run(["ip", "address", "add", "169.254.169.254/32", "dev", "lo"], check=True)
-from windfall.agent.courier import link_local
+from windfall.agent.steward import link_local
 print(link_local.serve_link_local("me", lambda token: None))
 """
 
