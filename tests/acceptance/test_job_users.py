@@ -15,18 +15,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.acceptance.daemon import WINDFALL, RunningWindfall, a_definition, a_queue
+from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run jobs as another user")
 
-#: Runs a command where bubblewrap is not, whatever this machine has.
-_WITHOUT_BUBBLEWRAP = [
+#: Runs a command where no sandbox can be made, whatever this machine has.
+_WITHOUT_SANDBOX = [
     "unshare",
     "-m",
     "sh",
     "-c",
-    'for each in $(which -a bwrap); do mount --bind /dev/null "$each" || exit 1; done; exec "$@"',
-    "sh",
+    'for each in $(which -a bwrap) "$0"; do mount --bind /dev/null "$each" || exit 1; done; exec "$@"',
+    str(ROOT / "src/windfall/agent/namespaces.py"),
 ]
 
 #: Leaves a secret in every place that jobs have, says where, and waits to be let go.
@@ -71,7 +72,7 @@ def without_sandbox() -> Iterator[Callable[..., RunningWindfall]]:
 
     def start(*options: str) -> RunningWindfall:
         running = RunningWindfall("--gpus", "none", *options)
-        running.command = [*_WITHOUT_BUBBLEWRAP, *WINDFALL]
+        running.command = [*_WITHOUT_SANDBOX, *WINDFALL]
         started.append(running)
         return running.up()
 

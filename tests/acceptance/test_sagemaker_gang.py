@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.waiting import wait_until
 from windfall.daemon.seaweedfs import S3ServerError, find_program
 
 SCRIPT = Path(__file__).with_name("sagemaker_gang_script.py")
+ROOT = Path(__file__).parents[2]
 HOSTS = ["algo-1", "algo-2", "algo-3"]
 SPOT: dict[str, Any] = {
     "EnableManagedSpotTraining": True,
@@ -91,6 +94,28 @@ def test_hosts_talk_by_name_and_leave_one_model(gang: Gang) -> None:
     # Three instances do not fit on four vCPUs as they are.
     assert any("share this host" in one["StatusMessage"] for one in ended["SecondaryStatusTransitions"])
     assert ended["ResourceConfig"]["InstanceGroups"] == groups
+
+
+@pytest.mark.parametrize("sandboxed", [True, False])
+def test_hosts_find_one_another_without_bubblewrap(sandboxed: bool) -> None:
+    """With namespaces by their names; where there are none either, by their addresses."""
+    require_part(os.geteuid() == 0, "only root can hide programs from a daemon")
+    require_part(shutil.which("unshare") is not None, "unshare is not installed")
+    hidden = [shutil.which("bwrap"), None if sandboxed else str(ROOT / "src/windfall/agent/namespaces.py")]
+    hide = " && ".join([f"mount --bind /dev/null {path}" for path in hidden if path] or ["true"])
+    running = RunningWindfall("--vcpus", "4", "--memory-mib", "8192", "--s3", "--s3-port", "0")
+    running.command = ["unshare", "--mount", "sh", "-c", f'{hide} && exec "$@"', "hidden", *running.command]
+    try:
+        gang = Gang(running.up())
+        gang.start("summing", {})
+        ended = gang.ends("summing", "Completed")
+        assert [metric["Value"] for metric in ended["FinalMetricDataList"]] == [10.0]
+        assert gang.streams("summing") == HOSTS
+        if sandboxed:
+            model = gang.archive(ended["ModelArtifacts"]["S3ModelArtifacts"])
+            assert {f"{host}.txt" for host in HOSTS} <= model.keys()
+    finally:
+        running.close()
 
 
 def test_a_lost_host_interrupts_all_and_all_resume_with_everybodys_checkpoints(gang: Gang) -> None:

@@ -75,7 +75,7 @@ class Machine(msgspec.Struct, frozen=True):
         """Return what a daemon is told when it connects."""
         abilities = ["process"]
         if self.tools is not None:
-            abilities.append("bubblewrap")
+            abilities.append(self.tools.words)
         if self.cgroups is not None:
             abilities.append(self.cgroup_words)
         engine = self.engine.look() if self.engine is not None else None
@@ -141,7 +141,7 @@ def _warnings(
         )
     if tools is None:
         lines.append(
-            "no sandbox: bubblewrap (bwrap) is missing or not permitted here, so jobs share /tmp and /dev/shm"
+            "no sandbox: namespaces are not permitted here, with or without bubblewrap, so jobs share /tmp and /dev/shm"
             + ("" if user.drop else " and can read the daemon's files")
             + (
                 "; jobs of different tenants are kept apart by their users alone"

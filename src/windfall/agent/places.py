@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from windfall.agent.errors import AgentError
+from windfall.agent.host_names import training_hosts
 from windfall.jobs.staging import ML_ROOT, Staging
 
 #: What belongs to us in the private directory; the job may not change it.
@@ -42,6 +43,8 @@ _SYSTEM = (
 )
 #: /opt/ml as a path of its own, not as a part of another one such as /opt/mlflow or /data/opt/ml.
 _ML_ROOT_IN_TEXT = re.compile(rf"(?<![\w./-]){re.escape(ML_ROOT)}(?![\w.-])")
+#: A training host as a word of its own, not as a part of another name such as that of a log stream.
+_TRAINING_HOST_IN_TEXT = re.compile(r"(?<![\w./-])algo-[1-9][0-9]*(?![\w.-])")
 
 
 class BadPlace(AgentError):
@@ -120,10 +123,14 @@ class Places(msgspec.Struct, frozen=True):
             yield f"{self.root}/{_CHECKPOINTS_ELSEWHERE}", self.checkpoints_elsewhere
 
     def translated(self, text: str) -> str:
-        """Return a text of the job with the real paths in it, where there is no sandbox to make them unnecessary."""
+        """Return a text of the job with real paths and addresses, where no sandbox makes them unnecessary."""
         if self.sandboxed:
             return text
         text = _ML_ROOT_IN_TEXT.sub(lambda _: self.root, text)
+        hosts = dict(training_hosts(self.staging))
+        if hosts:
+            # Where the file of host names is the machine's own, a training host goes by its address.
+            text = _TRAINING_HOST_IN_TEXT.sub(lambda found: hosts.get(found[0], found[0]), text)
         elsewhere = self.checkpoints_elsewhere
         if elsewhere is not None:
             whole = re.compile(rf"(?<![\w./-]){re.escape(elsewhere)}(?![\w.-])")

@@ -28,6 +28,7 @@ from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.secrets import secret_values
 from windfall.agent.spawner import PRIVATE_UMASK, USUAL_UMASK, Launch, errno_words, missing_program
+from windfall.jobs.attempts import ML_ROOT_ELSEWHERE
 
 #: Tokens look like `<job id>#<attempt>`. Never a leading dot: `..` would be the parent, and Forget removes
 #: what it names.
@@ -198,7 +199,7 @@ def _staged(
         added.pop(endpoint, None)
     environment.update(added)
     argv = [places.translated(argument) for argument in argv]
-    isolation = "process" if places.sandboxed else f"process (no sandbox: /opt/ml is {places.root})"
+    isolation = "process" if places.sandboxed else f"process ({ML_ROOT_ELSEWHERE} {places.root})"
     return environment, argv, isolation
 
 
@@ -282,7 +283,7 @@ def _sandboxed(
     # Inside the sandbox nobody could tell a missing program from one that exits with 127.
     if "/" not in program and find_program(program, path) is None:
         raise CannotStart(missing_program(program, path))
-    isolation = "bubblewrap"
+    isolation = machine.tools.words
     cgroup_files: tuple[str, ...] = ()
     group = machine.new_cgroup(start.token, start.memory_mib, start.vcpus)
     if group is not None:

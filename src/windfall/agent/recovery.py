@@ -31,6 +31,7 @@ from windfall.agent.processes import (
     read_stat,
     snapshot,
 )
+from windfall.agent.sandbox import BUBBLEWRAP
 from windfall.agent.speech import say
 from windfall.agent.stopping import send
 from windfall.agent.strays import empty_groups, stop_strays
@@ -151,7 +152,9 @@ class Recovery:
             if stat is None:
                 (self._begin_anew if trace is Trace.NONE else self._lose)(attempt)
                 continue
-            isolation = "bubblewrap" if attempt.intended.sandboxed else "process"
+            tools = self._supervisor.machine.tools
+            made_by = BUBBLEWRAP if tools is None else tools.words
+            isolation = made_by if attempt.intended.sandboxed else "process"
             spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
             attempt.story.spawned = spawned
             attempt.isolation = spawned.isolation

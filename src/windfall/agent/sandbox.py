@@ -1,4 +1,4 @@
-"""The bubblewrap sandbox of an attempt that needs more than a plain process.
+"""The sandbox of an attempt that needs more than a plain process, by bubblewrap or, without it, by namespaces.py.
 
 Isolation is graduated because it has a price: a plain start costs about 0.4 ms here, a sandbox about ten
 times that. An attempt starts plain unless it asks for shared memory of its own or for a sandbox, or the
@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -30,6 +31,9 @@ from windfall.agent.host_names import HOSTS
 from windfall.agent.sandbox_mounts import is_within, plan_mounts
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: The program that takes bubblewrap's options where that is missing.
+_NAMESPACES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "namespaces.py")
+_PROBE = 37
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 #: Variables that some shells refuse to set; `env` sets them instead.
 _SHELL_OWNS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
@@ -38,12 +42,22 @@ _SHELL_OWNS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_V
 _JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
 
 
+BUBBLEWRAP, NAMESPACES = "bubblewrap", "namespaces without bubblewrap"
+
+
 class SandboxTools(msgspec.Struct, frozen=True):
     """The programs that a sandbox needs, by absolute path."""
 
     bwrap: str
     #: Found where the agent is root.
     setpriv: str | None
+    #: What stands before bubblewrap's own options, where another program takes them.
+    before: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What makes the sandbox, for the user."""
+        return NAMESPACES if self.before else BUBBLEWRAP
 
 
 class SandboxPlan(msgspec.Struct, frozen=True):
@@ -65,17 +79,28 @@ class SandboxPlan(msgspec.Struct, frozen=True):
 
 
 def find_tools(user: JobUser) -> SandboxTools | None:
-    """Return the tools if a sandbox really works here, tried by running one."""
+    """Return the tools if a sandbox really works here, tried by running one: with bubblewrap, or else without."""
     bwrap, setpriv = find_program("bwrap", DEFAULT_PATH), find_program("setpriv", DEFAULT_PATH)
     is_root = os.geteuid() == 0
-    if bwrap is None or (is_root and setpriv is None):
+    if is_root and setpriv is None:
         return None
-    tools = SandboxTools(bwrap, setpriv if is_root else None)
-    plan = SandboxPlan("/usr", "/var/tmp", 1, (), ())
-    command = sandbox_command(tools, user, plan)
+    dropping = setpriv if is_root else None
+    candidates = [] if bwrap is None else [SandboxTools(bwrap, dropping)]
+    candidates.append(without_bubblewrap(dropping))
+    return next((tools for tools in candidates if _works(tools, user)), None)
+
+
+def without_bubblewrap(setpriv: str | None) -> SandboxTools:
+    """The tools of a host that has no bubblewrap."""
+    return SandboxTools(sys.executable, setpriv, ("-I", "-S", _NAMESPACES))
+
+
+def _works(tools: SandboxTools, user: JobUser) -> bool:
+    """Whether a sandbox runs what it is given: it ends with a code that nothing else ends with."""
+    command = sandbox_command(tools, user, SandboxPlan("/usr", "/var/tmp", 1, (), ()))
     script = os.memfd_create("sandbox-probe")
     try:
-        os.write(script, job_script(["true"], {"PATH": DEFAULT_PATH}))
+        os.write(script, job_script(["sh", "-c", f"exit {_PROBE}"], {"PATH": DEFAULT_PATH}))
         os.lseek(script, 0, os.SEEK_SET)
         quiet = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         actions = [
@@ -87,10 +112,10 @@ def find_tools(user: JobUser) -> SandboxTools | None:
         _, status = os.waitpid(pid, 0)
         os.close(quiet)
     except OSError:
-        return None
+        return False
     finally:
         os.close(script)
-    return tools if status == 0 else None
+    return os.waitstatus_to_exitcode(status) == _PROBE
 
 
 def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> list[str]:
@@ -98,7 +123,7 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
     own_tmp = () if plan.tmp_directory is None else ("/tmp",)
     private = (*own_tmp, "/dev/shm", *plan.hide)
     mounts = plan_mounts(plan.binds, private)
-    command = [tools.bwrap, *mounts.root, *mounts.covers]
+    command = [tools.bwrap, *tools.before, *mounts.root, *mounts.covers]
     command += ["--unshare-pid", "--unshare-ipc", "--proc", "/proc", "--perms", "1777"]
     if plan.shared_memory_mib is not None:
         command += ["--size", str(plan.shared_memory_mib << 20)]

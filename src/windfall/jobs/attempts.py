@@ -66,6 +66,10 @@ def host_lost(instance: InstanceId) -> str:
     return f"Host EC2 (instance {instance}) terminated."
 
 
+#: How the isolation of a training reads that has its files elsewhere than at /opt/ml.
+ML_ROOT_ELSEWHERE = "no sandbox: /opt/ml is"
+
+
 @dataclass(frozen=True, slots=True)
 class LeftPlace:
     """An attempt that was asked to leave its place to a job."""
@@ -191,6 +195,13 @@ class Attempt:
         """Whether it ran in a container of its image; its agent's words say so."""
         return self.isolation is not None and self.isolation.removeprefix("warm worker, ").startswith(
             "container"
+        )
+
+    @property
+    def was_plain(self) -> bool:
+        """Whether it ran as a process without a sandbox; its agent's words say so."""
+        return self.isolation is not None and self.isolation.removeprefix("warm worker, ").startswith(
+            "process"
         )
 
     @property

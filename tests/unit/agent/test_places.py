@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from windfall.agent.places import BadPlace, Places, check_bind, wants_own_root
@@ -63,6 +65,26 @@ def test_checkpoints_elsewhere_are_bound_there():
 def test_texts_are_translated_only_where_there_is_no_sandbox(text: str, translated: str):
     assert places().translated(text) == text
     assert places(sandboxed=False).translated(text) == translated.replace("ROOT", "/attempts/a.ml")
+
+
+@pytest.mark.parametrize(
+    ("text", "alone", "several"),
+    [
+        ("algo-1", "127.0.0.1", "127.64.0.1"),
+        ('["algo-1","algo-2"]', '["127.0.0.1","algo-2"]', '["127.64.0.1","127.64.0.2"]'),
+        ("algo-2:8890", "algo-2:8890", "127.64.0.2:8890"),
+        ("algo-10", "algo-10", "algo-10"),
+        ("job/algo-1-1700", "job/algo-1-1700", "job/algo-1-1700"),
+        ("my-algo-1", "my-algo-1", "my-algo-1"),
+    ],
+)
+def test_training_hosts_go_by_their_addresses_where_there_is_no_sandbox(text: str, alone: str, several: str):
+    staging = Staging(wants_ml_root=True)
+    hosts = (("algo-1", "127.64.0.1"), ("algo-2", "127.64.0.2"))
+    assert Places("/a.ml", staging, sandboxed=False).translated(text) == alone
+    assert Places("/a.ml", replace(staging, hosts=hosts), sandboxed=False).translated(text) == several
+    assert Places("/a.ml", replace(staging, hosts=hosts), sandboxed=True).translated(text) == text
+    assert Places("/a.ml", Staging(), sandboxed=False).translated(text) == text
 
 
 def test_the_environment_says_where_everything_is():

@@ -86,10 +86,13 @@ def _kind(host: Host) -> str:
 
 def _sandbox(host: Host, tools: SandboxTools | None) -> Verdict:
     if tools is not None:
-        return good(SANDBOX, "bubblewrap works: jobs can have /tmp, /dev/shm and /opt/ml of their own")
+        own = "jobs can have /tmp, /dev/shm and /opt/ml of their own"
+        return good(SANDBOX, f"{tools.words}: {own}" if tools.before else f"bubblewrap works: {own}")
     if host.run("bwrap", "--version") is None:
         return doubtful(
-            SANDBOX, "bubblewrap is missing: jobs share /tmp and /dev/shm", install(host, "bubblewrap")
+            SANDBOX,
+            "bubblewrap is missing, and namespaces are not permitted without it: jobs share /tmp and /dev/shm",
+            install(host, "bubblewrap"),
         )
     if (host.read(_RESTRICT) or "").strip() == "1" and not host.is_root:
         mend = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap"

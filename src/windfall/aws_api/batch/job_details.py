@@ -178,6 +178,8 @@ def _ignored(job: Job, definition: JobDefinition, task: Mapping[str, Any] | None
     last = job.attempts[-1] if job.attempts else None
     if last is not None and last.isolation and not last.was_container:
         members += not_applied(definition.container.options)
+        if last.was_plain and definition.container.shared_memory_mib is not None:
+            members.append("linuxParameters.sharedMemorySize")
     return {NOT_APPLIED: ", ".join(members)[:VALUE_MAX]} if members else {}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windfall.control.training_ends import TrainingEnd, end_of
-from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.attempts import ML_ROOT_ELSEWHERE, Attempt, StopCause
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED
 
@@ -109,13 +109,23 @@ def _of_attempt(attempt: Attempt, room: int) -> str:
         return reason[:room]
     if attempt.exit_code is not None:
         # What the program itself wrote comes first, then what killed it.
-        said = attempt.failure or reason
+        said = attempt.failure or reason or _ml_root_missing(attempt)
         return _algorithm_error(said, attempt.exit_code, room)
     if attempt.interrupted:
         text = f"{INTERNAL}We encountered an internal error. Please try again. ({attempt.status_reason})"
     else:
         text = f"{CLIENT}{reason or attempt.status_reason or 'the job could not be started'}"
     return text[:room]
+
+
+def _ml_root_missing(attempt: Attempt) -> str:
+    """What may be wrong with a program that says nothing, where /opt/ml could not be made; its agent's words say so."""
+    if ML_ROOT_ELSEWHERE not in (attempt.isolation or ""):
+        return ""
+    return (
+        "no sandbox can be made on this machine, so /opt/ml is not there (SAGEMAKER_BASE_DIR says where its files are);"
+        " install bubblewrap, permit namespaces, or run the job in a container of its image"
+    )
 
 
 def _seen(attempt: Attempt) -> str:

@@ -94,6 +94,10 @@ class _Tree:
 def test_a_host_that_isolates_leaves_nothing_behind():
     tree = _Tree("memory", "cpu")
     tools = SandboxTools("/usr/bin/bwrap", None)
+    assert "bubblewrap works" in list(check_isolation(MadeHost(), "nobody", means(tools=tools)))[-1].seen
+    without = SandboxTools("/usr/bin/python3", None, ("-I",))
+    seen = list(check_isolation(MadeHost(), "nobody", means(tools=without)))[-1]
+    assert (seen.state, "without bubblewrap" in seen.seen) == (State.GOOD, True)
     host = MadeHost(files={"/proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"})
     verdicts = list(check_isolation(host, "nobody", means(tools=tools, cgroups=tree)))
     assert {one.state for one in verdicts} == {State.GOOD}

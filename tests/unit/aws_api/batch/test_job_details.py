@@ -137,14 +137,16 @@ def test_why_an_attempt_failed_is_a_tag_that_aws_would_allow(described):
     ("isolation", "expected"),
     [
         (None, None),
-        ("process + cgroup v2 (memory, cpu)", "user, mountPoints"),
+        ("process + cgroup v2 (memory, cpu)", "user, mountPoints, linuxParameters.sharedMemorySize"),
+        ("warm worker, process", "user, mountPoints, linuxParameters.sharedMemorySize"),
+        ("namespaces without bubblewrap + cgroup v1 (memory)", "user, mountPoints"),
         ("bubblewrap", "user, mountPoints"),
         ("container (docker 28.2.2)", None),
     ],
 )
 def test_a_process_says_what_of_its_definition_means_nothing_to_it(world, described, isolation, expected):
     options = ContainerOptions(user="app", mounts=(Mount(None, "/scratch"),))
-    container = ContainerSpec("img", Resources(1, 64), options=options)
+    container = ContainerSpec("img", Resources(1, 64), options=options, shared_memory_mib=128)
     world.store.all_definitions["train:1"] = a_definition(container=container)
     detail = described(a_job(state=JobState.RUNNING, attempts=[an_attempt(isolation=isolation)]))
     assert detail["tags"].get("windfall:not-applied") == expected

@@ -188,6 +188,14 @@ def test_the_present_stage_says_what_is_being_done():
     ("attempt", "reason"),
     [
         ({"exit_code": 1}, "AlgorithmError: , exit code: 1"),
+        (
+            {"exit_code": 1, "isolation": "process (no sandbox: /opt/ml is /srv/a.ml)"},
+            (
+                "AlgorithmError: no sandbox can be made on this machine, so /opt/ml is not there (SAGEMAKER_BASE_DIR"
+                " says where its files are); install bubblewrap, permit namespaces, or run the job in a container of"
+                " its image, exit code: 1"
+            ),
+        ),
         ({"exit_code": 2, "failure": "no data"}, "AlgorithmError: no data, exit code: 2"),
         (
             {"exit_code": 137, "reason": "OutOfMemoryError: killed"},
