@@ -223,10 +223,10 @@ class House:
 
 
 @contextlib.contextmanager
-def launched(root: Path) -> Iterator[House]:
+def launched(root: Path, **settings: object) -> Iterator[House]:
     """An agent that lives as long as a test."""
     root.mkdir()
-    built = House(root).launch()
+    built = House(root, **settings).launch()
     try:
         yield built
     finally:

@@ -5,34 +5,28 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import resource
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
+from tests.small_disk import mounted_at
 from tests.waiting import wait_until
 
 
 @pytest.fixture
-def small_disk(require):
+def small_disk():
     """A daemon whose data directory is a file system of 12 MiB."""
-    require(os.geteuid() == 0, "only root can mount a small file system")
     running = RunningWindfall("--gpus", "none")
-    running.data.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=711", "windfall-test", str(running.data)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    require(mounted.returncode == 0, f"a tmpfs cannot be mounted here: {mounted.stderr}")
     try:
-        yield running.up()
+        running.data.mkdir()
+        with mounted_at(running.data, "size=12m,mode=711"):
+            try:
+                yield running.up()
+            finally:
+                (running.data / "filler").unlink(missing_ok=True)
+                running.stop()
     finally:
-        (running.data / "filler").unlink(missing_ok=True)
-        running.stop()
-        subprocess.run(["umount", "--lazy", str(running.data)], check=True)
         running.close()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import botocore.utils
 import pytest
 
-from tests.acceptance.test_agent import House, is_alive, public_python, sandbox_or_skip
+from tests.acceptance.test_agent import House, is_alive, launched, public_python, sandbox_or_skip
 from tests.acceptance.test_staging import (
     FENCE,
     WAITS,
@@ -56,13 +56,10 @@ sys.exit(0 if "finish" in sys.argv else 143)
 
 @pytest.fixture(params=["sandbox", "process"])
 def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    root = tmp_path / "house"
-    root.mkdir()
-    built = House(root, use_sandbox=request.param == "sandbox").launch()
-    if request.param == "sandbox":
-        sandbox_or_skip(built.daemon())
-    yield built
-    built.close()
+    with launched(tmp_path / "house", use_sandbox=request.param == "sandbox") as built:
+        if request.param == "sandbox":
+            sandbox_or_skip(built.daemon())
+        yield built
 
 
 def state_in_store(house: House) -> set[bytes]:

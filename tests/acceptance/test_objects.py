@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_disk import mounted_at
 from tests.steward_process import StewardProcess
 from windfall.jobs.storage import Grant
 from windfall.objects.credentials import ObjectOptions
@@ -194,15 +195,9 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, small_disk):
 
 
 @pytest.fixture
-def small_disk(tmp_path, require):
+def small_disk(tmp_path):
     """A file system of 4 MiB."""
-    import subprocess
-
     place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    require(mounted.returncode == 0, "mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_at(place):
+        yield place

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_agent import House, is_alive, needs_root, public_python, sandbox_or_skip
+from tests.acceptance.test_agent import House, is_alive, launched, needs_root, public_python, sandbox_or_skip
 from tests.conftest import require_part
 from tests.waiting import wait_until
 from windfall.agent.messages import (
@@ -49,22 +49,16 @@ FENCE = 1_700_000_000_000
 @pytest.fixture(params=["sandbox", "process"])
 def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     """An agent with bubblewrap where there is one, and one without."""
-    root = tmp_path / "house"
-    root.mkdir()
-    built = House(root, use_sandbox=request.param == "sandbox").launch()
-    if request.param == "sandbox":
-        sandbox_or_skip(built.daemon())
-    yield built
-    built.close()
+    with launched(tmp_path / "house", use_sandbox=request.param == "sandbox") as built:
+        if request.param == "sandbox":
+            sandbox_or_skip(built.daemon())
+        yield built
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[House]:
-    root = tmp_path / "plain"
-    root.mkdir()
-    built = House(root, use_sandbox=False).launch()
-    yield built
-    built.close()
+    with launched(tmp_path / "plain", use_sandbox=False) as built:
+        yield built
 
 
 def store_of(house: House) -> str:

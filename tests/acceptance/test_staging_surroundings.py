@@ -9,19 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_agent import House, sandbox_or_skip
+from tests.acceptance.test_agent import House, launched, sandbox_or_skip
 from tests.acceptance.test_staging import kept, staged
 from windfall.agent.host_names import HOSTS, write_hosts
 
 
 @pytest.fixture
 def sandboxes(tmp_path: Path) -> Iterator[House]:
-    root = tmp_path / "house"
-    root.mkdir()
-    built = House(root).launch()
-    sandbox_or_skip(built.daemon())
-    yield built
-    built.close()
+    with launched(tmp_path / "house") as built:
+        sandbox_or_skip(built.daemon())
+        yield built
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.s3_server import running_s3
+from tests.small_disk import mounted_at
 from tests.unit.agent.sync.trees import contents, snapshot, write
 from tests.waiting import wait_until
 from windfall.agent.sync import CheckpointSync, NoRoomError
@@ -116,16 +117,12 @@ def test_a_store_that_is_killed_and_comes_back_loses_nothing(tmp_path, require):
 
 
 @pytest.fixture
-def small_disk(tmp_path, require):
+def small_disk(tmp_path):
     """A file system of 4 MiB."""
     place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    require(mounted.returncode == 0, "mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_at(place):
+        yield place
 
 
 def test_a_full_store_is_an_alarm_and_syncing_goes_on_when_there_is_room(tmp_path, small_disk):

@@ -16,6 +16,7 @@ import pytest
 
 from tests.conformance.store_builders import NOW, a_job, a_round, an_array
 from tests.conformance.store_committer import ADDED, CHANGED
+from tests.small_disk import mounted_at
 from tests.waiting import wait_until
 from windfall.control.changes import Changes
 from windfall.control.ports import JobFilter
@@ -145,22 +146,15 @@ def test_a_full_disk_is_an_error_and_afterwards_work_goes_on(tmp_path):
 def test_a_real_full_file_system_is_an_error_and_afterwards_work_goes_on(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small]
-    mounted = subprocess.run(mount, check=False, capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("only who may mount can have a full disk; the test before this one needs no such right")
-    try:
-        with closing(open_sqlite(small / "windfall.db")) as store:
-            kept = a_job(order=1)
-            store.commit(a_round(kept))
-            with pytest.raises(CommitFailed):
-                store.commit(a_round(*[a_job(document="x" * 1000) for _ in range(4000)]))
-            assert store.load().jobs == [kept]
-            another = a_job(order=2)
-            store.commit(a_round(another))
-            assert store.load().jobs == [kept, another]
-    finally:
-        subprocess.run(["umount", small], check=True)
+    with mounted_at(small, "size=2m"), closing(open_sqlite(small / "windfall.db")) as store:
+        kept = a_job(order=1)
+        store.commit(a_round(kept))
+        with pytest.raises(CommitFailed):
+            store.commit(a_round(*[a_job(document="x" * 1000) for _ in range(4000)]))
+        assert store.load().jobs == [kept]
+        another = a_job(order=2)
+        store.commit(a_round(another))
+        assert store.load().jobs == [kept, another]
 
 
 def test_a_file_locked_by_another_program_is_an_error_and_afterwards_work_goes_on(tmp_path):

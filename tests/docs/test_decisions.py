@@ -24,7 +24,7 @@ def faults(folder: Path) -> Iterator[Violation]:
         if re.findall(r"^## (.+)$", text, re.MULTILINE) != PARTS:
             yield Violation(shown(page), "its parts differ", f"Use the headings {', '.join(PARTS)}")
         if not re.search(
-            r"^Date: \d{4}-\d{2}-\d{2}\. Status: (accepted|replaced by \d{4})\.$", text, re.MULTILINE
+            r"^Date: \d{4}-\d{2}-\d{2}\. Status: (accepted|replaced by \d{4})\b", text, re.MULTILINE
         ):
             yield Violation(
                 shown(page), "has no date and status", "Write `Date: 2026-01-31. Status: accepted.`"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import windfall.checkpoint as ckpt
+from tests.small_disk import mounted_at
 from tests.waiting import wait_until
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
@@ -246,22 +247,12 @@ def caught_signals(pid: int) -> str:
 
 
 @pytest.fixture
-def small_disk(tmp_path, require) -> Iterator[Path]:
+def small_disk(tmp_path) -> Iterator[Path]:
     """A file system of 12 MiB."""
     place = tmp_path / "small"
     place.mkdir()
-    require(os.geteuid() == 0, "only root can mount a small file system")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    require(mounted.returncode == 0, f"no small file system here: {mounted.stderr.strip()}")
-    try:
+    with mounted_at(place, "size=12m"):
         yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_on_a_full_disk_older_checkpoints_make_room_and_the_newest_stays(small_disk):
