@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.conformance.store_builders import a_job, a_round
 from windfall.store.errors import StoreReplaced
 from windfall.store.opening import open_store
+from windfall.store.sqlite.database import SqliteDatabase
 
 
 def _remove(file: Path) -> None:
@@ -118,3 +120,22 @@ def test_a_message_names_the_file_as_people_write_it(tmp_path: Path):
     store = open_store(f"sqlite:///{tmp_path}/windfall.db")
     assert store.where == f"{tmp_path}/windfall.db"
     store.close()
+
+
+def test_a_look_does_not_wait_for_a_commit(tmp_path: Path):
+    database = SqliteDatabase(tmp_path / "windfall.db")
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    committing = threading.Thread(target=database.write, args=(slow,))
+    committing.start()
+    try:
+        assert begun.wait(60)
+        database.verify()
+    finally:
+        go.set()
+        committing.join()
+        database.close()

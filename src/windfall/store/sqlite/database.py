@@ -93,9 +93,12 @@ class SqliteDatabase:
             self._place = FilePlace(self.path, asked)
 
     def verify(self) -> None:
-        """Raise StoreReplaced if the file was removed, emptied or replaced."""
-        with self._lock:
-            self._verify()
+        """Raise StoreReplaced if the file is gone or another; never waits for a commit, which looks itself."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._verify()
+            finally:
+                self._lock.release()
 
     def _verify(self) -> None:
         if self._place is not None and not self._closed:
