@@ -114,18 +114,24 @@ class Alone:
     def __init__(self, around: Surroundings, gate: Gateway) -> None:
         self.leading = Leading(around, load_state(around), around.clock_ms())
         self._directory, self._store, self._url = around.directory, around.store, ""
+        self._watcher: asyncio.Task[None] | None = None
         gate.lead(self.leading.loop)
 
     def begin(self, url: str) -> list[asyncio.Task[None]]:
         """Begin to lead; the answer is what must not end by itself."""
         self._url = url
-        return [*self.leading.start(), asyncio.create_task(self._watch_store(), name="store watcher")]
+        self._watcher = asyncio.create_task(self._watch_store(), name="store watcher")
+        return [*self.leading.start(), self._watcher]
 
     async def _watch_store(self) -> None:
         """End with StoreReplaced when the store's file is gone, also while nothing is written."""
         while True:
             await asyncio.sleep(STORE_LOOK_S)
-            self._store.verify()
+            try:
+                self._store.verify()
+            except StoreReplaced as replaced:
+                self.leading.loop.abandon(replaced)
+                raise
 
     async def settle(self) -> Machine:
         """Wait until this host is known, and say where the daemon is."""
@@ -154,6 +160,10 @@ class Alone:
 
     async def end(self, *, kill: bool) -> None:
         """Stop in order; without a store jobs are left alone, because nothing about them can be written down."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StoreReplaced):
+                await self._watcher
         try:
             await self.leading.end(kill=kill)
         except StoreReplaced:

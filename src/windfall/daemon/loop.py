@@ -108,6 +108,8 @@ class ControlLoop:
         self._tenants = tenants
         self._lease = lease
         self._superseded = False
+        #: Why nothing is done any more, once that is so.
+        self._over: StoreError | None = None
         self._letters: dict[str, None] = {}
         self._inbound: list[Asked] = []
         self._wake = asyncio.Event()
@@ -202,6 +204,8 @@ class ControlLoop:
         self._wake.set()
 
     async def _ask(self, item: Event | Question) -> Any:
+        if self._over is not None:
+            raise self._over
         future = asyncio.get_running_loop().create_future()
         self._inbound.append((item, future))
         self._wake.set()
@@ -347,7 +351,11 @@ class ControlLoop:
             self._routing.carry_out(self._state, instructions)
 
     def abandon(self, why: StoreError | None = None) -> None:
-        """Tell all who still wait why nothing of what they asked has been done: by default, another daemon leads."""
+        """Tell all who still wait why nothing of what they asked has been done: by default, another daemon leads.
+
+        With a reason nothing can be asked any more either.
+        """
+        self._over = why
         asked, self._inbound = self._inbound, []
         for _, future in asked:
             if isinstance(future, asyncio.Future) and not future.done():
