@@ -16,6 +16,7 @@ from windfall.aws_api.sagemaker.endings import SageMakerWords
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
 from windfall.capacity.machines import GpuDevice, Machine, Offer
 from windfall.control import events
+from windfall.control.changes import LogStream
 from windfall.control.instructions import Instruction, LaunchInstance, StartAttempt
 from windfall.control.reactor import close, handle, schedule
 from windfall.control.rebuild import rebuild
@@ -97,6 +98,9 @@ class Submitted:
         """Submitted under a share."""
         return self._with(share=share, priority=priority)
 
+    def of_tenant(self, tenant: str) -> Submitted:
+        return self._with(submitter=Submitter(tenant))
+
     def in_queue(self, queue: str) -> Submitted:
         return self._with(queue=QueueName(queue))
 
@@ -139,14 +143,19 @@ class TestWorld:
     instructions: list[Instruction] = field(default_factory=list)
     #: Everything that was ever asked for.
     asked: list[Instruction] = field(default_factory=list)
+    #: The log streams of all attempts.
+    streams: list[LogStream] = field(default_factory=list)
 
-    def happens(self, *happened: Any) -> Any:
-        """One round with these events, committed; the answer is the last one's reply. Rejected is raised."""
+    def happens(self, *happened: Any, tenant: str | None = None) -> Any:
+        """One round with these events, committed; the answer is the last one's reply. Rejected is raised.
+
+        On behalf of a tenant, if one is named.
+        """
         round_ = Round(self.now)
         reply: Any = None
         for event in happened:
             command = event.command if isinstance(event, Submitted) else event
-            reply = handle(self.state, command, round_)
+            reply = handle(self.state, command, round_, tenant)
         if self.places:
             share = (Offer("host", self.machine.total, 1, HOST),)
             offers = {name: self.offers.get(name, share) for name in self.state.environments}
@@ -155,6 +164,7 @@ class TestWorld:
         self.store.commit(self.store.frozen(round_.changes))
         self.instructions = round_.instructions
         self.asked += round_.instructions
+        self.streams += round_.changes.log_streams.values()
         return reply
 
     def later(self, duration_ms: int) -> TestWorld:

@@ -10,7 +10,9 @@ import os
 from collections.abc import Sequence
 
 from windfall.agent.errors import AgentError
-from windfall.jobs.containers import SECRET_NAME, Secret
+from windfall.jobs.containers import Secret, secret_file
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import given_name, split_name
 
 
 class MissingSecret(AgentError):
@@ -30,22 +32,27 @@ def _value(directory: str | None, secret: Secret) -> str:
         found = json.loads(text)[secret.key]
     except (ValueError, LookupError, TypeError):
         # The error's own text may quote the secret.
-        raise _missing(f"secret {secret.secret} is no JSON object with a member {secret.key}") from None
+        raise _missing(
+            f"secret {given_name(secret.secret)} is no JSON object with a member {secret.key}"
+        ) from None
     return found if isinstance(found, str) else json.dumps(found)
 
 
 def _read(directory: str | None, name: str) -> str:
-    absent = f"there is no secret {name} here; an admin sets it with: windfall secret set {name}"
-    if directory is None or SECRET_NAME.fullmatch(name) is None:
-        raise _missing(absent)
+    path = secret_file(name)
+    if directory is None or path is None:
+        raise _missing(f"there is no secret {name} here")
+    tenant, given = split_name(name)
+    option = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
+    absent = f"there is no secret {given} here; an admin sets it with: windfall secret set {given}{option}"
     try:
-        fd = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(directory, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(fd, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
         raise _missing(absent) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise _missing(f"secret {name} cannot be read ({type(error).__name__})") from None
+        raise _missing(f"secret {given} cannot be read ({type(error).__name__})") from None
 
 
 def _missing(what: str) -> MissingSecret:

@@ -14,6 +14,10 @@ from windfall.cli.client import connect
 from windfall.cli.errors import BadUsage
 from windfall.cli.options import data_option, json_option, print_json
 
+tenant_option = click.option(
+    "--tenant", default=None, help="Whose secret it is; without it, that of the key's own tenant."
+)
+
 
 @click.group()
 def secret() -> None:
@@ -31,14 +35,15 @@ def secret() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Read the value from this file, byte for byte; without it stdin is read.",
 )
+@tenant_option
 @data_option
 @json_option
-def set_(name: str, file: Path | None, data: Path | None, as_json: bool) -> None:
+def set_(name: str, file: Path | None, tenant: str | None, data: Path | None, as_json: bool) -> None:
     """Set NAME to what is on stdin or in a file.
 
     One newline at its end is left out.
     """
-    kept = connect(data).own("SetSecret", name=name, value=_value(file))
+    kept = connect(data).own("SetSecret", name=name, value=_value(file), **_of(tenant))
     if as_json:
         print_json(kept)
     else:
@@ -48,11 +53,12 @@ def set_(name: str, file: Path | None, data: Path | None, as_json: bool) -> None
 
 
 @secret.command(name="list")
+@tenant_option
 @data_option
 @json_option
-def list_(data: Path | None, as_json: bool) -> None:
+def list_(tenant: str | None, data: Path | None, as_json: bool) -> None:
     """List the names of secrets; their values stay where they are."""
-    answer = connect(data).own("ListSecrets")
+    answer = connect(data).own("ListSecrets", **_of(tenant))
     if as_json:
         print_json(answer)
         return
@@ -72,18 +78,23 @@ def list_(data: Path | None, as_json: bool) -> None:
 
 @secret.command()
 @click.argument("name", metavar="NAME")
+@tenant_option
 @data_option
 @json_option
-def remove(name: str, data: Path | None, as_json: bool) -> None:
+def remove(name: str, tenant: str | None, data: Path | None, as_json: bool) -> None:
     """Remove a secret; jobs that run keep it.
 
     Later ones that name it fail to start.
     """
-    connect(data).own("RemoveSecret", name=name)
+    connect(data).own("RemoveSecret", name=name, **_of(tenant))
     if as_json:
         print_json({"name": name})
     else:
         click.echo(f"{name} is removed")
+
+
+def _of(tenant: str | None) -> dict[str, str]:
+    return {} if tenant is None else {"tenant": tenant}
 
 
 def _value(file: Path | None) -> str:

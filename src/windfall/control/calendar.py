@@ -24,6 +24,7 @@ from windfall.control.instructions import InvokeTarget, WriteDeadLetter
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.control.stopping import on_terminate_job
+from windfall.jobs.tenants import given_schedule
 from windfall.schedules.due_times import Due, due_times
 from windfall.schedules.schedule import CatchUp, Overlap, Schedule, Tick, TickOutcome
 from windfall.schedules.windows import window_offset_ms
@@ -160,7 +161,7 @@ def _wait_for(state: State, schedule: Schedule, tick: Tick, before: list[Tick], 
             if replaces or gives_way:
                 close_tick(state, other, TickOutcome.SKIPPED, f"the tick of {now} took its place", round_)
         elif replaces and other.run is not None:
-            reason = f"Replaced by the run of {now} of schedule {schedule.key}"
+            reason = f"Replaced by the run of {now} of schedule {given_schedule(schedule.key)}"
             on_terminate_job(state, TerminateJob(other.run, reason), round_)
     if not _before(state, tick):
         state.tick_book.wait((tick.schedule, tick.due_at), round_.now)

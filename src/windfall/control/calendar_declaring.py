@@ -7,7 +7,7 @@ due; agenda.py is told of every change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from windfall.capacity.environments import Switch
@@ -18,6 +18,7 @@ from windfall.control.deletions import is_done, note_deletion
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.errors import Conflict, Invalid, NotFound
+from windfall.jobs.tenants import given_name, split_name, split_schedule
 from windfall.schedules.due_times import Due, next_due
 from windfall.schedules.errors import LimitReached, ScheduleError
 from windfall.schedules.expressions import At, parse
@@ -39,13 +40,13 @@ def on_create_schedule(state: State, command: commands.CreateSchedule, round_: R
         if existing.document == schedule.document:
             return existing
         raise Conflict(f"Schedule {schedule.name} already exists.")
-    if len(state.schedules) >= SCHEDULES_MAX:
+    if _of_tenant(schedule.group, (it.group for it in state.schedules.values())) >= SCHEDULES_MAX:
         raise LimitReached(f"There are {SCHEDULES_MAX} schedules already; delete some first")
     schedule = replace(schedule, created_at=round_.now, modified_at=round_.now, tags={})
     schedule = replace(schedule, decided_at=_undecided_since(schedule, round_.now))
     _check_comes(state, schedule)
-    if schedule.group == DEFAULT_GROUP and DEFAULT_GROUP not in state.schedule_groups:
-        _keep_group(state, _default_group(round_.now), round_)
+    if schedule.group not in state.schedule_groups:  # a default one: the others were asked for above
+        _keep_group(state, ScheduleGroup(schedule.group, round_.now, round_.now), round_)
     return _keep(state, schedule, round_)
 
 
@@ -59,6 +60,8 @@ def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: R
     new = replace(
         asked, created_at=old.created_at, modified_at=round_.now, tags=old.tags, last_run=old.last_run
     )
+    if old.submitter.tenant != asked.submitter.tenant:
+        new = replace(new, submitter=old.submitter)  # An administrator's change leaves it to its tenant.
     if _times(new) == _times(old) and old.switch is Switch.ENABLED:
         new = replace(new, decided_at=old.decided_at)
     else:
@@ -85,9 +88,9 @@ def on_create_schedule_group(
     existing = state.schedule_groups.get(group.name)
     if existing is not None and group.client_token is not None and _same_request(existing, group):
         return existing
-    if existing is not None or group.name == DEFAULT_GROUP:
-        raise Conflict(f"Schedule group {group.name} already exists.")
-    if len(state.schedule_groups) >= GROUPS_MAX:
+    if existing is not None or given_name(group.name) == DEFAULT_GROUP:
+        raise Conflict(f"Schedule group {given_name(group.name)} already exists.")
+    if _of_tenant(group.name, state.schedule_groups) >= GROUPS_MAX:
         raise LimitReached(f"There are {GROUPS_MAX} schedule groups already; delete one first")
     tags = _retagged({}, group.tags)
     return _keep_group(
@@ -97,47 +100,50 @@ def on_create_schedule_group(
 
 def on_delete_schedule_group(state: State, command: commands.DeleteScheduleGroup, round_: Round) -> None:
     """Remove a group with all its schedules."""
-    if command.name == DEFAULT_GROUP:
+    if given_name(command.name) == DEFAULT_GROUP:
         raise Invalid("The default schedule group cannot be deleted; delete its schedules instead")
-    if is_done(state, command.name, command.client_token, round_.now):
+    # A key of its own: a tenant's group and a schedule of another tenant can have the same one.
+    key = f"{command.name}/"
+    if is_done(state, key, command.client_token, round_.now):
         return
     _require_group(state, command.name)
-    for key in _keys_of(state, command.name):
-        _remove(state, key, round_)
+    for one in _keys_of(state, command.name):
+        _remove(state, one, round_)
     del state.schedule_groups[command.name]
     round_.changes.declared[ScheduleGroup, command.name] = None
-    note_deletion(state, command.name, command.client_token, round_)
+    note_deletion(state, key, command.client_token, round_)
 
 
 def on_tag_schedules(state: State, command: commands.TagSchedules, round_: Round) -> None:
     """Add and remove tags of a group, or of one schedule."""
-    group_name, slash, _ = command.key.partition("/")
-    if slash:
-        schedule = _schedule(state, command.key)
+    if command.name is not None:
+        schedule = _schedule(state, f"{command.group}/{command.name}")
         tags = _retagged(schedule.tags, command.add, command.remove)
         _keep(state, replace(schedule, tags=tags), round_)
         return
-    _require_group(state, group_name)
-    group = state.schedule_groups.get(group_name, _default_group(round_.now))
+    _require_group(state, command.group)
+    group = state.schedule_groups.get(command.group, ScheduleGroup(command.group, round_.now, round_.now))
     tags = _retagged(group.tags, command.add, command.remove)
     _keep_group(state, replace(group, tags=tags, modified_at=round_.now), round_)
-    for key in _keys_of(state, group_name):
+    for key in _keys_of(state, command.group):
         watch_schedule(state, key, round_)
 
 
 def _schedule(state: State, key: str) -> Schedule:
     if key not in state.schedules:
-        raise NotFound(f"Schedule {key.partition('/')[2]} does not exist.")
+        raise NotFound(f"Schedule {split_schedule(key)[1]} does not exist.")
     return state.schedules[key]
 
 
 def _require_group(state: State, name: str) -> None:
-    if name != DEFAULT_GROUP and name not in state.schedule_groups:
-        raise NotFound(f"Schedule group {name} does not exist.")
+    if given_name(name) != DEFAULT_GROUP and name not in state.schedule_groups:
+        raise NotFound(f"Schedule group {given_name(name)} does not exist.")
 
 
-def _default_group(now: int) -> ScheduleGroup:
-    return ScheduleGroup(DEFAULT_GROUP, now, now)
+def _of_tenant(group: str, groups: Iterable[str]) -> int:
+    """How many of these groups, each counted as often as it is named, are of the tenant of `group`."""
+    tenant, _ = split_name(group)
+    return sum(split_name(one)[0] == tenant for one in groups)
 
 
 def _same_request(one: ScheduleGroup, other: ScheduleGroup) -> bool:

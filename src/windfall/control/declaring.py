@@ -15,6 +15,7 @@ from windfall.control import events
 from windfall.control.infrastructure import replace_outdated
 from windfall.control.instances import let_go
 from windfall.control.limits import watch
+from windfall.control.ownership import live_job, live_service_job
 from windfall.control.policies import check_queue_policy, policy_named
 from windfall.control.quota_shares import forget_quota_shares
 from windfall.control.round import Round
@@ -28,6 +29,7 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import EnvironmentName, JobId
 from windfall.jobs.images import ImageMapping
+from windfall.jobs.tenants import given_name
 
 ENVIRONMENTS_MAX = QUEUES_MAX = 50
 TAGS_MAX = 50
@@ -211,7 +213,7 @@ def on_deregister_job_definition(
     """Make a revision INACTIVE; jobs that use it go on. Doing it twice is no error, as on AWS."""
     definition = state.definitions.get(command.name, {}).get(command.revision)
     if definition is None:
-        raise NotFound(f"Job definition {command.name}:{command.revision} does not exist")
+        raise NotFound(f"Job definition {given_name(command.name)}:{command.revision} does not exist")
     if definition.active:
         inactive = replace(definition, active=False, deregistered_at=round_.now)
         state.definitions[command.name][command.revision] = round_.changes.definitions[definition.key] = (
@@ -248,7 +250,7 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
     elif command.kind == "job-definition" and (definition := state.definition(name)):
         revised = replace(definition, tags=_retagged(definition.tags, command))
         state.definitions[revised.name][revised.revision] = round_.changes.definitions[revised.key] = revised
-    elif command.kind == "job" and (job := state.jobs.get(JobId(name))) and not job.is_node:
+    elif command.kind == "job" and (job := live_job(state, JobId(name), round_)) and not job.is_node:
         tags = _retagged(job.submission.tags, command)
         submission = replace(job.submission, tags=tags)
         if BUDGET in command.add or BUDGET in command.remove:
@@ -263,7 +265,7 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
     elif command.kind == "service-environment" and (service := state.service_environments.get(name)):
         renewed = replace(service, tags=_retagged(service.tags, command))
         state.service_environments[name] = round_.changes.declared[type(renewed), name] = renewed
-    elif command.kind == "service-job" and (service_job := state.service_jobs.get(JobId(name))):
+    elif command.kind == "service-job" and (service_job := live_service_job(state, JobId(name), round_)):
         service_job.tags = _retagged(service_job.tags, command)
         round_.changes.service_jobs[service_job.id] = service_job
     elif command.kind == "scheduling-policy" and (policy := state.policies.get(name)):
@@ -273,7 +275,8 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
         marked = replace(share, tags=_retagged(share.tags, command))
         state.quota_shares[name] = round_.changes.declared[type(marked), name] = marked
     else:
-        raise NotFound(f"{command.kind} {name} does not exist, or has finished")
+        shown = given_name(name) if command.kind == "job-definition" else name
+        raise NotFound(f"{command.kind} {shown} does not exist, or has finished")
 
 
 def _retagged(tags: Mapping[str, str], command: events.TagResource) -> dict[str, str]:

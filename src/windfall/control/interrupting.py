@@ -13,6 +13,7 @@ from windfall.control.events import InterruptInstance, InterruptionNoticed, Inte
 from windfall.control.gangs import hold_back, leaves_alone, members
 from windfall.control.instances import let_go_if_left
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
+from windfall.control.ownership import live_job, serves_others
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, LeftPlace, StopCause
@@ -127,11 +128,11 @@ def on_interrupt_job(state: State, command: InterruptJob, round_: Round) -> int:
     """Take the place of a job, or of all children of an array, away; the reply is how many attempts have notice."""
     deadline_at = _deadline(command.notice_s, round_)
     gang_id, number = split_node(command.job_id)
-    gang = None if number is None else state.jobs.get(gang_id)
+    gang = None if number is None else live_job(state, gang_id, round_)
     # The main node has no job of its own.
-    job = gang if gang is not None and gang.node == number else state.jobs.get(command.job_id)
+    job = gang if gang is not None and gang.node == number else live_job(state, command.job_id, round_)
     parent, index = split_child(command.job_id)
-    if job is None and (index is None or parent not in state.children):
+    if job is None and (index is None or live_job(state, parent, round_) is None):
         raise NotFound(
             f"Job {command.job_id} does not exist, or has finished; `windfall jobs` shows what runs"
         )
@@ -149,6 +150,11 @@ def on_interrupt_instance(state: State, command: InterruptInstance, round_: Roun
     deadline_at = _deadline(command.notice_s, round_)
     if command.instance not in state.instances:
         raise NotFound(f"Instance {command.instance} does not exist; `windfall status` shows what there is")
+    if serves_others(state, command.instance, round_):
+        raise Invalid(
+            f"Instance {command.instance} also runs jobs of other tenants, so only an admin key can take it away;"
+            " name a job of your own instead"
+        )
     return take_away(state, command.instance, deadline_at, DRILL, round_)
 
 
@@ -172,11 +178,11 @@ def take_back(state: State, reclaim: Reclaim, round_: Round) -> None:
     victim, job = state.attempts[reclaim.token], state.jobs[reclaim.for_job]
     deadline_at = round_.now + int(state.rules.notice_s * 1000)
     if reclaim.preemption is None:
-        words = f"job {job.id} ({job.submission.name}) of queue {job.submission.queue} takes its place back"
+        words = f"{_named(job, victim)} of queue {job.submission.queue} takes its place back"
         give_notice(state, victim, deadline_at, words, round_, for_job=job.id)
         return
     cause = _PREEMPTED[reclaim.preemption]
-    words = f"job {job.id} ({job.submission.name}) of quota share {job.submission.share} takes its place"
+    words = f"{_named(job, victim)} of quota share {job.submission.share} takes its place"
     if reclaim.preemption is Preemption.IN_SHARE:
         words += f": its priority is {job.submission.priority}, and {victim.submission.priority} here"
     # Of several who leave for one place of an array, which has many, one stands for it.
@@ -185,6 +191,13 @@ def take_back(state: State, reclaim: Reclaim, round_: Round) -> None:
         for one in [victim] if leaves_alone(victim) else members(state, victim):
             if one.attempt is not None:
                 one.status_reason = f"{PREEMPTION_IN_PROGRESS}: {PREEMPTIONS[cause]}"
+
+
+def _named(job: Job, victim: Job) -> str:
+    """The job that a place goes to, in words for the one that leaves; a tenant learns nothing of another's jobs."""
+    if job.submission.submitter.tenant != victim.submission.submitter.tenant:
+        return "a job"
+    return f"job {job.id} ({job.submission.name})"
 
 
 def _deadline(notice_s: float, round_: Round) -> int:

@@ -46,6 +46,8 @@ from windfall.jobs.job import Job, JobKind
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
 from windfall.jobs.states import STARTING
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import qualified, qualified_log_group
 from windfall.scheduling.snapshot import Launch, Placement, Plan
 
 #: How a reason begins that withholds storage: as ECS has it where a task's resources cannot be had.
@@ -106,7 +108,11 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     watch(state, job)
     round_.changes.jobs[job.id] = job
     round_.changes.log_streams[attempt.task_id] = LogStream(
-        container.log_group, attempt.log_stream, attempt.task_id, job.id, round_.now
+        qualified_log_group(job.submission.submitter.tenant, container.log_group),
+        attempt.log_stream,
+        attempt.task_id,
+        job.id,
+        round_.now,
     )
     claim_user(state, job.submission.submitter, round_)  # It may have been submitted under other settings.
     if waits_for_main(state, job):
@@ -225,6 +231,7 @@ def _start(
     state: State, job: Job, attempt: Attempt, container: ContainerSpec
 ) -> StartAttempt | AttemptExited:
     """What the agent is to run, or the end of an attempt whose image or storage it cannot have."""
+    container = _with_own_secrets(container, job)
     program = _program(state, job, attempt, container)
     if isinstance(program, str):
         return AttemptExited(attempt.token, attempt.placed_at, None, program)
@@ -260,6 +267,15 @@ def _start(
         storage=storage,
         run_as=user,
     )
+
+
+def _with_own_secrets(container: ContainerSpec, job: Job) -> ContainerSpec:
+    """The container with the secrets of the job's own tenant, whoever registered its definition."""
+    tenant, secrets = job.submission.submitter.tenant, container.options.secrets
+    if not secrets or tenant == DEFAULT_TENANT:
+        return container
+    own = tuple(replace(secret, secret=qualified(tenant, secret.secret)) for secret in secrets)
+    return replace(container, options=replace(container.options, secrets=own))
 
 
 def _program(

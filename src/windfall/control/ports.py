@@ -73,6 +73,8 @@ class JobFilter:
     #: Jobs that name this consumable resource.
     consumable: str | None = None
     oldest_first: bool = False
+    #: Jobs of this tenant; None means of all.
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class ServiceJobFilter:
     created_after: int | None = None
     share: str | None = None
     quota_share: str | None = None
+    #: Service jobs of this tenant; None means of all.
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +131,11 @@ class Store(Protocol):
     def ended_children(self, array: JobId) -> list[tuple[int, JobState]]:
         """Index and final state of an array's children that ended with a record of their own, by index."""
 
-    def find_job(self, text: str) -> list[JobId]:
-        """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10."""
+    def find_job(self, text: str, tenant: str | None = None) -> list[JobId]:
+        """Ids of a tenant's jobs whose id begins with `text` or whose name is `text`, newest first, at most 10."""
 
-    def counts(self) -> Mapping[tuple[QueueName, JobState], int]:
-        """How many top-level jobs each queue has in each state."""
+    def counts(self, tenant: str | None = None) -> Mapping[tuple[QueueName, JobState], int]:
+        """How many top-level jobs, of one tenant or of all, each queue has in each state."""
 
     def environments(self) -> list[ComputeEnvironment]:
         """All compute environments, by name."""
@@ -220,8 +224,11 @@ Sink = Callable[[Report], None]
 class Gate(Protocol):
     """How the wire reaches the core: nothing is answered that is not durable."""
 
-    async def execute(self, command: Command) -> Any:
-        """Do it and answer when what it changed is durable, or raise Rejected with nothing changed."""
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
+        """Do it and answer when what it changed is durable, or raise Rejected with nothing changed.
+
+        For a command on behalf of a tenant the things of other tenants do not exist; None sees all.
+        """
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
         """Ask the store, off the event loop."""

@@ -140,9 +140,16 @@ HANDLERS: dict[type, Handler] = {
 }
 
 
-def handle(state: State, event: events.Event, round_: Round) -> Any:
-    """Let one event happen; the answer is the command's reply. Raises Rejected with nothing changed."""
-    reply = HANDLERS[type(event)](state, event, round_)
+def handle(state: State, event: events.Event, round_: Round, tenant: str | None = None) -> Any:
+    """Let one event happen; the answer is the command's reply. Raises Rejected with nothing changed.
+
+    For a command on behalf of a tenant the things of other tenants do not exist.
+    """
+    round_.tenant = tenant
+    try:
+        reply = HANDLERS[type(event)](state, event, round_)
+    finally:
+        round_.tenant = None
     if round_.ended:
         settle(state, round_)
     return reply

@@ -32,3 +32,5 @@ class Round:
     closed: set[AttemptToken] = field(default_factory=set)
     #: A work list, so that a chain of ten thousand dependants needs no recursion.
     ended: deque[Ended] = field(default_factory=deque)
+    #: The tenant on whose behalf the command at hand is done; None for an administrator's and the daemon's own.
+    tenant: str | None = None

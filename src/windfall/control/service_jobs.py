@@ -17,6 +17,7 @@ from windfall.control.commands.service_jobs import (
 )
 from windfall.control.events import TerminateJob
 from windfall.control.outbox import EventKind
+from windfall.control.ownership import live_service_job
 from windfall.control.quota_shares import check_quota_share, has_quotas
 from windfall.control.round import Round
 from windfall.control.service_use import service_ended, service_joined, service_left
@@ -67,7 +68,9 @@ def on_submit_service_job(state: State, command: SubmitServiceJob, round_: Round
 
 def on_update_service_job(state: State, command: UpdateServiceJob, round_: Round) -> ServiceJob:
     """Change the priority of a live job; one that waits has its turn by it from now on."""
-    job = _live(state, command.job_id)
+    job = live_service_job(state, command.job_id, round_)
+    if job is None:
+        raise NotFound(f"Service job {command.job_id} does not exist, or has finished")
     job.priority = command.priority
     round_.changes.service_jobs[job.id] = job
     state.services_unsettled = True
@@ -76,7 +79,7 @@ def on_update_service_job(state: State, command: UpdateServiceJob, round_: Round
 
 def on_terminate_service_job(state: State, command: TerminateServiceJob, round_: Round) -> bool:
     """End a job, and its training job with it; the reply is whether it was live."""
-    job = state.service_jobs.get(command.job_id)
+    job = live_service_job(state, command.job_id, round_)
     if job is None:
         return False
     if not job.terminated:
@@ -164,7 +167,9 @@ def preempt(state: State, job: ServiceJob, for_job: JobId, words: str, round_: R
     job.status_reason = f"{_PREEMPTING}{words}"
     round_.changes.service_jobs[job.id] = job
     tell_service_job(state, job, round_, EventKind.PREEMPTION_STARTED)
-    stop_training(state, job, f"{words} (service job {for_job})", round_)
+    if state.service_jobs[for_job].submitter.tenant == job.submitter.tenant:
+        words += f" (service job {for_job})"
+    stop_training(state, job, words, round_)
 
 
 def end_overdue_attempts(state: State, round_: Round) -> None:
@@ -273,12 +278,6 @@ def _finish(state: State, job: ServiceJob, new: ServiceState, reason: str | None
     del state.service_jobs[job.id]
     service_left(state, job, round_)
     _come_to(state, job, new, round_)
-
-
-def _live(state: State, job_id: JobId) -> ServiceJob:
-    if job_id not in state.service_jobs:
-        raise NotFound(f"Service job {job_id} does not exist, or has finished")
-    return state.service_jobs[job_id]
 
 
 def _check_share(state: State, queue: JobQueue, job: ServiceJob, now: int) -> None:

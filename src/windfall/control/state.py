@@ -31,6 +31,7 @@ from windfall.jobs.job_users import UserBook, UserRange
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.storage import StorageLayout, StoragePlace
 from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import given_name
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.schedules.zones import Zones, utc_only
 from windfall.scheduling.snapshot import SchedulingRules
@@ -85,6 +86,7 @@ class RecentEnd:
 
     at: int
     job: FinishedJob
+    tenant: str = DEFAULT_TENANT
 
 
 #: How long an end is remembered: far longer than a request takes from the look into the store to the reactor.
@@ -209,9 +211,20 @@ class State:
 
     def definition(self, key: str) -> JobDefinition | None:
         """A revision by `name:revision`, or the latest active one by name."""
-        name, colon, revision = key.partition(":")
-        revisions = self.definitions.get(name, {})
-        if colon:
-            return revisions.get(int(revision)) if revision.isdecimal() else None
-        active = [number for number, definition in revisions.items() if definition.active]
-        return revisions[max(active)] if active else None
+        name, _, revision = key.partition(":")
+        return _revision(self.definitions.get(name, {}), revision)
+
+    def usable_definition(self, key: str) -> JobDefinition | None:
+        """As `definition`; a tenant without a definition of that name can use one that administrators share."""
+        name, _, revision = key.partition(":")
+        if "/" not in name or self.definitions.get(name):
+            return self.definition(key)
+        revisions = self.definitions.get(given_name(name), {})
+        return _revision({number: it for number, it in revisions.items() if it.shared}, revision)
+
+
+def _revision(revisions: Mapping[int, JobDefinition], wanted: str) -> JobDefinition | None:
+    if wanted:
+        return revisions.get(int(wanted)) if wanted.isdecimal() else None
+    active = [number for number, definition in revisions.items() if definition.active]
+    return revisions[max(active)] if active else None

@@ -10,6 +10,7 @@ from windfall.control.events import CancelJob, TerminateJob
 from windfall.control.gangs import hold_back, members
 from windfall.control.interrupting import ask_to_stop
 from windfall.control.lifecycle import end_rest, finish, recorded_child, touch
+from windfall.control.ownership import live_job
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import StopCause
@@ -44,15 +45,17 @@ def _find(state: State, job_id: JobId, round_: Round) -> Job | None:
         raise Invalid(
             f"{job_id} is one node of a multi-node parallel job, which is stopped as a whole: name job {gang}"
         )
-    if job_id in state.jobs:
-        return state.jobs[job_id]
+    if (job := live_job(state, job_id, round_)) is not None:
+        return job
     parent, index = split_child(job_id)
-    table = state.children.get(parent)
-    if index is None or table is None or index >= table.size or table.state(index) in TERMINAL:
+    array, table = live_job(state, parent, round_), state.children.get(parent)
+    if index is None or array is None or table is None:
+        return None
+    if index >= table.size or table.state(index) in TERMINAL:
         return None
     if table.rest is RUNNABLE:
-        state.backlog.take(state.jobs[parent])
-    child = recorded_child(state, state.jobs[parent], index, round_)
+        state.backlog.take(array)
+    child = recorded_child(state, array, index, round_)
     if child.state is RUNNABLE:
         state.backlog.add(child)
     return child

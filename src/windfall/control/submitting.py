@@ -17,6 +17,7 @@ from windfall.control.lifecycle import (
     fail_waiting,
     make_runnable,
 )
+from windfall.control.ownership import is_visible, live_job
 from windfall.control.quota_shares import check_quota_share
 from windfall.control.round import Round
 from windfall.control.share_use import check_share, joined
@@ -34,6 +35,7 @@ from windfall.jobs.job import Job, Submission
 from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, PENDING, SUBMITTED, SUCCEEDED, TERMINAL
+from windfall.jobs.tenants import given_name
 
 
 def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
@@ -42,7 +44,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     # Before the definition: clients that make a missing one and submit again must not make it for nothing.
     check_share(state, queue.name, command.share, command.priority, round_.now)
     check_quota_share(state, queue, command.share)
-    definition = _definition(state, command)
+    definition = _definition(state, command.definition)
     nodes = requested_nodes(definition, command)
     if nodes is None:
         resources = requested_resources(definition, command.overrides)
@@ -52,7 +54,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         resources = nodes.resources(nodes.main)
     largest = resources if nodes is None else most_gpus(nodes)
     _check_capability(state, queue, largest)
-    known = _resolve(state, command)
+    known = _resolve(state, command, round_)
     checkpoint_root = state.rules.storage.checkpoint_root(command.submitter.tenant)
     wishes = wishes_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
     check_staging(state, command.submitter, wishes.staging)
@@ -159,12 +161,12 @@ def _queue(state: State, command: SubmitJob) -> JobQueue:
     return queue
 
 
-def _definition(state: State, command: SubmitJob) -> JobDefinition:
-    definition = state.definition(command.definition)
+def _definition(state: State, key: str) -> JobDefinition:
+    definition = state.usable_definition(key)
     if definition is None:
-        raise NotFound(f"Job definition {command.definition} does not exist")
+        raise NotFound(f"Job definition {given_name(key)} does not exist")
     if not definition.active:
-        raise Invalid(f"Job definition {definition.key} is INACTIVE; register a new revision")
+        raise Invalid(f"Job definition {given_name(definition.key)} is INACTIVE; register a new revision")
     return definition
 
 
@@ -234,7 +236,7 @@ class _Dependencies:
     failed_children: set[int] = field(default_factory=set)
 
 
-def _resolve(state: State, command: SubmitJob) -> _Dependencies:
+def _resolve(state: State, command: SubmitJob, round_: Round) -> _Dependencies:
     resolved = _Dependencies()
     waits = resolved.waits
     for dependency in command.depends_on:
@@ -249,7 +251,7 @@ def _resolve(state: State, command: SubmitJob) -> _Dependencies:
                 continue
         if dependency.job_id is None:
             raise Invalid("A dependency needs a jobId, unless its type is SEQUENTIAL")
-        known = _look_up(state, dependency.job_id, command.finished)
+        known = _look_up(state, dependency.job_id, command.finished, round_)
         if known is None:
             raise NotFound(f"Job {dependency.job_id} does not exist, so nothing can depend on it")
         _check_n_to_n(dependency, known, command.array_size)
@@ -283,18 +285,27 @@ def _check_n_to_n(dependency: Dependency, known: FinishedJob, array_size: int | 
         )
 
 
-def _look_up(state: State, job_id: JobId, finished: tuple[FinishedJob, ...]) -> FinishedJob | None:
+def _look_up(
+    state: State, job_id: JobId, finished: tuple[FinishedJob, ...], round_: Round
+) -> FinishedJob | None:
     """A dependency, wherever it is: live, at rest in a live array, just finished, or found in the store."""
-    if (job := state.jobs.get(job_id)) is not None:
+    if (job := live_job(state, job_id, round_)) is not None:
         return FinishedJob(job.id, job.state, job.submission.array_size if job.parent is None else None)
     parent, index = split_child(job_id)
     if index is not None:
-        table, recent = state.children.get(parent), state.finished.get(parent)
-        if table is not None and index < table.size:
+        array, table = live_job(state, parent, round_), state.children.get(parent)
+        if array is not None and table is not None and index < table.size:
             return FinishedJob(job_id, table.state(index))
-        ended = None if recent is None else recent.job.children
+        recent = _recent(state, parent, round_)
+        ended = None if recent is None else recent.children
         if ended is not None and index < len(ended):
             return FinishedJob(job_id, state_of_code(ended[index]))
-    if (end := state.finished.get(job_id)) is not None:
-        return end.job
+    if (end := _recent(state, job_id, round_)) is not None:
+        return end
     return next((known for known in finished if known.id == job_id and known.state in TERMINAL), None)
+
+
+def _recent(state: State, job_id: JobId, round_: Round) -> FinishedJob | None:
+    """A job that has just left memory."""
+    end = state.finished.get(job_id)
+    return end.job if end is not None and is_visible(end.tenant, round_) else None

@@ -25,6 +25,7 @@ from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import make_runnable
 from windfall.control.limits import watch
+from windfall.control.ownership import live_job
 from windfall.control.round import Round
 from windfall.control.service_jobs import adopt_training, awaited_attempt
 from windfall.control.state import State
@@ -112,7 +113,7 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
 
 def on_update_training(state: State, command: UpdateTraining, round_: Round) -> Job:
     """Replace the kept request of a live training job."""
-    job = state.jobs.get(command.job_id)
+    job = live_job(state, command.job_id, round_)
     if job is None or job.submission.kind is not JobKind.TRAINING:
         raise NotFound(f"{command.job_id} is no live training job")
     job.submission = replace(job.submission, document=command.document)

@@ -13,7 +13,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity.environments import Switch
 from windfall.control.ports import Store
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.daemon.time_zones import zone_named
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import PENDING, RUNNABLE, SUBMITTED
@@ -35,7 +35,7 @@ PAGE_MAX = 1_000
 class CalendarListing:
     """The handlers."""
 
-    def __init__(self, gate: Gateway, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, gate: TenantGateway, clock_ms: Callable[[], int]) -> None:
         self._gate = gate
         self._clock_ms = clock_ms
 

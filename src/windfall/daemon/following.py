@@ -33,9 +33,9 @@ class Following:
         self._waiting: dict[str, asyncio.Future[Any]] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="letters")
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Have a command done by whoever leads; raises Rejected as the leader would."""
-        letter = Letter(str(uuid.uuid4()), command)
+        letter = Letter(str(uuid.uuid4()), command, tenant)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[letter.id] = future
         try:

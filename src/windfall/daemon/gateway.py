@@ -28,7 +28,7 @@ READERS = 4
 class Substitute(Protocol):
     """Who answers while this daemon does not lead."""
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Have it done by whoever leads."""
 
     def refuse(self) -> Exception:
@@ -41,9 +41,13 @@ class LongReads:
     Otherwise a few long answers would hold every reader, and short questions would wait behind their pages.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, turn: asyncio.Semaphore | None = None) -> None:
         self._gate = gate
-        self._turn = asyncio.Semaphore(1)
+        self._turn = turn or asyncio.Semaphore(1)
+
+    def over(self, gate: Gate) -> LongReads:
+        """The same for another gate to the same store, in turn with this one."""
+        return LongReads(gate, self._turn)
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
         """Ask the store when it is this answer's turn."""
@@ -78,18 +82,18 @@ class Gateway:
         """How long their commits took in all."""
         return self._own().commit_s
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Do a command and answer when it is durable; raise Rejected with nothing changed."""
         if self._loop is not None:
             try:
-                return await self._loop.execute(command)
+                return await self._loop.execute(command, tenant)
             except StoreReplaced as replaced:
                 raise _unavailable(replaced) from None
             except Superseded:
                 if self._substitute is None:
                     raise
         assert self._substitute is not None, "asked before anybody could answer"
-        return await self._substitute.execute(command)
+        return await self._substitute.execute(command, tenant)
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
         """Ask the store, off the event loop."""

@@ -14,14 +14,17 @@ from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import FenceDevice
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.jobs.errors import NotFound, Rejected
+
+#: Stands for the jobs of other tenants.
+OTHERS = "others"
 
 
 class Gpus:
     """The handlers, over the control loop."""
 
-    def __init__(self, loop: Gateway) -> None:
+    def __init__(self, loop: TenantGateway) -> None:
         self._loop = loop
 
     async def list(self, _: Call) -> dict[str, Any]:
@@ -44,13 +47,21 @@ class Gpus:
 
 def gpus_of(state: State, machine: Machine) -> list[dict[str, Any]]:
     """The GPUs of one machine; `heldBy` is the first of their jobs, `holders` has all with their parts."""
-    holders: dict[str, list[dict[str, Any]]] = {}
-    for job in state.attempts.values():
-        attempt = job.attempt
-        for gpu_id in attempt.gpu_ids if attempt is not None else ():
-            part = attempt.gpu_share if attempt is not None else None
-            holders.setdefault(gpu_id, []).append({"jobId": job.id, "share": part})
-    return [_described(machine, gpu, holders.get(gpu.id, [])) for gpu in machine.gpus]
+    held = holders(state)
+    return [_described(machine, gpu, held.get(gpu.id, [])) for gpu in machine.gpus]
+
+
+def holders(state: State) -> dict[str, list[dict[str, Any]]]:
+    """Who holds each GPU, and which part of it; jobs that the caller does not see are `others`."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for use in state.occupancy.instances.values():
+        for token, hold in use.holds.items():
+            job = state.attempts.get(token)
+            part = job.attempt.gpu_share if job is not None and job.attempt is not None else None
+            for gpu_id in hold.gpu_ids:
+                holder = {"jobId": OTHERS if job is None else job.id, "share": part}
+                found.setdefault(gpu_id, []).append(holder)
+    return found
 
 
 def _all(state: State, _: Offers, __: int) -> list[dict[str, Any]]:

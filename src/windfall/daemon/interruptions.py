@@ -10,7 +10,7 @@ from typing import Any
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.events import InterruptInstance, InterruptJob
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import InstanceId, JobId
@@ -22,7 +22,7 @@ NOTICE_MAX_S = 86_400.0
 class Interruptions:
     """The handlers, over the control loop."""
 
-    def __init__(self, loop: Gateway, notice_s: float) -> None:
+    def __init__(self, loop: TenantGateway, notice_s: float) -> None:
         self._loop = loop
         self._notice_s = notice_s
 

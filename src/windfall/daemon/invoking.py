@@ -34,6 +34,7 @@ from windfall.daemon.errors import BadTarget
 from windfall.daemon.target_requests import TargetRequest, request_of, run_id
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.submitters import Submitter
+from windfall.jobs.tenants import given_schedule
 from windfall.store.errors import Superseded
 
 log = logging.getLogger(__name__)
@@ -54,12 +55,12 @@ class TickGate:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Do a command; a submission goes with its tick."""
         if isinstance(command, SubmitJob | SubmitTraining):
             tick = _tick.get()
-            return await self._gate.execute(StartRun(tick.schedule.key, tick.due_at, command))
-        return await self._gate.execute(command)
+            return await self._gate.execute(StartRun(tick.schedule.key, tick.due_at, command), tenant)
+        return await self._gate.execute(command, tenant)
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
         """Ask the store."""
@@ -144,7 +145,7 @@ class TickInvoker:
     async def _ask(self, asked: InvokeTarget) -> TargetFailed | None:
         """What went wrong; None when a run has begun."""
         _tick.set(asked)
-        arn = schedule_arn(self._region, self._account_id, asked.schedule.key)
+        arn = schedule_arn(self._region, self._account_id, given_schedule(asked.schedule.key))
         try:
             request = request_of(asked.schedule, asked.due_at, asked.attempt, arn)
             try:

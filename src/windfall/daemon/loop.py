@@ -74,8 +74,8 @@ COMMIT_AGAIN_MAX_S = 5.0
 TELL_AGAIN_S = 60.0
 
 Question = Callable[[State, Offers, int], Any]
-#: What was asked, and who waits for it: a caller of this process, or one who wrote through the store.
-Asked = tuple[Event | Question, asyncio.Future[Any] | Letter | None]
+#: What was asked, who waits for it (a caller of this process, or one who wrote through the store), and for whom.
+Asked = tuple[Event | Question, asyncio.Future[Any] | Letter | None, str | None]
 #: At least so many letters are remembered as taken: one that is read again while it is answered is not done twice.
 LETTERS_KNOWN = 20_000
 
@@ -125,10 +125,13 @@ class ControlLoop:
 
     # The gate -------------------------------------------------------------------------------------------
 
-    async def execute(self, command: Command) -> Any:
-        """Do a command and answer when it is durable; raise Rejected, or Superseded, with nothing changed."""
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
+        """Do a command and answer when it is durable; raise Rejected, or Superseded, with nothing changed.
+
+        On behalf of a tenant the things of others do not exist; None sees all.
+        """
         self._routing.check(self._state, command)
-        return await self._ask(command)
+        return await self._ask(command, tenant)
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
         """Ask the store, off the event loop."""
@@ -180,7 +183,7 @@ class ControlLoop:
         That a process started moves nobody, and its end is most often not far behind. That it ended moves only those
         who wait for its place or for its result.
         """
-        self._inbound.append((report, None))
+        self._inbound.append((report, None, None))
         if not isinstance(report, _LAZY) and (
             not isinstance(report, AttemptExited) or self._state.anybody_waits
         ):
@@ -193,7 +196,7 @@ class ControlLoop:
         for letter in letters:
             if letter.id not in self._letters:
                 self._letters[letter.id] = None
-                self._inbound.append((letter.command, letter))
+                self._inbound.append((letter.command, letter, letter.tenant))
                 self._wake.set()
         if len(self._letters) > 2 * LETTERS_KNOWN:
             self._letters = dict.fromkeys(list(self._letters)[-LETTERS_KNOWN:])
@@ -203,11 +206,11 @@ class ControlLoop:
         self._superseded = True
         self._wake.set()
 
-    async def _ask(self, item: Event | Question) -> Any:
+    async def _ask(self, item: Event | Question, tenant: str | None = None) -> Any:
         if self._over is not None:
             raise self._over
         future = asyncio.get_running_loop().create_future()
-        self._inbound.append((item, future))
+        self._inbound.append((item, future, tenant))
         self._wake.set()
         return await future
 
@@ -314,7 +317,7 @@ class ControlLoop:
         self._state.tenants = self._tenants()
         replies: list[tuple[asyncio.Future[Any] | Letter, Any]] = []
         questions: list[tuple[asyncio.Future[Any], Question]] = []
-        for item, future in batch:
+        for item, future, tenant in batch:
             if callable(item):
                 if isinstance(future, asyncio.Future):
                     questions.append((future, item))
@@ -322,7 +325,7 @@ class ControlLoop:
             try:
                 if isinstance(future, Letter):
                     self._routing.check(self._state, future.command)
-                reply: Any = handle(self._state, item, round_)
+                reply: Any = handle(self._state, item, round_, tenant)
             except Rejected as rejected:
                 reply = rejected
             if future is not None:
@@ -357,7 +360,7 @@ class ControlLoop:
         """
         self._over = why
         asked, self._inbound = self._inbound, []
-        for _, future in asked:
+        for _, future, _ in asked:
             if isinstance(future, asyncio.Future) and not future.done():
                 future.set_exception(why or Superseded(committed=False))
 

@@ -17,8 +17,9 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.gpus import holders
 from windfall.daemon.samples import SampleReader
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -52,7 +53,7 @@ class Monitoring:
 
     def __init__(
         self,
-        loop: Gateway,
+        loop: TenantGateway,
         samples: SampleReader,
         clock_ms: Callable[[], int],
         sample_every_s: float,
@@ -171,10 +172,7 @@ class Monitoring:
 def _look(state: State, _: Offers, __: int) -> _Seen:
     live = [job for job in state.attempts.values() if job.attempt is not None]
     live.sort(key=lambda job: (not job.attempts[-1].gpu_ids, job.attempts[-1].placed_at))
-    holders: dict[str, list[str]] = {}
-    for job in live:
-        for gpu_id in job.attempts[-1].gpu_ids:
-            holders.setdefault(gpu_id, []).append(job.id)
+    held = holders(state)
     machine = state.machines.get(THIS_HOST)
     gpus = [
         {
@@ -183,7 +181,7 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
             "memoryMib": gpu.memory_mib,
             "simulated": gpu.simulated,
             "fence": machine.why_fenced(gpu),
-            "heldBy": holders.get(gpu.id, []),
+            "heldBy": [holder["jobId"] for holder in held.get(gpu.id, [])],
         }
         for gpu in (machine.gpus if machine is not None else ())
         if machine is not None

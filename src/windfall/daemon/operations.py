@@ -6,6 +6,7 @@ JSON here; decides nothing.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Handler, PlainService
+from windfall.aws_api.tenants.gate import PerView
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine
 from windfall.control.events import AddImage, RemoveImage
@@ -31,10 +33,13 @@ from windfall.daemon.secrets import Secrets
 from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
 from windfall.daemon.settings import Settings
 from windfall.daemon.share_listing import Shares
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, split_child, split_node
 from windfall.jobs.images import ImageMapping
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import View
 from windfall.store.sharing import Presence
 
 if TYPE_CHECKING:
@@ -57,7 +62,9 @@ class Operations:
         host: Callable[[], Machine | None] = lambda: None,
         daemons: Callable[[], Awaitable[list[tuple[Presence, bool]]]] | None = None,
     ) -> None:
-        self._loop = loop
+        self._gateway = loop
+        self._loop = TenantGateway(loop, View(DEFAULT_TENANT, sees_all=True))
+        self._handlers = PerView(self._seen_by)
         self._settings = settings
         self._pid = pid
         self._started_at = started_at
@@ -68,17 +75,30 @@ class Operations:
         #: This host, as its agent last described it.
         self._host = host
         self._daemons = daemons
-        self._long_reads = LongReads(loop)
+        self._long_reads = LongReads(self._loop)
         self._samples = SampleReader(DataDirectory(settings.data).logs)
 
     def service(self) -> PlainService:
-        """All of them, as one service."""
+        """All of them, as one service; each call is answered from what its caller can see."""
+        roles = {name: role for name, (role, _) in self._table().items()}
+        return PlainService("windfall", dict.fromkeys(roles, self._answer), roles)
+
+    async def _answer(self, call: Call) -> dict[str, Any]:
+        return await self._handlers.of(call.caller)[call.operation](call)
+
+    def _seen_by(self, view: View) -> dict[str, Handler]:
+        seen = copy.copy(self)
+        seen._loop = TenantGateway(self._gateway, view)  # noqa: SLF001 (a copy of its own)
+        seen._long_reads = self._long_reads.over(seen._loop)  # noqa: SLF001 (as above)
+        return {name: handler for name, (_, handler) in seen._table().items()}  # noqa: SLF001 (as above)
+
+    def _table(self) -> dict[str, tuple[Role, Handler]]:
         interruptions = Interruptions(self._loop, self._settings.notice_s)
         rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
         kept = Secrets(DataDirectory(self._settings.data).secrets)
         monitoring = self._monitoring(rates)
         calendar = CalendarListing(self._loop, self._clock_ms)
-        table: dict[str, tuple[Role, Handler]] = {
+        return {
             "Status": (Role.READ, self.status),
             "Why": (Role.READ, self.why),
             "FindJobs": (Role.READ, self.find_jobs),
@@ -101,8 +121,6 @@ class Operations:
             "RemoveSecret": (Role.ADMIN, kept.remove_secret),
             "Down": (Role.ADMIN, self.down),
         }
-        handlers = {name: handler for name, (_, handler) in table.items()}
-        return PlainService("windfall", handlers, {name: role for name, (role, _) in table.items()})
 
     def _adviser(self, rates: Rates) -> Adviser:
         # The advisor is a large part of what a daemon can load, and many a daemon is never asked.

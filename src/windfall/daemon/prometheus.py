@@ -16,11 +16,15 @@ from windfall.advisor.samples import GpuSample, Sample
 from windfall.aws_api.protocol.basic import key_of, please_authenticate
 from windfall.aws_api.protocol.keys import KeyRing
 from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.service import Caller
+from windfall.aws_api.tenants.gate import view_of
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.exposition import CONTENT_TYPE, Family, rendered
 from windfall.daemon.gateway import Gateway
+from windfall.daemon.gpus import holders
 from windfall.daemon.samples import SampleReader
+from windfall.daemon.tenant_gateway import TenantGateway
 
 JOBS_MOST = 500
 _MIB = 1 << 20
@@ -63,11 +67,13 @@ class MetricsPage:
         self._keys = keys
 
     async def answer(self, request: Request) -> Response:
-        """All metrics, for whoever shows a valid key."""
-        if key_of(request, self._keys.find) is None:
+        """All metrics that a key may see: of jobs, those of its tenant."""
+        key = key_of(request, self._keys.find)
+        if key is None:
             return please_authenticate("/metrics")
-        seen: _Seen = await self._loop.inspect(_look)
-        counts = await self._loop.read(lambda store: store.counts())
+        gateway = TenantGateway(self._loop, view_of(Caller(key.access_key_id, key.role, key.tenant)))
+        seen: _Seen = await gateway.inspect(_look)
+        counts = await gateway.read(lambda store: store.counts())
         measured = await asyncio.to_thread(self._measured, seen)
         families = [*self._daemon(), *_queues(seen, counts), *_machine(seen), *measured]
         return Response(200, CONTENT_TYPE, rendered(families))
@@ -93,7 +99,7 @@ class MetricsPage:
 def _look(state: State, _: Offers, __: int) -> _Seen:
     """Everything that is taken from memory, in one look."""
     attempts = [(job, job.attempt) for job in state.attempts.values() if job.attempt is not None]
-    holders = {gpu_id: job.id for job, attempt in attempts for gpu_id in attempt.gpu_ids}
+    held_gpus = holders(state)
     running = [(job, attempt) for job, attempt in attempts if attempt.started_at is not None]
     running.sort(key=lambda pair: pair[1].started_at or 0, reverse=True)
     totals = {"vcpus": (0.0, 0.0), "memory_bytes": (0.0, 0.0), "gpus": (0.0, 0.0)}
@@ -115,13 +121,23 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
         ],
         devices=[
             _Device(
-                gpu.id, gpu.name, gpu.memory_mib, machine.why_fenced(gpu), holders.get(gpu.id), gpu.simulated
+                gpu.id,
+                gpu.name,
+                gpu.memory_mib,
+                machine.why_fenced(gpu),
+                _holder(held_gpus, gpu.id),
+                gpu.simulated,
             )
             for machine in state.machines.values()
             for gpu in machine.gpus
         ],
         totals=totals,
     )
+
+
+def _holder(held: dict[str, list[dict[str, Any]]], gpu_id: str) -> str | None:
+    """The newest of those that hold a GPU."""
+    return held[gpu_id][-1]["jobId"] if gpu_id in held else None
 
 
 def _queues(seen: _Seen, counts: Any) -> list[Family]:

@@ -1,7 +1,7 @@
 """The daemon's own secrets: what jobs are given by name, kept as files that nobody else can read.
 
-Decides what a secret may be called and hold. A value goes in and never comes out again through the API: the agent
-reads the file when a job starts. Must not know jobs.
+Each tenant has its own, and a job gets those of its tenant. Decides what a secret may be called and hold. A value goes
+in and never comes out again through the API: the agent reads the file when a job starts. Must not know jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
-from windfall.jobs.containers import SECRET_NAME
+from windfall.jobs.containers import SECRET_NAME, secret_file
+from windfall.jobs.tenants import TENANT_NAME, qualified
 
 #: As AWS Secrets Manager has it.
 SIZE_MAX_BYTES = 64 * 1024
@@ -29,7 +30,7 @@ class Secrets:
 
     async def set_secret(self, call: Call) -> dict[str, Any]:
         """Keep a value under a name; the one before it is replaced, for attempts that start from now on."""
-        name, value = _name(call), call.params.get("value")
+        (tenant, name), value = _named(call), call.params.get("value")
         if not isinstance(value, str) or not value:
             raise ApiError("Invalid", "SetSecret needs value, a text that is not empty.")
         content = value.encode()
@@ -37,31 +38,37 @@ class Secrets:
             raise ApiError(
                 "Invalid", f"A secret has at most {SIZE_MAX_BYTES} bytes, this one {len(content)}."
             )
-        replaced = self._path(name).exists()
+        path = self._path(tenant, name)
+        replaced = path.exists()
         try:
-            await asyncio.to_thread(self._write, name, content)
+            await asyncio.to_thread(_write, path, content)
         except OSError as error:
             raise ApiError(
                 "InternalFailure",
                 f"The secret is not kept: {error.strerror}; look at {self._directory} on the daemon's host.",
                 500,
             ) from None
-        return {"name": name, "replaced": replaced}
+        return {"name": name, "tenant": tenant, "replaced": replaced}
 
-    async def list_secrets(self, _: Call) -> dict[str, Any]:
-        """The names of all secrets, and when each was last set; never a value."""
+    async def list_secrets(self, call: Call) -> dict[str, Any]:
+        """The names of a tenant's secrets, and when each was last set; never a value."""
+        tenant = _tenant(call)
+        try:
+            entries = list(os.scandir(self._path(tenant, "_").parent))
+        except FileNotFoundError:
+            entries = []
         found = [
             {"name": entry.name, "setAt": int(entry.stat().st_mtime * 1000)}
-            for entry in os.scandir(self._directory)
+            for entry in entries
             if SECRET_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
-        return {"secrets": sorted(found, key=lambda secret: str(secret["name"]))}
+        return {"tenant": tenant, "secrets": sorted(found, key=lambda secret: str(secret["name"]))}
 
     async def remove_secret(self, call: Call) -> dict[str, Any]:
         """Forget a value; attempts that have it keep it, later ones fail to start."""
-        name = _name(call)
+        tenant, name = _named(call)
         try:
-            self._path(name).unlink()
+            self._path(tenant, name).unlink()
         except FileNotFoundError:
             raise ApiError(
                 "NotFound",
@@ -70,31 +77,44 @@ class Secrets:
             ) from None
         return {}
 
-    def _path(self, name: str) -> Path:
-        return self._directory / name
-
-    def _write(self, name: str, content: bytes) -> None:
-        """All or nothing: an agent that reads meanwhile sees the old value or the new one."""
-        # Names of secrets do not begin with a dot.
-        beside = self._directory / f".{secrets.token_hex(16)}"
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path(name))
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                beside.unlink()
-            raise
+    def _path(self, tenant: str, name: str) -> Path:
+        file = secret_file(qualified(tenant, name))
+        assert file is not None, f"{tenant}/{name} was checked before"
+        return self._directory / file
 
 
-def _name(call: Call) -> str:
+def _write(path: Path, content: bytes) -> None:
+    """All or nothing: an agent that reads meanwhile sees the old value or the new one."""
+    if path.parent.name.startswith("@"):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    # Names of secrets do not begin with a dot.
+    beside = path.parent / f".{secrets.token_hex(16)}"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+
+
+def _named(call: Call) -> tuple[str, str]:
     name = call.params.get("name")
     if not isinstance(name, str) or SECRET_NAME.fullmatch(name) is None:
         raise ApiError(
             "Invalid",
             "The name of a secret has 1 to 200 letters, digits, '_', '.' and '-', and does not begin with '.' or '-'.",
         )
-    return name
+    return _tenant(call), name
+
+
+def _tenant(call: Call) -> str:
+    """Whose secrets are meant: those of the key's tenant, unless an administrator names another."""
+    tenant = call.params.get("tenant", call.caller.tenant)
+    if not isinstance(tenant, str) or TENANT_NAME.fullmatch(tenant) is None:
+        raise ApiError("Invalid", f"tenant must be the name of a tenant, not {str(tenant)[:100]!r}.")
+    return tenant

@@ -15,7 +15,7 @@ from windfall.control.share_standings import queue_shares
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import Why
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.scheduling.service_views import counted, needs_of
@@ -45,7 +45,7 @@ def find_service_jobs(store: Store, text: str) -> list[JobId]:
     return [job.id for job in sorted(found, key=lambda job: -job.created_at)[:_FOUND_MAX]]
 
 
-async def why_service_job(gateway: Gateway, job: ServiceJob) -> dict[str, Any]:
+async def why_service_job(gateway: TenantGateway, job: ServiceJob) -> dict[str, Any]:
     """Why a service job is where it is, in the form of the answer about any job."""
     reasons: list[Reason] = []
     changes: list[str] = []

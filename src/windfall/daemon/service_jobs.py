@@ -42,11 +42,11 @@ _service_job: ContextVar[JobId] = ContextVar("service_job")
 class AttemptGate(TickGate):
     """The way to the core on behalf of a service job: its training jobs say whose attempts they are."""
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Do a command; a training job goes with its service job."""
         if isinstance(command, SubmitTraining):
             command = replace(command, service_job=_service_job.get())
-        return await self._gate.execute(command)
+        return await self._gate.execute(command, tenant)
 
 
 class TrainingCreator:

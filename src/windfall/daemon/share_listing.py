@@ -12,7 +12,7 @@ from windfall.aws_api.protocol.service import Call
 from windfall.control.share_standings import QueueShares, ShareStanding, queue_shares
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.gateway import Gateway
+from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.fair_share import Amount
 
@@ -20,7 +20,7 @@ from windfall.scheduling.fair_share import Amount
 class Shares:
     """The handler, over the gate."""
 
-    def __init__(self, gate: Gateway) -> None:
+    def __init__(self, gate: TenantGateway) -> None:
         self._gate = gate
 
     async def list(self, call: Call) -> dict[str, Any]:

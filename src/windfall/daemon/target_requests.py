@@ -17,6 +17,7 @@ import msgspec
 from windfall.aws_api.batch.tags import DUE_AT, SCHEDULE
 from windfall.aws_api.scheduler.targets import UNIVERSAL, input_shape
 from windfall.daemon.errors import BadTarget
+from windfall.jobs.tenants import given_schedule
 from windfall.schedules.schedule import Schedule
 
 #: Ids of runs are derived from it, the schedule and the due time, so that one due time has one id for ever.
@@ -62,7 +63,7 @@ def request_of(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str)
     if operation is None:
         raise BadTarget(f"Windfall has no target {schedule.target.arn}; correct it with update-schedule")
     params: dict[str, Any] = _respelled(input_shape(service, operation), sent)
-    tags = {SCHEDULE: schedule.key, DUE_AT: _iso(due_at)}
+    tags = {SCHEDULE: given_schedule(schedule.key), DUE_AT: _iso(due_at)}
     if service == "batch":
         if match is None:
             params.setdefault("jobQueue", schedule.target.arn)

@@ -9,8 +9,22 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-#: What the daemon's own secrets are called. Each is a file of that name.
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import TENANT_NAME, split_name
+
+#: What the daemon's own secrets are called. Each is a file of that name; see `secret_file`.
 SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", re.ASCII)
+
+
+def secret_file(kept: str) -> str | None:
+    """The file of a secret below the directory of all secrets, by its kept name; None if no secret can be called so.
+
+    Other tenants than `default` have a directory each. No secret's name begins with an @.
+    """
+    tenant, name = split_name(kept)
+    if SECRET_NAME.fullmatch(name) is None or TENANT_NAME.fullmatch(tenant) is None:
+        return None
+    return name if tenant == DEFAULT_TENANT else f"@{tenant}/{name}"
 
 
 class Runtime(StrEnum):
@@ -73,6 +87,7 @@ class Secret:
 
     #: The environment variable, and the name of the file under /run/secrets.
     name: str
+    #: As it is kept: `<tenant>/<name>` for another tenant than `default`.
     secret: str
     #: The member of a secret that is a JSON object; empty means all of it.
     key: str = ""

@@ -113,6 +113,8 @@ class JobDefinition:
     consumables: tuple[tuple[str, int], ...] = ()
     #: For multi-node jobs; `container` is then that of the main node.
     nodes: NodePlan | None = None
+    #: Whether an administrator registered it for the tenant `default`, so that every tenant can use it.
+    shared: bool = False
 
     @property
     def key(self) -> DefinitionKey:

@@ -2,7 +2,8 @@
 
 A page is found in lanes, one per queue and state (or one per queue when a name is asked for), each served
 in its order by an index and cut at the page's length; the lanes are then merged. So a page costs its own
-length, however many finished jobs there are. Positions name the last job of a page (not a count), so jobs
+length, however many finished jobs there are, and however many of them are of other tenants: the tenant is part of the
+queue's name in a row. Positions name the last job of a page (not a count), so jobs
 that arrive meanwhile shift nothing. Children have no queue of their own, so that no lane meets them.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 from windfall.control.ports import JobFilter, JobPage
 from windfall.jobs.job import Job
 from windfall.jobs.states import JobState
+from windfall.jobs.tenants import qualified, split_name
 from windfall.store.database import Session
 from windfall.store.errors import BadPosition
 from windfall.store.ranges import beginning_with
@@ -45,9 +47,17 @@ _CHILD_POSITION = re.compile(r"([0-9a-f]{1,15})")
 Condition = tuple[str, Sequence[Any]]
 
 
-def queues_with_jobs(session: Session) -> list[str]:
-    """Names of all queues that have a top-level job."""
-    return [queue for (queue,) in session.rows(_QUEUES_WITH_JOBS)]
+def kept_queues(session: Session, tenant: str | None, named: Sequence[str] | None = None) -> list[str]:
+    """The queues of a tenant, or of all, as rows name them: those that have a top-level job, or those named."""
+    if tenant is not None and named is not None:
+        return [qualified(tenant, name) for name in dict.fromkeys(named)]
+    found = [queue for (queue,) in session.rows(_QUEUES_WITH_JOBS)]
+    return [
+        queue
+        for queue in found
+        if (tenant is None or split_name(queue)[0] == tenant)
+        and (named is None or split_name(queue)[1] in named)
+    ]
 
 
 def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
@@ -61,7 +71,7 @@ def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | N
     if not all(searchable(text) for text in texts if text is not None):
         return JobPage([], None)
     all_queues = wanted.queue is None and wanted.queues is None
-    queues = queues_with_jobs(session) if all_queues else list(dict.fromkeys(named))
+    queues = kept_queues(session, wanted.tenant, None if all_queues else named)
     states = _states(wanted)
     lanes = [states] if wanted.name is not None else [[state] for state in states]
     found: list[tuple[int, int]] = []

@@ -14,6 +14,7 @@ from windfall.control.outbox import Told
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.service_jobs import ServiceJob
+from windfall.jobs.tenants import qualified
 from windfall.schedules.schedule import Tick
 from windfall.store import tables
 from windfall.store.database import Session
@@ -125,7 +126,8 @@ def _job_row(job: Job) -> Row:
         asked = job.submission
         # One look at all texts: this is done for every change of every job.
         _text(f"{job.id} {asked.name} {asked.queue} {asked.definition} {asked.share or ''}")
-        own = (job.id, None, None, asked.queue, asked.name, folded(asked.name), asked.definition)
+        queue = qualified(asked.submitter.tenant, asked.queue)
+        own = (job.id, None, None, queue, asked.name, folded(asked.name), asked.definition)
         submission, tokens, share = encoded(asked), _consumables(asked), asked.share
     now = (job.created_at, job.state.value, job.stopped_at, job.order)
     return (*own, *now, tokens, share, job_record(job), submission)
@@ -142,7 +144,8 @@ def _split_definition(key: str) -> Row:
 
 def _service_job_row(it: ServiceJob) -> Row:
     _text(f"{it.id} {it.queue}")
-    return (it.id, it.queue, it.created_at, it.state.value, it.stopped_at, encoded(it))
+    queue = qualified(it.submitter.tenant, it.queue)
+    return (it.id, queue, it.created_at, it.state.value, it.stopped_at, encoded(it))
 
 
 def _tick_row(it: Tick) -> Row:

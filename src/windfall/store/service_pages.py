@@ -15,6 +15,7 @@ from windfall.control.changes import Purge
 from windfall.control.ports import ServiceJobFilter, ServiceJobPage
 from windfall.jobs.ids import JobId
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
+from windfall.jobs.tenants import qualified, split_name
 from windfall.store import records
 from windfall.store.database import Session
 from windfall.store.errors import BadPosition
@@ -51,8 +52,9 @@ def page_of_service_jobs(
     states = [state.value for state in (ServiceState if wanted.states is None else wanted.states)]
     found: list[ServiceJob] = []
     given = position
-    while states:
-        rows = _rows(session, wanted, states, position)
+    queues = _kept_queues(session, wanted)
+    while states and queues:
+        rows = _rows(session, wanted, queues, states, position)
         for created_at, seq, record in rows:
             position = (created_at, seq)
             job = records.service_jobs.decoded(record)
@@ -74,11 +76,26 @@ def purge_service_jobs(session: Session, wanted: Purge) -> None:
         session.rows_among("DELETE FROM service_jobs WHERE {among}", "id", old)
 
 
+def _kept_queues(session: Session, wanted: ServiceJobFilter) -> list[str]:
+    """The queue as rows name it: one of a tenant, or those of all tenants that have service jobs there."""
+    if wanted.tenant is not None:
+        return [qualified(wanted.tenant, wanted.queue)]
+    found = [kept for (kept,) in session.rows("SELECT DISTINCT queue FROM service_jobs")]
+    return [kept for kept in found if split_name(kept)[1] == wanted.queue]
+
+
 def _rows(
-    session: Session, wanted: ServiceJobFilter, states: Sequence[str], position: tuple[int, int] | None
+    session: Session,
+    wanted: ServiceJobFilter,
+    queues: Sequence[str],
+    states: Sequence[str],
+    position: tuple[int, int] | None,
 ) -> list[tuple[Any, ...]]:
-    conditions = [f"queue = ? AND state IN ({', '.join('?' * len(states))})"]
-    values: list[Any] = [wanted.queue, *states]
+    conditions = [
+        f"queue IN ({', '.join('?' * len(queues))})",
+        f"state IN ({', '.join('?' * len(states))})",
+    ]
+    values: list[Any] = [*queues, *states]
     if position is not None:
         conditions.append("(created_at, seq) < (?, ?)")
         values += position

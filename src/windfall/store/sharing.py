@@ -43,6 +43,8 @@ class Letter:
 
     id: str
     command: Any
+    #: On whose behalf it is done; None sees all tenants.
+    tenant: str | None = None
 
 
 class Lease(Protocol):

@@ -6,6 +6,7 @@ Must not know which database it is; what differs is behind `Database` and in the
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -20,10 +21,12 @@ from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import qualified, split_name
 from windfall.schedules.schedule import Tick
 from windfall.store import outbox, records
 from windfall.store.database import Database, Session
-from windfall.store.pages import JOB_ROWS, page_of_children, page_of_jobs, queues_with_jobs
+from windfall.store.pages import JOB_ROWS, kept_queues, page_of_children, page_of_jobs
 from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
@@ -67,6 +70,8 @@ WITH RECURSIVE seen (log_group) AS (
 )
 SELECT log_group FROM seen WHERE log_group IS NOT NULL
 """
+#: A child's queue is its parent's.
+_IDS = "SELECT j.created_at, j.seq, j.id FROM jobs j LEFT JOIN jobs p ON p.id = j.parent"
 _STREAMS = "SELECT log_group, name, task_id, job_id, created_at FROM log_streams WHERE log_group = ?"
 assert list(LOG_STREAMS.columns) == ["log_group", "name", "task_id", "job_id", "created_at"]
 
@@ -142,19 +147,19 @@ class SqlStore:
         rows = self._database.read(lambda session: session.rows(_ENDED_CHILDREN, (array,)))
         return [(index, JobState(state)) for index, state in rows]
 
-    def find_job(self, text: str) -> list[JobId]:
-        """Ids of jobs whose id begins with `text` or whose name is `text`, newest first, at most 10.
+    def find_job(self, text: str, tenant: str | None = None) -> list[JobId]:
+        """Ids of a tenant's jobs whose id begins with `text` or whose name is `text`, newest first, at most 10.
 
         An id in full stands for itself alone, though other ids begin with it (`...:1` and `...:10`); children
         and nodes are looked at only when the text has a colon or a #.
         """
         if not text or not searchable(text):
             return []
-        return self._database.read(lambda session: _find(session, text))
+        return self._database.read(lambda session: _find(session, text, tenant))
 
-    def counts(self) -> Mapping[tuple[QueueName, JobState], int]:
-        """How many top-level jobs each queue has in each state; states without a job are left out."""
-        return self._database.read(_counts)
+    def counts(self, tenant: str | None = None) -> Mapping[tuple[QueueName, JobState], int]:
+        """How many top-level jobs, of one tenant or of all, each queue has in each state; zeros are left out."""
+        return self._database.read(lambda session: _counts(session, tenant))
 
     def environments(self) -> list[ComputeEnvironment]:
         """All compute environments, by name."""
@@ -297,30 +302,40 @@ def _declared(session: Session, kind: type[D]) -> list[D]:
     return [records.declarations_of(kind).decoded(record) for (record,) in rows]
 
 
-def _counts(session: Session) -> dict[tuple[QueueName, JobState], int]:
-    found = {
-        (QueueName(queue), JobState(state)): number for queue, state, number in session.rows(_FINISHED_COUNTS)
-    }
-    for queue in queues_with_jobs(session):
-        for state, number in session.rows(_LIVE_COUNTS, (queue,)):
-            found[QueueName(queue), JobState(state)] = number
-    return found
+def _counts(session: Session, tenant: str | None) -> dict[tuple[QueueName, JobState], int]:
+    found: Counter[tuple[QueueName, JobState]] = Counter()
+    for kept, state, number in session.rows(_FINISHED_COUNTS):
+        owner, queue = split_name(kept)
+        if tenant in (None, owner):
+            found[QueueName(queue), JobState(state)] += number
+    for kept in kept_queues(session, tenant):
+        for state, number in session.rows(_LIVE_COUNTS, (kept,)):
+            found[QueueName(split_name(kept)[1]), JobState(state)] += number
+    return dict(found)
 
 
-def _find(session: Session, text: str) -> list[JobId]:
-    if session.rows("SELECT 1 FROM jobs WHERE id = ?", (text,)):
+def _find(session: Session, text: str, tenant: str | None) -> list[JobId]:
+    own, tenants = ("1 = 1", []) if tenant is None else _of_tenant("COALESCE(j.queue, p.queue)", tenant)
+    if session.rows(f"{_IDS} WHERE j.id = ? AND {own}", [text, *tenants]):
         return [JobId(text)]
-    begins, parameters = beginning_with("id", text)
+    begins, parameters = beginning_with("j.id", text)
     if ":" not in text and "#" not in text:
-        begins += " AND parent IS NULL"
-    newest = "ORDER BY created_at + 0 DESC, seq DESC LIMIT ?"
-    by_id = f"SELECT created_at, seq, id FROM jobs WHERE {begins} {newest}"  # noqa: S608 (values are parameters)
-    found = set(session.rows(by_id, [*parameters, FOUND_MAX]))
+        begins += " AND j.parent IS NULL"
+    newest = "ORDER BY j.created_at + 0 DESC, j.seq DESC LIMIT ?"
+    by_id = f"{_IDS} WHERE {begins} AND {own} {newest}"
+    found = set(session.rows(by_id, [*parameters, *tenants, FOUND_MAX]))
     by_name = (
         "SELECT created_at, seq, id FROM jobs "
         "WHERE queue = ? AND name_folded = ? AND name = ? "
         "ORDER BY created_at DESC, seq DESC LIMIT ?"
     )
-    for queue in queues_with_jobs(session):
+    for queue in kept_queues(session, tenant):
         found.update(session.rows(by_name, (queue, folded(text), text, FOUND_MAX)))
     return [JobId(row[2]) for row in sorted(found, reverse=True)[:FOUND_MAX]]
+
+
+def _of_tenant(queue: str, tenant: str) -> tuple[str, list[str]]:
+    """The condition that a queue, as rows name it, is of a tenant, and its parameters."""
+    if tenant == DEFAULT_TENANT:
+        return f"REPLACE({queue}, '/', '') = {queue}", []
+    return beginning_with(queue, qualified(tenant, ""))

@@ -52,7 +52,8 @@ DEFINITIONS = Table(
     ("name", "revision"),
     ("active", "record"),
 )
-#: A child's queue, name, definition and submission are NULL: they are its parent's.
+#: A child's queue, name, definition and submission are NULL: they are its parent's. The queue of a job of another
+#: tenant than `default` is `<tenant>/<queue>`: every index that begins with the queue serves one tenant then.
 JOBS = Table(
     "jobs",
     {

@@ -20,10 +20,10 @@ class CoreGate:
         self.store, self.now, self.step_ms = store, now, step_ms
         self.state = State(rules or Rules(words=SageMakerWords()))
 
-    async def execute(self, command: Any) -> Any:
+    async def execute(self, command: Any, tenant: str | None = None) -> Any:
         self.now += self.step_ms
         round_ = Round(self.now)
-        reply = handle(self.state, command, round_)
+        reply = handle(self.state, command, round_, tenant)
         close(self.state, round_)
         self.store.commit(round_.changes)
         return reply

@@ -51,7 +51,7 @@ class Calendar:
         self.world.happens(CreateSchedule(schedule))
         if tags:
             named = {f"windfall:{name.replace('_', '-')}": value for name, value in tags.items()}
-            self.world.happens(TagSchedules(schedule.key, named))
+            self.world.happens(TagSchedules(schedule.group, schedule.name, named))
         return self
 
     def until(self, at: int) -> Calendar:

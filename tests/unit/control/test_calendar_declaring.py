@@ -63,7 +63,7 @@ def test_a_name_may_be_used_again_in_another_group(world):
 
 def test_an_update_replaces_all_but_what_is_remembered(world):
     world.happens(CreateSchedule(replace(NIGHTLY, start_at=1, window_minutes=5)))
-    world.happens(TagSchedules("default/nightly", {"windfall:overlap": "skip"}))
+    world.happens(TagSchedules("default", "nightly", {"windfall:overlap": "skip"}))
     key = "default/nightly"
     world.state.schedules[key] = replace(
         world.state.schedules[key], last_run=JobId("run"), decided_at=START + 9
@@ -171,8 +171,8 @@ def test_the_same_group_request_again_is_no_error(world):
 
 def test_tags_come_and_go(world):
     world.happens(CreateScheduleGroup(ScheduleGroup("team", tags={"a": "1"})))
-    world.happens(TagSchedules("team", {"b": "2", "windfall:catch-up": "all"}, ("a",)))
-    world.happens(TagSchedules("default", {"c": "3"}))
+    world.happens(TagSchedules("team", None, {"b": "2", "windfall:catch-up": "all"}, ("a",)))
+    world.happens(TagSchedules("default", None, {"c": "3"}))
     assert world.state.schedule_groups["team"].tags == {"b": "2", "windfall:catch-up": "all"}
     assert world.state.schedule_groups["default"].tags == {"c": "3"}
 
@@ -224,11 +224,15 @@ REFUSED = [
     ),
     (DeleteScheduleGroup("default"), Invalid, "The default schedule group cannot be deleted"),
     (DeleteScheduleGroup("none"), NotFound, "Schedule group none does not exist."),
-    (TagSchedules("none", {"a": "b"}), NotFound, "Schedule group none does not exist."),
-    (TagSchedules("team/none", {"a": "b"}), NotFound, "Schedule none does not exist."),
-    (TagSchedules("team", MANY_TAGS), Invalid, "at most 50 tags"),
+    (TagSchedules("none", None, {"a": "b"}), NotFound, "Schedule group none does not exist."),
     (
-        TagSchedules("default/nightly", {"windfall:catch-up": "never"}),
+        TagSchedules("team", "none", {"a": "b"}),
+        NotFound,
+        "Schedule none does not exist.",
+    ),
+    (TagSchedules("team", None, MANY_TAGS), Invalid, "at most 50 tags"),
+    (
+        TagSchedules("default", "nightly", {"windfall:catch-up": "never"}),
         Invalid,
         "write one of once, all, skip",
     ),

@@ -29,7 +29,7 @@ class Heard:
     def __init__(self) -> None:
         self.commands: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def execute(self, command: Any) -> None:
+    async def execute(self, command: Any, tenant: str | None = None) -> None:
         await self.commands.put(command)
 
 

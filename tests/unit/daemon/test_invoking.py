@@ -19,6 +19,7 @@ from windfall.control.instructions import InvokeTarget
 from windfall.daemon.invoking import TickInvoker
 from windfall.daemon.target_requests import run_id
 from windfall.jobs.errors import Invalid
+from windfall.jobs.job import JobKind
 from windfall.jobs.submitters import Submitter
 from windfall.schedules.schedule import Schedule, Target
 from windfall.store.errors import Superseded
@@ -41,6 +42,11 @@ TRAINING = {
 }
 
 
+def _known(job_id: str) -> Any:
+    asked = SimpleNamespace(submitter=Submitter("t"), definition="", kind=JobKind.TRAINING, name=job_id)
+    return SimpleNamespace(id=job_id, submission=asked)
+
+
 class FakeGate:
     """A core that answers as told, over a store that knows some jobs."""
 
@@ -48,10 +54,10 @@ class FakeGate:
         self.refusal = refusal
         self.heard: list[Any] = []
         self.store = SimpleNamespace(
-            jobs=lambda ids: [SimpleNamespace(id=one) for one in ids if one in known], images=list
+            jobs=lambda ids: [_known(one) for one in ids if one in known], images=list
         )
 
-    async def execute(self, command: Any) -> Any:
+    async def execute(self, command: Any, tenant: str | None = None) -> Any:
         if isinstance(command, StartRun) and self.refusal is not None:
             raise self.refusal
         self.heard.append(command)
@@ -123,10 +129,10 @@ def test_a_schedule_of_a_revoked_key_starts_nothing(tmp_path):
 def test_a_training_job_takes_its_name_or_one_with_the_due_time_if_that_was_used(tmp_path):
     (first,) = invoked(tmp_path, TRAINING, TRAIN)
     assert isinstance(first.command, SubmitTraining)
-    assert first.command.name == "weekly"
-    (second,) = invoked(tmp_path, TRAINING, TRAIN, known=("training-weekly",))
+    assert (first.command.name, first.command.job_id) == ("weekly", "training-t.weekly")
+    (second,) = invoked(tmp_path, TRAINING, TRAIN, known=("training-t.weekly",))
     assert second.command.name == "weekly-20261116-020000"
-    names = ("training-weekly", "training-weekly-20261116-020000")
+    names = ("training-t.weekly", "training-t.weekly-20261116-020000")
     (none,) = invoked(tmp_path, TRAINING, TRAIN, known=names)
     assert isinstance(none, TargetFailed)
     assert "ResourceInUse" in none.error

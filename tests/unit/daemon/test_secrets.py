@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from windfall.agent.secrets import secret_values
+from windfall.agent.secrets import MissingSecret, secret_values
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Caller
@@ -26,9 +26,39 @@ def call(**params) -> Call:
     return Call("windfall", "X", params, Caller("KEY", Role.ADMIN, "default"), "us-east-1", "1", 0)
 
 
+def test_each_tenant_has_secrets_of_its_own(kept, tmp_path):
+    asyncio.run(kept.set_secret(call(name="token", value="of default")))
+    asyncio.run(kept.set_secret(call(name="token", value="of lab", tenant="lab")))
+    # A secret may be called as a tenant is.
+    asyncio.run(kept.set_secret(call(name="lab", value="another")))
+    assert stat.S_IMODE((tmp_path / "@lab").stat().st_mode) == 0o700
+    wanted = (Secret("OWN", "lab/token"), Secret("DEFAULT", "token"))
+    assert secret_values(str(tmp_path), wanted) == {"OWN": "of lab", "DEFAULT": "of default"}
+    listed = asyncio.run(kept.list_secrets(call(tenant="lab")))
+    assert [one["name"] for one in listed["secrets"]] == ["token"]
+    assert asyncio.run(kept.list_secrets(call(tenant="nobody")))["secrets"] == []
+    asyncio.run(kept.remove_secret(call(name="token", tenant="lab")))
+    with pytest.raises(
+        MissingSecret, match=r"no secret token here; .* windfall secret set token --tenant lab"
+    ):
+        secret_values(str(tmp_path), wanted)
+    assert secret_values(str(tmp_path), wanted[1:]) == {"DEFAULT": "of default"}
+
+
+@pytest.mark.parametrize("tenant", ["", "../x", "a/b", "@lab", ".", 7])
+def test_a_tenant_is_never_a_path(kept, tmp_path, tenant):
+    with pytest.raises(ApiError, match="must be the name of a tenant"):
+        asyncio.run(kept.set_secret(call(name="token", value=VALUE, tenant=tenant)))
+    assert list(tmp_path.iterdir()) == []
+    for name in (f"{tenant}/token", f"{tenant}/../token"):
+        with pytest.raises(MissingSecret):
+            secret_values(str(tmp_path), (Secret("X", name),))
+
+
 def test_a_value_is_kept_for_the_agent_and_nobody_else(kept, tmp_path):
     assert asyncio.run(kept.set_secret(call(name="token", value=VALUE))) == {
         "name": "token",
+        "tenant": "default",
         "replaced": False,
     }
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
@@ -52,7 +82,7 @@ def test_a_list_has_names_and_no_values(kept, tmp_path):
 def test_a_removed_one_is_gone(kept):
     asyncio.run(kept.set_secret(call(name="token", value=VALUE)))
     assert asyncio.run(kept.remove_secret(call(name="token"))) == {}
-    assert asyncio.run(kept.list_secrets(call())) == {"secrets": []}
+    assert asyncio.run(kept.list_secrets(call())) == {"tenant": "default", "secrets": []}
     with pytest.raises(ApiError, match="There is no secret token") as refused:
         asyncio.run(kept.remove_secret(call(name="token")))
     assert refused.value.status == 404

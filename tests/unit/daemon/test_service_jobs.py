@@ -47,7 +47,7 @@ class FakeGate:
         self.asked = asyncio.Event()
         self.faults = list(faults)
 
-    async def execute(self, command: Any) -> None:
+    async def execute(self, command: Any, tenant: str | None = None) -> None:
         if isinstance(command, SubmitTraining) and self.faults:
             raise self.faults.pop(0)
         self.done.append(command)

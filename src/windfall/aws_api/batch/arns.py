@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, QueueName, TaskId
+from windfall.jobs.tenants import TENANT_NAME
 
 ENVIRONMENT, QUEUE, DEFINITION, JOB = "compute-environment", "job-queue", "job-definition", "job"
 CONSUMABLE_RESOURCE = "consumable-resource"
@@ -24,9 +25,12 @@ TRAINING_DEFINITION = "sagemaker-training"
 _ARN = re.compile(r"arn:[a-z-]+:batch:[a-z0-9-]*:[0-9]*:([a-z-]+)/(.+)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_DEFINITION = re.compile(r"[A-Za-z0-9_-]{1,128}(?::[1-9][0-9]{0,8})?")
+#: One that is not the caller's own is named with its tenant.
+_DEFINITION = re.compile(
+    rf"(?:{TENANT_NAME.pattern}/)?[A-Za-z0-9_-]{{1,128}}(?::[1-9][0-9]{{0,8}})?", re.ASCII
+)
 #: ASCII digits without leading zeros, so that a child, or a node, has one spelling only.
-_JOB_ID = re.compile(r"[0-9A-Za-z-]{1,80}(?::(?:0|[1-9][0-9]{0,4})|#(?:0|[1-9][0-9]{0,2}))?")
+_JOB_ID = re.compile(r"[0-9A-Za-z._-]{1,160}(?::(?:0|[1-9][0-9]{0,4})|#(?:0|[1-9][0-9]{0,2}))?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from windfall.aws_api.batch.arns import Arns
 from windfall.aws_api.batch.rejections import client_exception
 from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
 from windfall.control.ports import Gate, Store
 from windfall.jobs.errors import Rejected
+from windfall.jobs.tenants import View
 
 Answer = TypeVar("Answer")
 
@@ -31,6 +33,10 @@ class Desk:
     clock_ms: Callable[[], int]
     #: Held from reading a document to writing it back, so that two updates at once do not lose one.
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def seen_by(self, view: View) -> Desk:
+        """The desk as a caller has it: things of other tenants are not there."""
+        return replace(self, gate=TenantGate(self.gate, view))
 
     def arns(self, call: Call) -> Arns:
         """ARNs of the region that the caller spoke to."""

@@ -29,6 +29,7 @@ from windfall.aws_api.batch import (
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.rejections import CLIENT_EXCEPTION, wrap_error
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
+from windfall.aws_api.tenants.gate import PerView
 from windfall.control.ports import Gate
 
 DEFAULT_ACCOUNT_ID = "123456789012"
@@ -91,10 +92,10 @@ def batch_service(
     gate: Gate, account_id: str, new_id: Callable[[], str], clock_ms: Callable[[], int]
 ) -> ModelledService:
     """AWS Batch over a gate; `new_id` draws UUIDs and `clock_ms` tells the time in milliseconds."""
-    desk = Desk(gate, account_id, new_id, clock_ms)
+    desks = PerView(Desk(gate, account_id, new_id, clock_ms).seen_by)
     return ModelledService(
         "batch",
-        {name: partial(work, desk) for name, (_, work) in OPERATIONS.items()},
+        {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # AWS takes the action of a retry rule in any case, and answers it in lower case.
         lenient_enums=frozenset({"EvaluateOnExit.action", "ServiceJobEvaluateOnExit.action"}),
@@ -102,3 +103,7 @@ def batch_service(
         validation_code=CLIENT_EXCEPTION,
         unsupported_code=CLIENT_EXCEPTION,
     )
+
+
+def _at_desk(desks: PerView[Desk], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
+    return work(desks.of(call.caller), call)

@@ -24,7 +24,9 @@ from windfall.aws_api.cloudwatch.statistics import (
 from windfall.aws_api.cloudwatch.subjects import Named, find, walk
 from windfall.aws_api.protocol.rpc_service import RpcService
 from windfall.aws_api.protocol.service import Call, Role
+from windfall.aws_api.tenants.gate import TenantGate, view_of
 from windfall.control.ports import Gate, Store
+from windfall.jobs.tenants import View
 
 #: CloudWatch's own bounds.
 QUERIES_MOST, DATAPOINTS_MOST, STATISTICS_POINTS_MOST, PAGE = 500, 100_800, 1_440, 500
@@ -50,10 +52,13 @@ class _Operations:
         self._gate = gate
         self._recordings = recordings
 
+    def _seen(self, call: Call) -> TenantGate:
+        return TenantGate(self._gate, view_of(call.caller))
+
     async def list_metrics(self, call: Call) -> dict[str, Any]:
         """ListMetrics: those of the newest jobs, by namespace, name and dimensions."""
         params = call.params
-        found: list[Named] = await self._gate.read(lambda store: walk(store, _LISTED_JOBS))
+        found: list[Named] = await self._seen(call).read(lambda store: walk(store, _LISTED_JOBS))
         wanted = [metric for metric in found if _is_wanted(metric, params)]
         begin = _place(params.get("NextToken"), len(wanted))
         page = wanted[begin : begin + PAGE]
@@ -78,7 +83,7 @@ class _Operations:
             stat = query["MetricStat"]
             metric = stat["Metric"]
             labels[query["Id"]] = metric.get("MetricName", "")
-            periods = await self._periods(metric, check_period(stat["Period"]), start_at, end_at, cache)
+            periods = await self._periods(call, metric, check_period(stat["Period"]), start_at, end_at, cache)
             name = check_statistic(stat["Stat"])
             series[query["Id"]] = {at: statistic(name, points) for at, points in periods.items()}
         _evaluate(queries, series)
@@ -114,8 +119,9 @@ class _Operations:
             raise invalid_combination(
                 f"That would be more than {STATISTICS_POINTS_MOST:,} datapoints; ask for a longer period or less time."
             )
-        found = await self._gate.read(lambda store: _found(store, params))
-        periods = await self._periods(params, period_s, start_at, end_at, {})
+        seen = self._seen(call)
+        found = await seen.read(lambda store: _found(store, seen.view, params))
+        periods = await self._periods(call, params, period_s, start_at, end_at, {})
         unit = found.kind.unit if found is not None else "None"
         datapoints = []
         for at, points in periods.items():
@@ -128,6 +134,7 @@ class _Operations:
 
     async def _periods(
         self,
+        call: Call,
         metric: Mapping[str, Any],
         period_s: int,
         start_at: int,
@@ -135,7 +142,8 @@ class _Operations:
         cache: dict[str, Recording | None],
     ) -> dict[int, list[Point]]:
         """The points of a metric by period; none when nothing is measured under that name."""
-        found: Named | None = await self._gate.read(lambda store: _found(store, metric))
+        seen = self._seen(call)
+        found: Named | None = await seen.read(lambda store: _found(store, seen.view, metric))
         if found is None:
             return {}
         points = await asyncio.to_thread(self._points, found, start_at, end_at, cache)
@@ -171,9 +179,9 @@ def _measured(metric: Named, recording: Recording) -> list[Point]:
     return points
 
 
-def _found(store: Store, metric: Mapping[str, Any]) -> Named | None:
+def _found(store: Store, view: View, metric: Mapping[str, Any]) -> Named | None:
     dimensions = {one["Name"]: one["Value"] for one in metric.get("Dimensions", [])}
-    return find(store, metric.get("Namespace", ""), metric.get("MetricName", ""), dimensions)
+    return find(store, view, metric.get("Namespace", ""), metric.get("MetricName", ""), dimensions)
 
 
 def _is_wanted(metric: Named, params: Mapping[str, Any]) -> bool:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from windfall.aws_api.cloudwatch.kinds import GPU_KINDS, JOB_KINDS, TRAINING, GpuKind, JobKind
 from windfall.aws_api.sagemaker.cluster import host_name
-from windfall.aws_api.sagemaker.names import job_id as training_id
+from windfall.aws_api.sagemaker.names import job_ids as training_ids
 from windfall.control.ports import JobFilter, Store
 from windfall.jobs.ids import JobId, node_id
 from windfall.jobs.job import Job
 from windfall.jobs.job import JobKind as Whose
+from windfall.jobs.tenants import View
 
 HOST, JOB, INDEX = "Host", "JobId", "index"
 _HOST = re.compile(r"(.+)/algo-([1-9][0-9]{0,3})")
@@ -50,11 +51,9 @@ def metrics_of(job: Job) -> list[Named]:
     return found + [Named(kind, job, index) for kind in GPU_KINDS for index in range(gpus)]
 
 
-def find(store: Store, namespace: str, name: str, dimensions: Dimensions) -> Named | None:
+def find(store: Store, view: View, namespace: str, name: str, dimensions: Dimensions) -> Named | None:
     """The metric of exactly these dimensions; None when there is none, which is no error."""
-    job_id = _job_id(dimensions)
-    jobs = store.jobs([job_id]) if job_id is not None else []
-    for job in jobs:
+    for job in store.jobs(_job_ids(view, dimensions)):
         for metric in metrics_of(job):
             kind = metric.kind
             if (kind.namespace, kind.name) == (namespace, name) and metric.dimensions == dict(dimensions):
@@ -62,15 +61,16 @@ def find(store: Store, namespace: str, name: str, dimensions: Dimensions) -> Nam
     return None
 
 
-def _job_id(dimensions: Dimensions) -> JobId | None:
+def _job_ids(view: View, dimensions: Dimensions) -> list[JobId]:
+    """The jobs that may be meant."""
     if JOB in dimensions:
-        return JobId(dimensions[JOB])
+        return [JobId(dimensions[JOB])]
     host = _HOST.fullmatch(dimensions.get(HOST, ""))
     if host is None:
-        return None
-    job_id, number = training_id(host[1]), int(host[2]) - 1
+        return []
+    number = int(host[2]) - 1
     # The first host has no job of its own.
-    return job_id if number == 0 else node_id(job_id, number)
+    return [one if number == 0 else node_id(one, number) for one in training_ids(view, host[1])]
 
 
 def walk(store: Store, most_jobs: int) -> list[Named]:

@@ -29,6 +29,7 @@ from windfall.aws_api.logs.streams import (
 )
 from windfall.aws_api.logs.tokens import position_token, read_position, sealed, unsealed
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
+from windfall.aws_api.tenants.gate import TenantGate, view_of
 from windfall.control.changes import LogStream
 from windfall.control.ports import Gate, Store
 
@@ -60,7 +61,13 @@ def logs_service(
         "DescribeLogStreams": operations.describe_log_streams,
     }
     roles = dict.fromkeys(handlers, Role.READ)
-    return ModelledService("logs", handlers, roles, validation_code="InvalidParameterException")
+    return ModelledService(
+        "logs",
+        handlers,
+        roles,
+        tenant_names={"LogGroupName": ":"},
+        validation_code="InvalidParameterException",
+    )
 
 
 class _Operations:
@@ -75,9 +82,12 @@ class _Operations:
         self._account_id = account_id
         self._clock_ms = clock_ms
 
+    def _seen(self, call: Call) -> Gate:
+        return TenantGate(self._gate, view_of(call.caller))
+
     async def describe_log_groups(self, call: Call) -> dict[str, Any]:
         """Answer a page of groups."""
-        answer: dict[str, Any] = await self._gate.read(
+        answer: dict[str, Any] = await self._seen(call).read(
             lambda store: describe_groups(store, call.params, call.region, self._account_id, self._clock_ms())
         )
         return answer
@@ -85,7 +95,7 @@ class _Operations:
     async def describe_log_streams(self, call: Call) -> dict[str, Any]:
         """Answer a page of a group's streams."""
         group = group_name(call.params, self._account_id)
-        answer: dict[str, Any] = await self._gate.read(
+        answer: dict[str, Any] = await self._seen(call).read(
             lambda store: describe_streams(
                 store, group, call.params, call.region, self._account_id, self._logs_dir
             )
@@ -101,7 +111,7 @@ class _Operations:
             stream = require_stream(store, group, name)
             return stream, endings(store, [stream])[stream.task_id]
 
-        stream, ending = await self._gate.read(look)
+        stream, ending = await self._seen(call).read(look)
         page = await asyncio.to_thread(self._page, stream.task_id, ending, call.params)
         return {
             "events": [
@@ -150,7 +160,7 @@ class _Operations:
                 return _Batch(store, named, None)
             return self._batch(store, walk_streams(store, group, prefix or "", cursor.after), cursor, wanted)
 
-        batch: _Batch = await self._gate.read(look)
+        batch: _Batch = await self._seen(call).read(look)
         horizon = cursor.horizon
         if horizon is None and batch.until is not None:
             horizon = now

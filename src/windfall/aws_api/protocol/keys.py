@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import pwd
-import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
@@ -24,11 +23,11 @@ from typing import Any
 
 from windfall.aws_api.protocol.errors import KeyFileError
 from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import TENANT_NAME
 
 logger = logging.getLogger(__name__)
 
 _FORMAT_VERSION = 1
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ID_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
@@ -88,7 +87,7 @@ def create_key(
     """Add a new key to the file and return it; this is the only time its secret is handed out."""
     if user is not None:
         _check_user(path, user)
-    if not _TENANT.fullmatch(tenant):
+    if not TENANT_NAME.fullmatch(tenant):
         raise KeyFileError(
             f"{tenant!r} cannot be a tenant: use 1 to 64 letters, digits, '.', '_' or '-', "
             "the first a letter or digit."

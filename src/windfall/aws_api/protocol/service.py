@@ -143,6 +143,7 @@ class ModelledService(Service):
         *,
         lenient_enums: frozenset[str] = frozenset(),
         lenient_patterns: frozenset[str] = frozenset(),
+        tenant_names: Mapping[str, str] | None = None,
         wrap_error: WrapError | None = None,
         validation_code: str = "ValidationException",
         unsupported_code: str = "UnsupportedOperation",
@@ -151,7 +152,8 @@ class ModelledService(Service):
 
         `lenient_enums` names enumerations that are not enforced: by their shape (`RetryAction`) or at one
         place (`EvaluateOnExit.action`). `lenient_patterns` names texts of which more is understood here than their
-        pattern allows. `validation_code` and `unsupported_code` are the error codes that
+        pattern allows. `tenant_names` names texts that may begin with a tenant, each with what stands behind that: so
+        administrators name the things of others. `validation_code` and `unsupported_code` are the error codes that
         clients of this service expect. `wrap_error` has the last word on what handlers, validation and
         missing operations answer; what the front door refuses (keys, roles, routes) does not pass it.
         """
@@ -167,7 +169,7 @@ class ModelledService(Service):
             b"application/json" if self._model.protocol == "rest-json" else b"application/x-amz-json-1.1"
         )
         self._router = router_for(self._model)
-        self._compiler = ShapeCompiler(lenient_enums, lenient_patterns)
+        self._compiler = ShapeCompiler(lenient_enums, lenient_patterns, tenant_names)
         self._operations: dict[str, Operation] = {}
         self._wrap_error = wrap_error
         self._validation_code = validation_code

@@ -20,6 +20,7 @@ from typing import Any
 
 from windfall.aws_api.protocol.errors import SerializationError
 from windfall.aws_api.protocol.timestamps import parse_timestamp
+from windfall.jobs.tenants import TENANT_NAME
 
 Path = tuple[Any, str] | None
 Check = Callable[[Any, Path, list[str]], Any]
@@ -42,12 +43,17 @@ class ShapeCompiler:
     """Turns shapes of one service model into checks, each shape once."""
 
     def __init__(
-        self, lenient_enums: frozenset[str] = frozenset(), lenient_patterns: frozenset[str] = frozenset()
+        self,
+        lenient_enums: frozenset[str] = frozenset(),
+        lenient_patterns: frozenset[str] = frozenset(),
+        tenant_names: Mapping[str, str] | None = None,
     ) -> None:
         #: Enumerations not enforced: the enumeration's shape, or `Structure.member` for one place only.
         self._lenient_enums = lenient_enums
         #: Texts whose pattern is not enforced, by their shape.
         self._lenient_patterns = lenient_patterns
+        #: Names that may begin with a tenant, by their shape, and what stands behind the tenant.
+        self._tenant_names = tenant_names or {}
         self._compiled: dict[tuple[str, bool], Check] = {}
 
     def compile(self, shape: Any, *, lenient: bool = False) -> Check:
@@ -88,7 +94,9 @@ class ShapeCompiler:
         if kind in ("string", "character"):
             if shape.name in self._lenient_patterns:
                 limits = {name: limit for name, limit in limits.items() if name != "pattern"}
-            return _string_check(limits, enforce_enum=not lenient)
+            check = _string_check(limits, enforce_enum=not lenient)
+            separator = self._tenant_names.get(shape.name)
+            return check if separator is None else _with_tenant(check, separator)
         if kind in _INTEGER_BITS:
             return _integer_check(_INTEGER_BITS[kind], limits)
         if kind in ("float", "double"):
@@ -188,6 +196,17 @@ def _string_check(limits: Mapping[str, Any], *, enforce_enum: bool) -> Check:
         return value
 
     return check
+
+
+def _with_tenant(check: Check, separator: str) -> Check:
+    """A check of a name that may begin with its tenant."""
+
+    def checked(value: Any, path: Path, violations: list[str]) -> Any:
+        tenant, found, given = value.partition(separator) if type(value) is str else ("", "", "")
+        check(given if found and TENANT_NAME.fullmatch(tenant) else value, path, violations)
+        return value
+
+    return checked
 
 
 def _integer_check(bits: int, limits: Mapping[str, Any]) -> Check:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
-from windfall.aws_api.sagemaker import names
 from windfall.aws_api.sagemaker.desk import Desk
 from windfall.aws_api.sagemaker.documents import read_document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use, invalid
@@ -41,7 +40,7 @@ async def delete_training_job(desk: Desk, call: Call) -> dict[str, Any]:
                 f"The training job {job.submission.name} is in status {_status(job)}; "
                 "stop it and wait until it has stopped, then delete it"
             )
-        await desk.execute(DeleteTraining(names.job_id(job.submission.name)))
+        await desk.execute(DeleteTraining(job.id))
     return {}
 
 

@@ -37,7 +37,7 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
     request = call.params
     check_request(request)
     tags = tags_of(request.get("Tags", ()))
-    name = request["TrainingJobName"]
+    name = names.check_name(request["TrainingJobName"])
     arn = desk.arn(call, name)
     script = _runnable_script(request)
     images = await desk.read(lambda store: store.images())
@@ -53,7 +53,7 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
         program_note = None
     assert main.staging is not None
     command = SubmitTraining(
-        job_id=names.job_id(name),
+        job_id=names.job_id(desk.view, name),
         name=name,
         environment=placement.environment(is_spot(request), desk.settings.engine, desk.clock_ms()),
         container=main.container,

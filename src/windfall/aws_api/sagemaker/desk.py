@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import in_use, invalid, not_found
+from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
 from windfall.control.ports import Gate, Store
 from windfall.jobs.errors import Conflict, Rejected
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
 from windfall.jobs.storage import StorageLayout
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import View
 
 Answer = TypeVar("Answer")
 
@@ -51,6 +54,12 @@ class Desk:
     metrics: FinalMetrics
     #: Held from looking at a name or a document to changing it.
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: What the caller sees, whose names are meant.
+    view: View = field(default=View(DEFAULT_TENANT, sees_all=True))
+
+    def seen_by(self, view: View) -> Desk:
+        """The desk as a caller has it: things of other tenants are not there."""
+        return replace(self, gate=TenantGate(self.gate, view), view=view)
 
     def arn(self, call: Call, name: str) -> str:
         """The ARN of a training job in the region that the caller spoke to."""
@@ -72,7 +81,7 @@ class Desk:
 
     async def find(self, name: str) -> Job | None:
         """The training job of this name, if there is one."""
-        found = await self.read(lambda store: store.jobs([names.job_id(name)]))
+        found = await self.read(lambda store: store.jobs(names.job_ids(self.view, name)))
         return found[0] if found else None
 
     async def require(self, name: str) -> Job:

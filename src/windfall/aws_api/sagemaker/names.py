@@ -10,6 +10,8 @@ import re
 from windfall.aws_api.sagemaker.rejections import invalid, not_found, shown
 from windfall.capacity.environments import TRAINING_ON_DEMAND, TRAINING_SPOT
 from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import View, given_name, split_name
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 #: Each environment has one queue, of the same name.
@@ -20,9 +22,25 @@ _ARN = re.compile(r"arn:[a-z-]+:sagemaker:[a-z0-9-]*:[0-9]{12}:([a-z-]+)/(.+)")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
 
-def job_id(name: str) -> JobId:
-    """The id of the job that stands for a training job."""
-    return JobId(_PREFIX + name)
+def job_id(view: View, name: str) -> JobId:
+    """The id of the job that stands for a caller's training job: `training-<name>`, or `training-<tenant>.<name>`."""
+    tenant, given = split_name(view.kept(name))
+    return JobId(f"{_PREFIX}{given}" if tenant == DEFAULT_TENANT else f"{_PREFIX}{tenant}.{given}")
+
+
+def job_ids(view: View, name: str) -> list[JobId]:
+    """The ids that a training job of this name can have: those of earlier versions did not say the tenant."""
+    return list(dict.fromkeys([job_id(view, name), JobId(_PREFIX + given_name(view.kept(name)))]))
+
+
+def check_name(name: str) -> str:
+    """The name itself, if a new training job can be called so."""
+    if _NAME.fullmatch(name) is None:
+        raise invalid(
+            f"1 validation error detected: Value {shown(name)!r} at 'trainingJobName' failed to satisfy constraint:"
+            f" Member must satisfy regular expression pattern: {_NAME.pattern}"
+        )
+    return name
 
 
 def training_arn(region: str, account_id: str, name: str) -> str:
@@ -39,6 +57,6 @@ def name_in_arn(arn: str) -> str:
         raise invalid(
             f"Windfall has training jobs only, so that a {match[1]} cannot have tags here; its ARN was {shown(arn)}"
         )
-    if _NAME.fullmatch(match[2]) is None:
+    if _NAME.fullmatch(given_name(match[2])) is None:
         raise not_found()
     return match[2]

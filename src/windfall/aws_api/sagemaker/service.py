@@ -16,6 +16,7 @@ from windfall.aws_api.sagemaker import changing, creating, describing, listing, 
 from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import VALIDATION
+from windfall.aws_api.tenants.gate import PerView
 from windfall.control.ports import Gate
 
 __all__ = ["OPERATIONS", "TrainingSettings", "training_service"]
@@ -39,13 +40,18 @@ def training_service(
     gate: Gate, account_id: str, clock_ms: Callable[[], int], logs_dir: Path, settings: TrainingSettings
 ) -> ModelledService:
     """SageMaker training over a gate; `clock_ms` tells the time in milliseconds, `logs_dir` has the attempts' logs."""
-    desk = Desk(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir))
+    desks = PerView(Desk(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir)).seen_by)
     return ModelledService(
         "sagemaker",
-        {name: partial(work, desk) for name, (_, work) in OPERATIONS.items()},
+        {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # Which types there are is the catalog's to say, in words that help.
         lenient_enums=frozenset({"ResourceConfig.InstanceType"}),
+        tenant_names={"TrainingJobName": "/"},
         validation_code=VALIDATION,
         unsupported_code=VALIDATION,
     )
+
+
+def _at_desk(desks: PerView[Desk], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
+    return work(desks.of(call.caller), call)

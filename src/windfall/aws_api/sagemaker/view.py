@@ -72,6 +72,7 @@ def description(
         **request,
         # Clients read this member whether it was sent or not.
         "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
+        "TrainingJobName": job.submission.name,
         "TrainingJobArn": arn,
         "ModelArtifacts": {"S3ModelArtifacts": model_uri(request)},
         "TrainingJobStatus": primary,

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 
 from windfall.aws_api.scheduler.errors import Invalid, shown
+from windfall.jobs.tenants import TENANT_NAME
 
 _NAME = r"[0-9a-zA-Z_.-]{1,64}"
+#: An administrator reads the groups of other tenants with their tenant.
+_OWNED = rf"(?:{TENANT_NAME.pattern}/)?{_NAME}"
 _ARN = re.compile(
     rf"arn:aws(?:-[a-z]+)*:scheduler:[a-z0-9-]+:[0-9]{{12}}:"
-    rf"(?:schedule-group/(?P<group>{_NAME})|schedule/(?P<schedule>{_NAME}/{_NAME}))",
+    rf"(?:schedule-group/(?P<group>{_OWNED})|schedule/(?P<of>{_OWNED})/(?P<schedule>{_NAME}))",
     re.ASCII,
 )
 
@@ -28,12 +31,12 @@ def schedule_arn(region: str, account_id: str, key: str) -> str:
     return f"arn:aws:scheduler:{region}:{account_id}:schedule/{key}"
 
 
-def tagged_key(arn: str) -> str:
-    """What an ARN names: `<group>`, or `<group>/<name>` for a schedule, which can have tags here."""
+def tagged(arn: str) -> tuple[str, str | None]:
+    """What an ARN names: a group, or a group and a schedule in it, which can have tags here."""
     match = _ARN.fullmatch(arn)
     if match is None:
         raise Invalid(
             f"Invalid ResourceArn {shown(arn)}; write arn:aws:scheduler:<region>:<account>:schedule-group/<name>, or "
             "...:schedule/<group>/<name> for the tags of one schedule"
         )
-    return match["group"] or match["schedule"]
+    return match["group"] or match["of"], match["schedule"]

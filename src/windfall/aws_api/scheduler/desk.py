@@ -6,16 +6,18 @@ Turns the core's refusals into the service's errors. Must not know any operation
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.scheduler.errors import Invalid, refusal
+from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
 from windfall.control.ports import Gate, Store
 from windfall.jobs.errors import Rejected
+from windfall.jobs.tenants import View
 from windfall.schedules.zones import Zones
 
 Answer = TypeVar("Answer")
@@ -29,6 +31,10 @@ class Desk:
     gate: Gate
     account_id: str
     zones: Zones
+
+    def seen_by(self, view: View) -> Desk:
+        """The desk as a caller has it: things of other tenants are not there."""
+        return replace(self, gate=TenantGate(self.gate, view))
 
     async def execute(self, command: Command) -> Any:
         """Have the core do it."""

@@ -11,7 +11,7 @@ from typing import Any
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.scheduler.arns import group_arn
 from windfall.aws_api.scheduler.desk import Desk, page_of
-from windfall.aws_api.scheduler.errors import ResourceNotFound
+from windfall.aws_api.scheduler.errors import Invalid, ResourceNotFound
 from windfall.aws_api.scheduler.tagging import tags_in
 from windfall.control.commands.calendar import CreateScheduleGroup, DeleteScheduleGroup
 from windfall.control.ports import Store
@@ -21,7 +21,7 @@ from windfall.schedules.schedule import DEFAULT_GROUP, ScheduleGroup
 async def create_schedule_group(desk: Desk, call: Call) -> dict[str, Any]:
     """CreateScheduleGroup."""
     group = ScheduleGroup(
-        call.params["Name"],
+        new_group(call.params["Name"]),
         tags=tags_in(call.params.get("Tags", [])),
         client_token=call.params.get("ClientToken"),
     )
@@ -47,6 +47,13 @@ async def list_schedule_groups(desk: Desk, call: Call) -> dict[str, Any]:
     groups = [group for group in await desk.read(all_groups) if group.name.startswith(prefix)]
     chosen, token = page_of(call, groups, lambda group: (group.name,))
     return {"ScheduleGroups": [_shown(desk, call, group) for group in chosen], "NextToken": token}
+
+
+def new_group(name: str) -> str:
+    """The name itself, if something new can be made under it: nobody makes what is another tenant's."""
+    if "/" in name:
+        raise Invalid(f"{name} names a tenant, and new schedules and groups are of the tenant of the key")
+    return name
 
 
 def all_groups(store: Store) -> list[ScheduleGroup]:

@@ -16,7 +16,7 @@ from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.aws_api.scheduler.desk import Desk, page_of
 from windfall.aws_api.scheduler.errors import Invalid, ResourceNotFound, refusal
-from windfall.aws_api.scheduler.groups import require_group
+from windfall.aws_api.scheduler.groups import new_group, require_group
 from windfall.aws_api.scheduler.targets import read_target
 from windfall.capacity.environments import Switch
 from windfall.control.commands.calendar import CreateSchedule, DeleteSchedule, UpdateSchedule
@@ -32,6 +32,7 @@ _DATES = ("StartDate", "EndDate")
 async def create_schedule(desk: Desk, call: Call) -> dict[str, Any]:
     """CreateSchedule."""
     schedule = await asyncio.to_thread(_read, desk, call)
+    new_group(schedule.group)
     await desk.execute(CreateSchedule(schedule))
     return {"ScheduleArn": schedule_arn(call.region, desk.account_id, schedule.key)}
 

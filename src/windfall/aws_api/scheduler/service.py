@@ -13,6 +13,7 @@ from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.scheduler import groups, schedules, tagging
 from windfall.aws_api.scheduler.desk import Desk
 from windfall.aws_api.scheduler.errors import with_message
+from windfall.aws_api.tenants.gate import PerView
 from windfall.control.ports import Gate
 from windfall.schedules.zones import Zones
 
@@ -36,12 +37,17 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 
 def scheduler_service(gate: Gate, account_id: str, zones: Zones) -> ModelledService:
     """EventBridge Scheduler over a gate; `zones` knows the time zones."""
-    desk = Desk(gate, account_id, zones)
+    desks = PerView(Desk(gate, account_id, zones).seen_by)
     return ModelledService(
         "scheduler",
-        {name: partial(work, desk) for name, (_, work) in OPERATIONS.items()},
+        {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # AWS tags groups alone; here a schedule can have tags of its own.
         lenient_patterns=frozenset({"TagResourceArn"}),
+        tenant_names={"ScheduleGroupName": "/"},
         wrap_error=with_message,
     )
+
+
+def _at_desk(desks: PerView[Desk], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
+    return work(desks.of(call.caller), call)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
-from windfall.aws_api.scheduler.arns import tagged_key
+from windfall.aws_api.scheduler.arns import tagged
 from windfall.aws_api.scheduler.desk import Desk
 from windfall.aws_api.scheduler.errors import Invalid, ResourceNotFound, shown
 from windfall.control.commands.calendar import TagSchedules
@@ -20,22 +20,22 @@ from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup
 
 async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """TagResource: add tags, or change those of the same key."""
-    key = tagged_key(call.params["ResourceArn"])
-    await desk.execute(TagSchedules(key, add=tags_in(call.params["Tags"])))
+    group, name = tagged(call.params["ResourceArn"])
+    await desk.execute(TagSchedules(group, name, add=tags_in(call.params["Tags"])))
     return {}
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """UntagResource; keys that are not there are no error."""
-    key = tagged_key(call.params["ResourceArn"])
-    await desk.execute(TagSchedules(key, remove=tuple(call.params["TagKeys"])))
+    group, name = tagged(call.params["ResourceArn"])
+    await desk.execute(TagSchedules(group, name, remove=tuple(call.params["TagKeys"])))
     return {}
 
 
 async def list_tags_for_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """ListTagsForResource, by key; of a schedule its own ones."""
-    key = tagged_key(call.params["ResourceArn"])
-    tags = await desk.read(lambda store: _tags_of(store, key))
+    group, schedule = tagged(call.params["ResourceArn"])
+    tags = await desk.read(lambda store: _tags_of(store, group, schedule))
     return {"Tags": [{"Key": name, "Value": tags[name]} for name in sorted(tags)]}
 
 
@@ -49,11 +49,13 @@ def tags_in(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-def _tags_of(store: Store, key: str) -> Mapping[str, str]:
-    if "/" in key:
-        found = {schedule.key: schedule.tags for schedule in store.declared(Schedule)}
+def _tags_of(store: Store, group: str, schedule: str | None) -> Mapping[str, str]:
+    if schedule is not None:
+        found = {one.key: one.tags for one in store.declared(Schedule)}
+        what, key = "Schedule", f"{group}/{schedule}"
     else:
-        found = {DEFAULT_GROUP: {}, **{group.name: group.tags for group in store.declared(ScheduleGroup)}}
+        found = {DEFAULT_GROUP: {}, **{one.name: one.tags for one in store.declared(ScheduleGroup)}}
+        what, key = "Schedule group", group
     if key not in found:
-        raise ResourceNotFound(f"{'Schedule' if '/' in key else 'Schedule group'} {key} does not exist.")
+        raise ResourceNotFound(f"{what} {key} does not exist.")
     return found[key]

@@ -45,8 +45,9 @@ class DeleteScheduleGroup:
 class TagSchedules:
     """Set and remove tags of a group, or of one schedule."""
 
-    #: `<group>` or `<group>/<name>`
-    key: str
+    group: str
+    #: None means the group itself.
+    name: str | None = None
     add: Mapping[str, str] = field(default_factory=dict)
     remove: tuple[str, ...] = ()
 

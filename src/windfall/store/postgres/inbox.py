@@ -30,8 +30,8 @@ _PATIENCE_S = 10.0
 _RECONNECT_S, _RECONNECT_MOST_S = 0.2, 1.0
 _SWEEP_EVERY_S = 60.0
 
-_SEND = "INSERT INTO inbox (id, command, body) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
-_LETTERS = "SELECT id, command, body FROM inbox WHERE reply IS NULL ORDER BY seq LIMIT %s"
+_SEND = "INSERT INTO inbox (id, command, body, tenant) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+_LETTERS = "SELECT id, command, body, tenant FROM inbox WHERE reply IS NULL ORDER BY seq LIMIT %s"
 _SWEEP = "DELETE FROM inbox WHERE reply IS NOT NULL AND sent_at < clock_timestamp() - INTERVAL '10 minutes'"
 
 
@@ -46,7 +46,8 @@ class PostgresInbox:
     def send(self, letter: Letter) -> None:
         """Put a command where the leader finds it; sending it again changes nothing."""
         name, body = encoded_command(letter.command)
-        self._line.use(lambda connection: connection.execute(_SEND.encode(), (letter.id, name, body)))
+        row = (letter.id, name, body, letter.tenant)
+        self._line.use(lambda connection: connection.execute(_SEND.encode(), row))
 
     def letters(self) -> list[Letter]:
         """The oldest commands that nobody has answered yet; what cannot be read is refused."""
@@ -56,9 +57,10 @@ class PostgresInbox:
                 self._swept_s = time.monotonic()
                 connection.execute(_SWEEP.encode())
             found: list[Letter] = []
-            for letter_id, name, body in connection.execute(_LETTERS.encode(), (LETTERS_MAX,)).fetchall():
+            rows = connection.execute(_LETTERS.encode(), (LETTERS_MAX,)).fetchall()
+            for letter_id, name, body, tenant in rows:
                 try:
-                    found.append(Letter(letter_id, decoded_command(name, body)))
+                    found.append(Letter(letter_id, decoded_command(name, body), tenant))
                 except Damaged as error:
                     reply = encoded_reply(Rejected(f"{error}; run the same version of Windfall everywhere"))
                     connection.execute("UPDATE inbox SET reply = %s WHERE id = %s", (reply, letter_id))

@@ -95,7 +95,7 @@ class FakeGate:
         self.front: list[tuple[JobId, int]] = []
         self.queue_shares: QueueShares | None = None
 
-    async def execute(self, command: Any) -> Any:
+    async def execute(self, command: Any, tenant: str | None = None) -> Any:
         if self.refusal is not None:
             raise self.refusal
         self.commands.append(command)
@@ -171,6 +171,7 @@ class World:
     def __post_init__(self) -> None:
         self.numbers = itertools.count(1)
         self.role = Role.ADMIN
+        self.tenant = "default"
         _PRESENT[:] = [self]
 
     @property
@@ -183,7 +184,7 @@ class World:
         return self.gate.commands[-1]
 
     def answer(self, request: Request) -> Response:
-        caller = Caller("AKIDEXAMPLE", self.role, "team-a")
+        caller = Caller("AKIDEXAMPLE", self.role, self.tenant)
         return asyncio.run(the_service().answer(request, caller, REGION, REQUEST_ID))
 
     def call(self, operation: str, /, **params: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from windfall.jobs.states import JobState
 from windfall.jobs.submitters import Submitter
 
 OTHER = "bbbbbbbb-0000-4000-8000-000000000002"
-SUBMITTER = Submitter("team-a", "AKIDEXAMPLE", is_admin=True)
+SUBMITTER = Submitter("default", "AKIDEXAMPLE", is_admin=True)
 PLAIN = {"jobName": "night", "jobQueue": "queue", "jobDefinition": "train"}
 
 

@@ -42,6 +42,7 @@ from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import ONCE
 from windfall.jobs.states import JobState
+from windfall.jobs.tenants import View
 
 T0 = 1_700_000_040_000  # the beginning of a minute
 READER = Caller("WNDFREADER", Role.READ, "default")
@@ -191,11 +192,16 @@ def test_every_host_of_a_training_job_has_its_own_dimension():
     node.parent, node.index = job.id, 1
     store = Store()
     store.all_jobs = {job.id: job, node.id: node}
-    found = find(store, "/aws/sagemaker/TrainingJobs", "CPUUtilization", {"Host": "wide/algo-2"})
+    found = find(
+        store, View("default"), "/aws/sagemaker/TrainingJobs", "CPUUtilization", {"Host": "wide/algo-2"}
+    )
     assert found is not None
     assert found.job is node
     assert found.dimensions == {"Host": "wide/algo-2"}
-    assert find(store, "/aws/sagemaker/TrainingJobs", "CPUUtilization", {"Host": "wide/algo-3"}) is None
+    assert (
+        find(store, View("default"), "/aws/sagemaker/TrainingJobs", "CPUUtilization", {"Host": "wide/algo-3"})
+        is None
+    )
     store.list_jobs = lambda *_: JobPage([job], None)
     hosts = {metric.dimensions["Host"] for metric in walk(store, 10) if "Host" in metric.dimensions}
     assert hosts == {"wide/algo-1", "wide/algo-2"}

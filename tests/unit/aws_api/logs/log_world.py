@@ -131,7 +131,7 @@ class World:
     async def read(self, question: Callable[[Any], Any]) -> Any:
         return await asyncio.to_thread(question, self.store)
 
-    async def execute(self, command: Any) -> Any:
+    async def execute(self, command: Any, tenant: str | None = None) -> Any:
         raise AssertionError("logs change nothing")
 
     def explain(self, job_id: JobId) -> Any:

@@ -33,7 +33,7 @@ def test_boto3_creates_a_job_on_demand(world):
     answer = world.client().create_training_job(**a_request(Tags=[{"Key": "team", "Value": "vision"}]))
     assert answer["TrainingJobArn"] == f"{ARN}/first"
     command = world.last
-    assert (command.job_id, command.name, command.submitter.tenant) == ("training-first", "first", "team-a")
+    assert (command.job_id, command.name, command.submitter.tenant) == ("training-first", "first", "default")
     assert command.tags == {"team": "vision"}
     environment = command.environment
     assert (environment.name, environment.provisioning) == ("windfall-training-on-demand", Provisioning.EC2)
@@ -235,6 +235,7 @@ def test_without_compression_outputs_are_plain_files(world):
 
 def test_buckets_can_be_directories_where_there_is_no_s3(world):
     world.has_settings(storage=StorageLayout(bucket_home="file:///srv/objects"))
+    world.tenant = "team-a"
     command = world.submitted(**SCRIPT, **SPOT, InputDataConfig=[a_channel("train")])
     staging = command.staging
     assert staging.checkpoints.uri == "file:///srv/objects/tenants/team-a/buckets/bucket/checkpoints/first"

@@ -145,7 +145,7 @@ class FakeGate:
     def keep(self, *jobs: Job) -> None:
         self.store.commit(Changes(jobs={job.id: job for job in jobs}))
 
-    async def execute(self, command: Any) -> Any:
+    async def execute(self, command: Any, tenant: str | None = None) -> Any:
         if self.refusal is not None:
             raise self.refusal
         self.commands.append(command)
@@ -158,6 +158,7 @@ class FakeGate:
                     command.container.resources,
                     ONCE,
                     tags=command.tags,
+                    submitter=command.submitter,
                     document=command.document,
                     kind=JobKind.TRAINING,
                 )
@@ -221,6 +222,7 @@ class World:
     gate: Any = None
     now: int = NOW + 3_600_000
     role: Role = Role.SUBMIT
+    tenant: str = "default"
     settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def __post_init__(self) -> None:
@@ -245,7 +247,7 @@ class World:
         )
 
     def answer(self, request: Request) -> Response:
-        caller = Caller("AKIDEXAMPLE", self.role, "team-a")
+        caller = Caller("AKIDEXAMPLE", self.role, self.tenant)
         service = getattr(self, "service", None) or the_service()
         return asyncio.run(service.answer(request, caller, REGION, REQUEST_ID))
 

@@ -66,7 +66,7 @@ def test_the_core_has_what_the_request_means(client, world):
     assert (schedule.switch, schedule.delete_when_done, schedule.submitter.tenant) == (
         Switch.DISABLED,
         True,
-        "team-a",
+        "default",
     )
     assert schedule.target == Target(
         SUBMIT_JOB, ROLE, TARGET["Input"], Retry(3600, 0), "arn:aws:sqs:eu-west-1:123456789012:letters"

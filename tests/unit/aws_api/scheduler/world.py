@@ -70,6 +70,7 @@ class World:
         self.store = open_store(str(root / "windfall.db"))
         self.gate = CoreGate(self.store, NOW, Rules(zones=zone_named), step_ms=0)
         self.role = Role.SUBMIT
+        self.tenant = "default"
         _PRESENT[:] = [self]
 
     def send(self, request: Any) -> AWSResponse:
@@ -83,7 +84,7 @@ class World:
 
     def _answer(self, request: Request) -> Response:
         service = the_service()
-        caller = Caller("AKIDEXAMPLE", self.role, "team-a")
+        caller = Caller("AKIDEXAMPLE", self.role, self.tenant)
         try:
             return asyncio.run(
                 service.answer(request, caller, REGION, "11111111-2222-4333-8444-555555555555")

@@ -1,0 +1,193 @@
+"""The way to the core on behalf of one caller: its commands name its own things, and its questions find no others.
+
+Decides which names in a command are a tenant's own. Whose jobs a command may name by their ids is the core's to say,
+which is told the tenant. Must not know any operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Generic, TypeVar, cast
+
+from windfall.aws_api.protocol.service import Caller, Role
+from windfall.aws_api.tenants.store import TenantStore
+from windfall.control.commands import calendar
+from windfall.control.events import (
+    Command,
+    DeregisterJobDefinition,
+    RegisterJobDefinition,
+    SubmitJob,
+    TagResource,
+)
+from windfall.control.ports import Gate, Store
+from windfall.control.share_standings import QueueShares
+from windfall.control.why import Why
+from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.ids import JobId, QueueName, split_child, split_node
+from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.tenants import View, split_name, split_schedule
+
+#: What jobs are called in texts: an id of Batch's, or of a training job.
+_JOB_ID = re.compile(
+    r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|training-[A-Za-z0-9._-]+)(?::[0-9]+|#[0-9]+)?(?: \([^()]*\))?"
+)
+_SOMEBODY = "a job of another tenant"
+
+
+#: Keys, and tenants with them, come and go while a daemon runs.
+_VIEWS_KEPT = 1_000
+
+T = TypeVar("T")
+
+
+def view_of(caller: Caller) -> View:
+    """What a caller sees: its own tenant's things, or with an admin key those of all."""
+    return View(caller.tenant, sees_all=caller.role is Role.ADMIN)
+
+
+class PerView(Generic[T]):
+    """Something that is made for each view once, when a caller first has it: there are as many as tenants."""
+
+    def __init__(self, make: Callable[[View], T]) -> None:
+        self._make = make
+        self._made: dict[tuple[str, bool], T] = {}
+
+    def of(self, caller: Caller) -> T:
+        """What this caller has."""
+        key = (caller.tenant, caller.role is Role.ADMIN)
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= _VIEWS_KEPT:
+                self._made.clear()
+            made = self._made[key] = self._make(view_of(caller))
+        return made
+
+
+class TenantGate:
+    """The gate as one caller has it. Implements control.ports.Gate."""
+
+    def __init__(self, gate: Gate, view: View) -> None:
+        self._gate = gate
+        self.view = view
+
+    async def execute(self, command: Command, tenant: str | None = None) -> Any:
+        """Do a command on behalf of the caller; the names in it, and in its reply, are the caller's."""
+        rename = _RENAMED.get(type(command))
+        if rename is not None:
+            command = rename(self.view, command)
+        reply = await self._gate.execute(
+            command, tenant or (None if self.view.sees_all else self.view.tenant)
+        )
+        if isinstance(reply, JobDefinition):
+            return replace(reply, name=self.view.shown(reply.name))
+        return reply
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store for what the caller can see."""
+        return await self._gate.read(lambda store: question(cast(Store, TenantStore(store, self.view))))
+
+    async def why(self, job_id: JobId) -> Why | None:
+        """Why a live job of the caller's is where it is; jobs of other tenants are not named."""
+        whole, _ = split_node(split_child(job_id)[0])
+        if not await self.read(lambda store: store.jobs([whole])):
+            return None
+        found = await self._gate.why(job_id)
+        if found is None or self.view.sees_all:
+            return found
+        texts = [text for _, text in found.reasons]
+        own = await self.own_jobs(job_id for text in [*texts, *found.changes] for job_id in ids_in(text))
+        reasons = [(code, without_others(text, own)) for code, text in found.reasons]
+        return replace(found, reasons=reasons, changes=[without_others(text, own) for text in found.changes])
+
+    async def own_jobs(self, ids: Any) -> set[JobId]:
+        """Those of these jobs that the caller sees."""
+        asked = list(dict.fromkeys(ids))
+        found = await self.read(lambda store: store.jobs(asked) + store.service_jobs(asked)) if asked else []
+        return {job.id for job in found}
+
+    async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
+        """The caller's jobs among the first waiting ones of a queue, in dispatch order."""
+        front = await self._gate.queue_snapshot(queue)
+        if self.view.sees_all:
+            return front
+        own = await self.own_jobs(job_id for job_id, _ in front)
+        return [(job_id, since) for job_id, since in front if job_id in own]
+
+    async def shares(self, queue: QueueName) -> QueueShares | None:
+        """How much of a queue's capacity each of its shares uses; a share's first job only if the caller sees it."""
+        found = await self._gate.shares(queue)
+        if found is None or self.view.sees_all:
+            return found
+        own = await self.own_jobs(one.front[0] for one in found.shares if one.front is not None)
+        shares = [
+            replace(one, front=None) if one.front is not None and one.front[0] not in own else one
+            for one in found.shares
+        ]
+        return replace(found, shares=type(found.shares)(shares))
+
+
+def ids_in(text: str) -> list[JobId]:
+    """The ids of jobs that a text names; of a child or a node, that of the whole."""
+    return [_whole(match[0]) for match in _JOB_ID.finditer(text)]
+
+
+def without_others(text: str, own: set[JobId]) -> str:
+    """A text that names no job but these."""
+    return _JOB_ID.sub(lambda match: match[0] if _whole(match[0]) in own else _SOMEBODY, text)
+
+
+def _whole(named: str) -> JobId:
+    return split_node(split_child(JobId(named.partition(" ")[0]))[0])[0]
+
+
+# The names in commands ---------------------------------------------------------------------------------------------
+
+
+def _definition(view: View, name: str) -> str:
+    """As it is kept; `default/<name>` means a definition that administrators share, and the core looks for no other."""
+    explicit = split_name(name)[0] == DEFAULT_TENANT and "/" in name
+    return name if explicit and not view.sees(DEFAULT_TENANT) else view.kept(name)
+
+
+def _register(view: View, command: RegisterJobDefinition) -> RegisterJobDefinition:
+    definition = command.definition
+    is_shared = view.sees_all and view.tenant == DEFAULT_TENANT
+    return RegisterJobDefinition(replace(definition, name=view.kept(definition.name), shared=is_shared))
+
+
+def _submit(view: View, command: SubmitJob) -> SubmitJob:
+    kept = _definition(view, command.definition)
+    return command if kept == command.definition else replace(command, definition=kept)
+
+
+def _tag(view: View, command: TagResource) -> TagResource:
+    return replace(command, name=view.kept(command.name)) if command.kind == "job-definition" else command
+
+
+def _schedule(
+    view: View, command: calendar.CreateSchedule | calendar.UpdateSchedule
+) -> calendar.CreateSchedule | calendar.UpdateSchedule:
+    return replace(command, schedule=replace(command.schedule, group=view.kept(command.schedule.group)))
+
+
+def _delete_schedule(view: View, command: calendar.DeleteSchedule) -> calendar.DeleteSchedule:
+    group, name = split_schedule(command.key)
+    return replace(command, key=f"{view.kept(group)}/{name}")
+
+
+_RENAMED: Mapping[type, Callable[[View, Any], Command]] = {
+    RegisterJobDefinition: _register,
+    DeregisterJobDefinition: lambda view, command: replace(command, name=view.kept(command.name)),
+    SubmitJob: _submit,
+    TagResource: _tag,
+    calendar.CreateSchedule: _schedule,
+    calendar.UpdateSchedule: _schedule,
+    calendar.DeleteSchedule: _delete_schedule,
+    calendar.CreateScheduleGroup: lambda view, command: replace(
+        command, group=replace(command.group, name=view.kept(command.group.name))
+    ),
+    calendar.DeleteScheduleGroup: lambda view, command: replace(command, name=view.kept(command.name)),
+    calendar.TagSchedules: lambda view, command: replace(command, group=view.kept(command.group)),
+}

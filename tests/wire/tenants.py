@@ -1,0 +1,300 @@
+"""One of everything that a tenant can have, and every request that another tenant could send about it.
+
+By id, by name and by ARN, with and without the tenant's name in front. Operations about what all tenants share are
+named too, so that an operation which nobody thought of is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.wire.samples import CONTAINER, SCHEDULE, SERVICE_JOB, TRAIN
+from tests.wire.world import ACCOUNT, REGION, RELAY, Answer, World
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.service import Caller, Role, Service
+from windfall.control.changes import Changes, LogStream
+from windfall.control.state import State
+from windfall.daemon.operations import Operations
+from windfall.daemon.settings import Settings
+from windfall.jobs.ids import JobId
+from windfall.jobs.storage import StoragePlace
+from windfall.jobs.tenants import qualified, qualified_log_group
+from windfall.schedules.schedule import Tick
+
+ARN = f"arn:aws:{{}}:{REGION}:{ACCOUNT}:{{}}"
+TASK = "0" * 32
+#: What an administrator makes for all: no request about it can tell one tenant's things from another's.
+SHARED = {
+    ("batch", operation + kind)
+    for operation in ("Create", "Update", "Delete", "Describe", "List")
+    for kind in (
+        "ComputeEnvironment",
+        "ComputeEnvironments",
+        "JobQueue",
+        "JobQueues",
+        "SchedulingPolicy",
+        "SchedulingPolicies",
+        "QuotaShare",
+        "QuotaShares",
+        "ConsumableResource",
+        "ConsumableResources",
+        "ServiceEnvironment",
+        "ServiceEnvironments",
+    )
+} | {
+    ("windfall", operation)
+    for operation in (
+        "FenceGpu",
+        "ListImages",
+        "AddImage",
+        "RemoveImage",
+        "SetSecret",
+        "ListSecrets",
+        "RemoveSecret",
+        "Down",
+    )
+}
+
+Asked = tuple[str, str, dict[str, Any]]
+
+
+def own_operations(directory: Path) -> Service:
+    """Windfall's own operations over the present world."""
+
+    async def stay_up(_kill: bool) -> int:
+        return 0
+
+    relay: Any = RELAY
+    return Operations(relay, Settings(directory), 1, 0, ("batch",), stay_up, RELAY.clock_ms).service()
+
+
+async def asked_own(service: Service, operation: str, params: dict[str, Any], caller: Caller) -> Answer:
+    """Send a request for one of Windfall's own operations."""
+    request = Request("POST", f"/windfall/v1/{operation}", "", {}, json.dumps(params).encode())
+    try:
+        response = await service.answer(request, caller, REGION, "1")
+    except ApiError as error:
+        return Answer(error.status, error.code, error.message)
+    return Answer(response.status, "", json.loads(response.body))
+
+
+async def open_bucket(world: World) -> None:
+    """Let the jobs of every tenant use the bucket of the samples."""
+
+    def register(state: State, *_: Any) -> None:
+        state.storage_places["s3://bucket"] = StoragePlace("s3://bucket", write=True)
+
+    await world.loop.inspect(register)
+
+
+async def furnish_tenant(world: World, tenant: str) -> dict[str, str]:
+    """Let a tenant have one of everything; the answer has the ids that Windfall gave."""
+    key = Caller("AKIAOWNER", Role.SUBMIT, tenant)
+    await open_bucket(world)
+
+    async def done(service: str, operation: str, **params: Any) -> Any:
+        answer = await world.ask(service, operation, params, key)
+        assert answer.status < 300, f"{service}:{operation} {params}: {answer}"
+        return answer.body
+
+    await done(
+        "batch",
+        "RegisterJobDefinition",
+        jobDefinitionName="private",
+        type="container",
+        containerProperties=CONTAINER,
+        tags={"own": "tag"},
+    )
+    job = {"jobName": "hidden", "jobQueue": "queue", "jobDefinition": "private", "tags": {"own": "tag"}}
+    tokens = {"consumableResourceList": [{"consumableResource": "licence", "quantity": 1}]}
+    one = await done("batch", "SubmitJob", **job, consumableResourcePropertiesOverride=tokens)
+    array = await done("batch", "SubmitJob", **job, arrayProperties={"size": 3})
+    shared = await done("batch", "SubmitJob", **{**job, "jobQueue": "quota"}, shareIdentifier="team")
+    service_job = await done("batch", "SubmitServiceJob", **SERVICE_JOB, clientToken="token")
+    await done("scheduler", "CreateScheduleGroup", Name="team", Tags=[{"Key": "own", "Value": "tag"}])
+    await done("scheduler", "CreateSchedule", Name="weekly", GroupName="team", **SCHEDULE)
+    await done("scheduler", "CreateSchedule", Name="weekly", **SCHEDULE)
+    await done("sagemaker", "CreateTrainingJob", TrainingJobName="run-1", **TRAIN)
+    group = qualified_log_group(tenant, "/private/logs")
+    stream = LogStream(group, "private/default/1", TASK, JobId(one["jobId"]), 1)
+    tick = Tick(f"{qualified(tenant, 'team')}/weekly", 1, 1)
+    world.store.commit(Changes(log_streams={TASK: stream}, ticks={(tick.schedule, 1): tick}))
+    return {
+        "job": one["jobId"],
+        "array": array["jobId"],
+        "shared": shared["jobId"],
+        "service_job": service_job["jobId"],
+        "training": "training-run-1" if tenant == "default" else f"training-{tenant}.run-1",
+    }
+
+
+def requests(ids: dict[str, str], owner: str) -> Iterator[Asked]:
+    """All that another tenant could try."""
+    yield from _jobs(ids)
+    yield from _definitions(owner)
+    yield from _service_jobs(ids)
+    yield from _schedules(owner)
+    yield from _trainings(owner)
+    yield from _logs(owner)
+    yield from _metrics(ids, owner)
+    yield from _own(ids, owner)
+
+
+def _jobs(ids: dict[str, str]) -> Iterator[Asked]:
+    whole = [ids["job"], ids["array"], ids["shared"], ids["training"], ids["service_job"]]
+    for job in [*whole, f"{ids['array']}:1", f"{ids['training']}#0"]:
+        arn = ARN.format("batch", f"job/{job}")
+        for name in (job, arn):
+            yield "batch", "DescribeJobs", {"jobs": [name]}
+            for operation in ("CancelJob", "TerminateJob"):
+                yield "batch", operation, {"jobId": name, "reason": "mine now"}
+                yield "batch", f"{operation}s", {"jobs": [name], "reason": "mine now"}
+            yield "batch", "ListJobs", {"arrayJobId": name}
+            yield "batch", "ListJobs", {"multiNodeJobId": name}
+            submit = {"jobName": "after", "jobQueue": "queue", "jobDefinition": "nothing"}
+            yield "batch", "SubmitJob", {**submit, "dependsOn": [{"jobId": name}]}
+            yield "batch", "SubmitJob", {**submit, "jobDefinition": "own", "dependsOn": [{"jobId": name}]}
+        yield "batch", "TagResource", {"resourceArn": arn, "tags": {"a": "b"}}
+        yield "batch", "UntagResource", {"resourceArn": arn, "tagKeys": ["own"]}
+        yield "batch", "ListTagsForResource", {"resourceArn": arn}
+    for queue in ("queue", "quota", "windfall-training-spot", "windfall-training-on-demand"):
+        for state in ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED", "FAILED"):
+            yield "batch", "ListJobs", {"jobQueue": queue, "jobStatus": state}
+        for name, value in (
+            ("JOB_NAME", "hidden"),
+            ("JOB_NAME", "h*"),
+            ("JOB_DEFINITION", "private"),
+            ("JOB_DEFINITION", "p*"),
+            ("AFTER_CREATED_AT", "1"),
+            ("SHARE_IDENTIFIER", "team"),
+        ):
+            yield "batch", "ListJobs", {"jobQueue": queue, "filters": [{"name": name, "values": [value]}]}
+        yield "batch", "GetJobQueueSnapshot", {"jobQueue": queue}
+    yield "batch", "ListJobsByConsumableResource", {"consumableResource": "licence"}
+
+
+def _definitions(owner: str) -> Iterator[Asked]:
+    for name in ("private", f"{owner}/private"):
+        for reference in (name, f"{name}:1", ARN.format("batch", f"job-definition/{name}:1")):
+            yield "batch", "DescribeJobDefinitions", {"jobDefinitions": [reference]}
+            yield "batch", "DeregisterJobDefinition", {"jobDefinition": reference}
+            job = {"jobName": "theirs", "jobQueue": "queue", "jobDefinition": reference}
+            yield "batch", "SubmitJob", job
+            overrides = {"taskProperties": [{"containers": [{"command": ["true"]}]}]}
+            yield "batch", "SubmitJob", {**job, "ecsPropertiesOverride": overrides}
+        yield "batch", "DescribeJobDefinitions", {"jobDefinitionName": name}
+        arn = ARN.format("batch", f"job-definition/{name}:1")
+        yield "batch", "TagResource", {"resourceArn": arn, "tags": {"a": "b"}}
+        yield "batch", "UntagResource", {"resourceArn": arn, "tagKeys": ["own"]}
+        yield "batch", "ListTagsForResource", {"resourceArn": arn}
+    yield "batch", "DescribeJobDefinitions", {}
+    # The name is free for everybody else, and its revisions begin with 1.
+    definition = {"type": "container", "containerProperties": CONTAINER}
+    yield "batch", "RegisterJobDefinition", {**definition, "jobDefinitionName": "private"}
+    yield "batch", "SubmitJob", {"jobName": "own", "jobQueue": "queue", "jobDefinition": "private"}
+
+
+def _service_jobs(ids: dict[str, str]) -> Iterator[Asked]:
+    arn = ARN.format("batch", f"service-job/{ids['service_job']}")
+    for name in (ids["service_job"], arn):
+        yield "batch", "DescribeServiceJob", {"jobId": name}
+        yield "batch", "UpdateServiceJob", {"jobId": name, "schedulingPriority": 9}
+        yield "batch", "TerminateServiceJob", {"jobId": name, "reason": "mine now"}
+        yield "batch", "TerminateServiceJobs", {"jobs": [name], "reason": "mine now"}
+    yield "batch", "TagResource", {"resourceArn": arn, "tags": {"a": "b"}}
+    yield "batch", "UntagResource", {"resourceArn": arn, "tagKeys": ["own"]}
+    yield "batch", "ListTagsForResource", {"resourceArn": arn}
+    for state in ("SUBMITTED", "RUNNABLE", "SCHEDULED"):
+        yield "batch", "ListServiceJobs", {"jobQueue": "service-queue", "jobStatus": state}
+    yield "batch", "GetJobQueueSnapshot", {"jobQueue": "service-queue"}
+    # A client token is the tenant's own: the same request of another tenant is no repetition.
+    yield "batch", "SubmitServiceJob", {**SERVICE_JOB, "clientToken": "token"}
+
+
+def _schedules(owner: str) -> Iterator[Asked]:
+    tags = [{"Key": "a", "Value": "b"}]
+    for group in ("team", "default", f"{owner}/team", f"{owner}/default"):
+        named = {"Name": "weekly", "GroupName": group}
+        yield "scheduler", "GetSchedule", named
+        yield "scheduler", "UpdateSchedule", {**named, **SCHEDULE}
+        yield "scheduler", "ListSchedules", {"GroupName": group}
+        yield "scheduler", "GetScheduleGroup", {"Name": group}
+        for arn in (f"schedule/{group}/weekly", f"schedule-group/{group}"):
+            resource = {"ResourceArn": ARN.format("scheduler", arn)}
+            yield "scheduler", "ListTagsForResource", resource
+            if group != "default":
+                yield "scheduler", "TagResource", {**resource, "Tags": tags}
+                yield "scheduler", "UntagResource", {**resource, "TagKeys": ["own"]}
+        yield "scheduler", "DeleteSchedule", named
+        yield "scheduler", "DeleteScheduleGroup", {"Name": group}
+    yield "scheduler", "ListSchedules", {}
+    yield "scheduler", "ListScheduleGroups", {}
+    yield "scheduler", "CreateSchedule", {"Name": "weekly", "GroupName": "team", **SCHEDULE}
+    yield "scheduler", "CreateScheduleGroup", {"Name": "team"}
+    yield "scheduler", "CreateSchedule", {"Name": "weekly", "GroupName": "team", **SCHEDULE}
+    yield "scheduler", "CreateSchedule", {"Name": "weekly", **SCHEDULE}
+
+
+def _trainings(owner: str) -> Iterator[Asked]:
+    for name in ("run-1", f"{owner}/run-1"):
+        for operation in ("Describe", "Stop", "Update", "Delete"):
+            yield "sagemaker", f"{operation}TrainingJob", {"TrainingJobName": name}
+        resource = {"ResourceArn": ARN.format("sagemaker", f"training-job/{name}")}
+        yield "sagemaker", "AddTags", {**resource, "Tags": [{"Key": "a", "Value": "b"}]}
+        yield "sagemaker", "ListTags", resource
+        yield "sagemaker", "DeleteTags", {**resource, "TagKeys": ["own"]}
+    for order in ("Name", "CreationTime", "Status"):
+        yield "sagemaker", "ListTrainingJobs", {"SortBy": order}
+    yield "sagemaker", "CreateTrainingJob", {"TrainingJobName": "run-1", **TRAIN}
+
+
+def _logs(owner: str) -> Iterator[Asked]:
+    yield "logs", "DescribeLogGroups", {}
+    for group in ("/private/logs", f"{owner}:/private/logs"):
+        named = {"logGroupName": group}
+        yield "logs", "DescribeLogStreams", named
+        yield "logs", "GetLogEvents", {**named, "logStreamName": "private/default/1"}
+        yield "logs", "FilterLogEvents", named
+        yield "logs", "FilterLogEvents", {**named, "logStreamNames": ["private/default/1"]}
+        arn = {"logGroupIdentifier": ARN.format("logs", f"log-group:{group}")}
+        yield "logs", "DescribeLogStreams", arn
+        yield "logs", "GetLogEvents", {**arn, "logStreamName": "private/default/1"}
+
+
+def _metrics(ids: dict[str, str], owner: str) -> Iterator[Asked]:
+    period = {"StartTime": 1_700_000_000, "EndTime": 1_700_003_600}
+    yield "cloudwatch", "ListMetrics", {}
+    hosts = [f"{name}/algo-1" for name in ("run-1", f"{owner}/run-1")]
+    for dimension in [("JobId", ids["job"]), ("JobId", ids["training"]), *(("Host", host) for host in hosts)]:
+        named = {"Name": dimension[0], "Value": dimension[1]}
+        metric = {"Namespace": "Windfall", "MetricName": "GPUUtilization", "Dimensions": [named]}
+        query = {"Id": "a", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Average"}}
+        yield "cloudwatch", "GetMetricData", {"MetricDataQueries": [query], **period}
+        yield (
+            "cloudwatch",
+            "GetMetricStatistics",
+            {**metric, **period, "Period": 60, "Statistics": ["Average"]},
+        )
+
+
+def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
+    for job in [*ids.values(), f"{ids['array']}:1"]:
+        for operation in ("Why", "Attempts", "Cost", "Advise", "Samples"):
+            yield "windfall", operation, {"jobId": job}
+        yield "windfall", "Interrupt", {"jobId": job, "noticeS": 0}
+        yield "windfall", "FindJobs", {"text": job}
+        yield "windfall", "FindJobs", {"text": job[:8]}
+    yield "windfall", "Interrupt", {"instance": "i-0"}
+    for text in ("hidden", "run-1", "service", f"{owner}/run-1"):
+        yield "windfall", "FindJobs", {"text": text}
+    for by in ("queue", "job", "day", "tag:own"):
+        yield "windfall", "Cost", {"by": by}
+    yield "windfall", "Advise", {}
+    for operation in ("Status", "Top", "Shares", "Gpus", "Schedules"):
+        yield "windfall", operation, {}
+    for name in ("weekly", "team/weekly", f"{owner}/team/weekly"):
+        yield "windfall", "ScheduleHistory", {"name": name}
