@@ -19,6 +19,7 @@ from windfall.scheduling.horizon import Held
 from windfall.scheduling.lanes import Line
 from windfall.scheduling.launchable import Pools
 from windfall.scheduling.looks import Looks
+from windfall.scheduling.precedence import Prospects
 from windfall.scheduling.reclaim import MOST_AT_ONCE, Claims
 from windfall.scheduling.reserve import guard_for, soonest
 from windfall.scheduling.snapshot import (
@@ -55,6 +56,10 @@ class Blocked:
     launchable: int | None = None
 
 
+#: The places of an environment for a line, and the environments before it in the queue's order.
+Option = tuple[Places, tuple[EnvironmentName, ...]]
+
+
 @dataclass(slots=True)
 class Assignment:
     """What a pass has decided so far, and what is left of the places."""
@@ -68,7 +73,7 @@ class Assignment:
     #: The sets of environments that have their one reservation.
     reserved_sets: set[frozenset[EnvironmentName]] = field(default_factory=set)
     #: Where each line can go, found once: many lines take turns with each other.
-    options: dict[Line, list[Places]] = field(default_factory=dict)
+    options: dict[Line, list[Option]] = field(default_factory=dict)
     #: Before whose turn the pass ended, if it did.
     until: Until | None = None
     #: The places that others leave, and for whom.
@@ -77,12 +82,25 @@ class Assignment:
     admission: Admission = field(init=False)
     #: Which multi-node jobs look for others who could leave.
     looks: Looks = field(init=False)
+    #: What environments can still bring for those whose turn has not been yet.
+    prospects: Prospects = field(init=False)
 
     def __post_init__(self) -> None:
+        self.prospects = Prospects(self.pools)
         self.admission = Admission.to(self.snapshot)
         self.claims = Claims(self.floor, self.snapshot.rules.notice_ms, self.admission)
         self.claims.keep_earlier(self.snapshot)
         self.looks = Looks.of(self.snapshot)
+
+    def drop(self, line: Line, left: Blocked) -> None:
+        """Note that a line has found no place, and what environments will bring for all of it."""
+        self.blocked.append(left)
+        if left.barred_by is None and left.standing.gang is None:
+            # All of it, also where a pass is made for one of its jobs alone: that is what is launched for.
+            waiting = line.unplaced(None)
+            if self.admission.gates:
+                waiting = self.admission.admits(line, waiting)[0]
+            self.prospects.take(left.environments, left.shape, waiting - left.claimed)
 
 
 def assign(snapshot: Snapshot, until: Until | None = None) -> Assignment:
@@ -163,7 +181,7 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
             continue
         turns.drop()
         left = _within_gates(assignment, line, replace(left, count=_unplaced(line, last)))
-        assignment.blocked.append(left)
+        assignment.drop(line, left)
         reserve(assignment, frozenset(queue.environments), left)
         return
 
@@ -201,15 +219,15 @@ def _within_gates(assignment: Assignment, line: Line, left: Blocked) -> Blocked:
     return replace(left, launchable=admitted)
 
 
-def _options(assignment: Assignment, line: Line) -> list[Places]:
+def _options(assignment: Assignment, line: Line) -> list[Option]:
     """Where the jobs of a line can go, environment by environment in the queue's order."""
     shape = line.group.shape
     names = takers(assignment.snapshot, line.view.queue.environments, shape.resources)
-    found = (assignment.floor.places(name, shape) for name in names)
-    return [places for places in found if places is not None]
+    found = ((assignment.floor.places(name, shape), names[:number]) for number, name in enumerate(names))
+    return [(places, before) for places, before in found if places is not None]
 
 
-def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: int) -> None:
+def _fill(assignment: Assignment, line: Line, all_places: list[Option], most: int) -> None:
     """Place as many jobs of the line's head as there is room for, and no more than `most`."""
     if line.standing.gang is not None:
         _fill_gang(assignment, line, most)
@@ -218,7 +236,9 @@ def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: in
     now, placements = assignment.snapshot.now, assignment.placements
     before = line.left_of_head
     stop_at = before - most
-    for places in all_places:
+    for places, earlier in all_places:
+        if earlier and line.left_of_head > stop_at and places.tightest() is not None:
+            stop_at = max(stop_at, line.left_of_head - _going_on(assignment, line, earlier, before))
         while line.left_of_head > stop_at and (room := places.tightest()) is not None:
             gpu_ids = room.take(shape, now)
             placements.append(Placement(queue, job_id, room.view.id, gpu_ids))
@@ -226,6 +246,14 @@ def _fill(assignment: Assignment, line: Line, all_places: list[Places], most: in
         if line.left_of_head <= stop_at:
             break
     line.placed += before - line.left_of_head
+
+
+def _going_on(assignment: Assignment, line: Line, earlier: tuple[EnvironmentName, ...], before: int) -> int:
+    """How many of a line may go to a later environment: those for whom the earlier ones cannot bring an instance."""
+    waiting = line.group.count - line.placed - line.claimed - (before - line.left_of_head)
+    if assignment.admission.gates:
+        waiting = assignment.admission.admits(line, waiting)[0]
+    return waiting - assignment.prospects.brought(earlier, line.shape, waiting)
 
 
 def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
@@ -254,7 +282,7 @@ def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
     # found while its own places were kept from it too.
     freed = [held.places[0].room for held in lifted]
     rooms = [freed, *(floor.rooms.get(name, ()) for name in names)]
-    _fill(assignment, line, [Places(line.shape, some, floor.now) for some in rooms], most)
+    _fill(assignment, line, [(Places(line.shape, some, floor.now), ()) for some in rooms], most)
     if line.placed == before:
         assignment.claims.restore(line, lifted)
         return

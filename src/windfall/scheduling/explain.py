@@ -14,6 +14,7 @@ from windfall.jobs.ids import EnvironmentName, QueueName
 from windfall.jobs.resources import NOTHING
 from windfall.scheduling.admission import Asking
 from windfall.scheduling.assign import Assignment, Blocked, assign, claim, reserve
+from windfall.scheduling.at_turn import starts_at_its_turn
 from windfall.scheduling.counterfactuals import Counterfactual
 from windfall.scheduling.dispatch_order import Until
 from windfall.scheduling.fit import takers
@@ -131,11 +132,16 @@ def explain(
         left = replace(left, barred_by=QUOTA)
     # For one that a gate bars nothing is freed and nothing is kept; but a quota may be given back.
     asks = assignment.admission.only_quota_bars(asking)
-    if _fits(assignment, names, shape) if gang is None else fits_together(assignment, names, gang):
+    fits = (
+        starts_at_its_turn(assignment, view, asking)
+        if gang is None
+        else fits_together(assignment, names, gang)
+    )
+    if fits:
         reasons = [*barred, *(_left_to_it(_claimed(assignment, left), queue) if barred and asks else ())]
         return Explanation(tuple(reasons) or (StartsNext(),), aws_reason=quota_words(reasons))
     # No change of capacity lets one start that a gate bars.
-    helpful = () if gang is not None or barred else remedies(assignment, view.queue, shape, waiting)
+    helpful = () if gang is not None or barred else remedies(assignment, view, asking)
     open_names = tuple(name for name in names if lasting[name] is None)
     if not open_names:
         return _never(snapshot, view, [*lasting.values(), *barred], helpful)
@@ -164,11 +170,6 @@ def explain(
     reasons += [reason for reason in lasting.values() if reason is not None]
     reasons += _disabled(view)
     return Explanation(tuple(reasons), helpful, expected_at, quota_words(reasons) or _aws_capacity(reasons))
-
-
-def _fits(assignment: Assignment, names: tuple[EnvironmentName, ...], shape: Shape) -> bool:
-    floor = assignment.floor
-    return any(room.holds(shape, floor.now) for name in names for room in floor.rooms.get(name, ()))
 
 
 def _never(

@@ -20,6 +20,7 @@ from windfall.scheduling.gpu_reasons import GpusFenced, GpusNotShared, NoSuchGpu
 from windfall.scheduling.launchable import Pool, has_gpus, own_type
 from windfall.scheduling.reasons import (
     AsksTooMuch,
+    EarlierEnvironment,
     EngineTrouble,
     EnvironmentDisabled,
     EnvironmentUnknown,
@@ -163,6 +164,8 @@ def _rooms_full(assignment: Assignment, name: EnvironmentName, shape: Shape) -> 
     if lacks_fenced(closest, shape):
         return _fenced(closest)
     guard = closest.machine.guard
+    if closest.holds(shape, assignment.floor.now):
+        return EarlierEnvironment(name, closest.view.id)
     if wanted.fits_in(closest.free_for(shape)):
         assert guard is not None, "explain is asked about a job that fits, which plan would have placed"
         return HeldBack(guard.job_id, guard.room.view.id, guard.expected_at)

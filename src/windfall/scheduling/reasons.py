@@ -214,6 +214,18 @@ class LaunchesNext:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierEnvironment:
+    """There is room, but environments that come before it in the queue's order can bring an instance."""
+
+    code: ClassVar[str] = "EARLIER_ENVIRONMENT"
+    environment: EnvironmentName
+    instance: InstanceId
+
+    def text(self) -> str:
+        return f"{self.instance} of {self.environment} has room, but earlier environments of the queue can launch"
+
+
+@dataclass(frozen=True, slots=True)
 class MaxVcpusReached:
     """The environment is as large as it may be, or one more instance would make it larger."""
 

@@ -5,15 +5,18 @@ Looks at what is left at the job's own turn, so that what it names is true and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, floor
+from operator import attrgetter
 
 from windfall.capacity.environments import UNDECLARED, JobQueue, Switch
 from windfall.capacity.machines import GpuDevice
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import EnvironmentName
+from windfall.scheduling.admission import Asking
 from windfall.scheduling.assign import Assignment, Blocked, assign
+from windfall.scheduling.at_turn import starts_at_its_turn
 from windfall.scheduling.counterfactuals import (
     AskAnyGpuModel,
     AskLess,
@@ -25,13 +28,16 @@ from windfall.scheduling.counterfactuals import (
     SetTimeout,
     UseEnvironment,
 )
+from windfall.scheduling.dispatch_order import Until
 from windfall.scheduling.fit import Room, takers
 from windfall.scheduling.scale import launch_for
-from windfall.scheduling.snapshot import EnvironmentView, Shape, Snapshot, Waiting
+from windfall.scheduling.snapshot import EnvironmentView, QueueView, Shape, Snapshot, Waiting, WaitingGroup
 from windfall.scheduling.wording import Resource
 
 #: AWS Batch takes no less than this for a job; asking less would be no advice.
 LEAST_MEMORY_MIB, LEAST_VCPUS, LEAST_TIMEOUT_S = 4, 0.25, 60
+#: Of so many amounts, the largest first, it is seen whether the job would start with them.
+MOST_TRIED = 16
 #: Of a GPU. Less is of no use to anybody.
 LEAST_SHARE = 0.01
 #: Beyond so many jobs waiting ahead, a larger maxvCpus is no longer about this one.
@@ -40,63 +46,134 @@ MANY_JOBS = 10_000
 UNBOUNDED = 10**9
 
 
-def remedies(
-    assignment: Assignment, queue: JobQueue, shape: Shape, waiting: Waiting
-) -> tuple[Counterfactual, ...]:
+def remedies(assignment: Assignment, view: QueueView, asking: Asking) -> tuple[Counterfactual, ...]:
     """The changes that would do, each alone; `assignment` is the pass up to the job's turn."""
-    snapshot = assignment.snapshot
+    snapshot, queue, shape = assignment.snapshot, view.queue, asking.shape
     names = takers(snapshot, queue.environments, shape.resources)
-    rooms = [room for name in names for room in assignment.floor.rooms.get(name, ())]
     return (
-        *_smaller(rooms, shape, snapshot.now),
-        *_other_gpus(assignment, names, shape),
-        *_shorter(rooms, shape, snapshot.now),
+        *_smaller(assignment, view, names, asking),
+        *_other_gpus(assignment, view, names, asking),
+        *_shorter(assignment, view, names, asking),
         *_elsewhere(assignment, queue, shape),
-        *_enabled(assignment, queue, shape),
-        *_larger_pool(assignment, queue, shape, waiting),
+        *_enabled(assignment, view, asking),
+        *_larger_pool(assignment, queue, shape, asking.head),
     )
 
 
-def _smaller(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
-    """The largest amount of one resource with which the job would fit, all else as it is."""
+def _rooms_in_order(assignment: Assignment, names: Sequence[EnvironmentName], shape: Shape) -> list[Room]:
+    """The rooms of the environments that come before, and of the first that can bring an instance for such a job."""
+    rooms: list[Room] = []
+    for name in names:
+        rooms += assignment.floor.rooms.get(name, ())
+        if assignment.prospects.pool(name).on_its_way(shape):
+            break
+    return rooms
+
+
+def _smaller(
+    assignment: Assignment, view: QueueView, names: Sequence[EnvironmentName], asking: Asking
+) -> Iterator[Counterfactual]:
+    """The largest amount of one resource with which the job would start, all else as it is."""
+    shape, now = asking.shape, assignment.floor.now
     wanted = shape.resources
+    rooms = [room for name in names for room in assignment.floor.rooms.get(name, ())]
     open_rooms = [room.open_to(shape, now) for room in rooms if shape.admits(room.view.own_type)]
-    memory = [
-        left.memory_mib for left in open_rooms if wanted.vcpus <= left.vcpus and wanted.gpus <= left.gpus
-    ]
-    if memory and LEAST_MEMORY_MIB <= max(memory) < wanted.memory_mib:
-        yield AskLess(Resource.MEMORY, max(memory))
-    vcpus = [
-        left.vcpus for left in open_rooms if wanted.memory_mib <= left.memory_mib and wanted.gpus <= left.gpus
-    ]
-    quarters = floor(max(vcpus, default=0) * 4) / 4
-    if LEAST_VCPUS <= quarters < wanted.vcpus:
-        yield AskLess(Resource.VCPUS, quarters)
-    gpus = [
-        left.gpus
-        for left in open_rooms
-        if wanted.memory_mib <= left.memory_mib and wanted.vcpus <= left.vcpus
-    ]
-    if gpus and max(gpus) < wanted.gpus:
-        if shape.is_part:
-            if max(gpus) >= LEAST_SHARE:
-                yield AskSmallerShare(floor(max(gpus) * 1000) / 1000)
-        elif max(gpus) or shape.gpu_wish is None:  # Who asks for GPUs of a kind needs one.
-            yield AskLess(Resource.GPUS, max(gpus))
+
+    def most(amounts: Iterator[float], change: Callable[[float], Shape]) -> float | None:
+        """The most of them with which it starts; an earlier environment may bring an instance for a smaller job."""
+        for amount in sorted(set(amounts), reverse=True)[:MOST_TRIED]:
+            if _would_start(assignment, view, asking, change(amount)):
+                return amount
+        return None
+
+    memory = most(
+        (
+            left.memory_mib
+            for left in open_rooms
+            if wanted.vcpus <= left.vcpus
+            and wanted.gpus <= left.gpus
+            and LEAST_MEMORY_MIB <= left.memory_mib < wanted.memory_mib
+        ),
+        lambda amount: replace(shape, resources=replace(wanted, memory_mib=int(amount))),
+    )
+    if memory is not None:
+        yield AskLess(Resource.MEMORY, memory)
+    vcpus = most(
+        (
+            floor(left.vcpus * 4) / 4
+            for left in open_rooms
+            if wanted.memory_mib <= left.memory_mib
+            and wanted.gpus <= left.gpus
+            and LEAST_VCPUS <= floor(left.vcpus * 4) / 4 < wanted.vcpus
+        ),
+        lambda amount: replace(shape, resources=replace(wanted, vcpus=amount)),
+    )
+    if vcpus is not None:
+        yield AskLess(Resource.VCPUS, vcpus)
+    gpus = most(
+        (
+            floor(left.gpus * 1000) / 1000 if shape.is_part else left.gpus
+            for left in open_rooms
+            if wanted.memory_mib <= left.memory_mib
+            and wanted.vcpus <= left.vcpus
+            and left.gpus < wanted.gpus
+            and (left.gpus >= LEAST_SHARE if shape.is_part else left.gpus or shape.gpu_wish is None)
+        ),
+        lambda amount: _with_gpus(shape, amount),
+    )
+    if gpus is not None:
+        yield AskSmallerShare(gpus) if shape.is_part else AskLess(Resource.GPUS, gpus)
+
+
+def _would_start(assignment: Assignment, view: QueueView, asking: Asking, shape: Shape) -> bool:
+    """Whether the job would start at its turn if it had another shape."""
+    changed = replace(asking, shape=shape)
+    if not starts_at_its_turn(assignment, view, changed):
+        return False
+    if len(view.queue.environments) < 2:
+        return True
+    # It leaves its line and joins another one, and how many are in a line decides who goes on to a later environment.
+    moved, snapshot = _moved(view, asking, shape), assignment.snapshot
+    queues = tuple(moved if one.queue.name == view.queue.name else one for one in snapshot.queues)
+    until = Until.turn_of(moved, shape, asking.standing, asking.head)
+    return starts_at_its_turn(assign(replace(snapshot, queues=queues), until=until), moved, changed)
+
+
+def _moved(view: QueueView, asking: Asking, shape: Shape) -> QueueView:
+    """The queue with a job that has another shape."""
+    groups: list[WaitingGroup] = []
+    joined = WaitingGroup(shape, (asking.head,), asking.head.count, asking.standing)
+    for group in view.groups:
+        if (group.shape, group.standing) == (shape, asking.standing):
+            together = sorted((*group.entries, asking.head), key=attrgetter("order"))
+            joined = replace(joined, entries=tuple(together), count=group.count + asking.head.count)
+        elif (group.shape, group.standing) == (asking.shape, asking.standing):
+            rest = tuple(entry for entry in group.entries if entry.job_id != asking.head.job_id)
+            groups.append(replace(group, entries=rest, count=group.count - asking.head.count))
+        else:
+            groups.append(group)
+    return replace(view, groups=(*groups, joined))
+
+
+def _with_gpus(shape: Shape, amount: float) -> Shape:
+    wish = shape.gpu_wish
+    if wish is not None and wish.share is not None:
+        wish = replace(wish, share=amount)
+    return replace(shape, resources=replace(shape.resources, gpus=amount), gpu_wish=wish if amount else None)
 
 
 def _other_gpus(
-    assignment: Assignment, names: Sequence[EnvironmentName], shape: Shape
+    assignment: Assignment, view: QueueView, names: Sequence[EnvironmentName], asking: Asking
 ) -> Iterator[Counterfactual]:
     """GPUs of another model, or with less memory, that would do if they were asked for."""
-    wish = shape.gpu_wish
+    shape, wish = asking.shape, asking.shape.gpu_wish
     if wish is None:
         return
 
     def found(relaxed: GpuWish) -> bool | None:
         """Whether there is a place for it at once (True), or one to come (False); None when there is neither."""
         changed = replace(shape, gpu_wish=relaxed)
-        if any(_has_place(assignment, name, changed) for name in names):
+        if _would_start(assignment, view, asking, changed):
             return True
         return False if any(assignment.pools[name].on_its_way(changed) for name in names) else None
 
@@ -121,8 +198,12 @@ def _gpus_in(assignment: Assignment, name: EnvironmentName) -> Iterator[GpuDevic
         yield from pool.gpus_of(offer)
 
 
-def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactual]:
+def _shorter(
+    assignment: Assignment, view: QueueView, names: Sequence[EnvironmentName], asking: Asking
+) -> Iterator[Counterfactual]:
     """The longest timeout with which it would be over before a reservation begins."""
+    shape, now = asking.shape, assignment.floor.now
+    rooms = _rooms_in_order(assignment, names, shape)
     due = [
         room.machine.guard.expected_at - room.machine.grace_ms
         for room in rooms
@@ -132,7 +213,8 @@ def _shorter(rooms: list[Room], shape: Shape, now: int) -> Iterator[Counterfactu
         and shape.admits(room.view.own_type)
     ]
     longest_s = (max(due, default=now) - now - 1) // 1000
-    if longest_s >= LEAST_TIMEOUT_S:
+    changed = replace(shape, timeout_s=longest_s)
+    if longest_s >= LEAST_TIMEOUT_S and _would_start(assignment, view, asking, changed):
         yield SetTimeout(longest_s)
 
 
@@ -156,17 +238,16 @@ def _changed(snapshot: Snapshot, view: EnvironmentView) -> Snapshot:
     return replace(snapshot, environments={**snapshot.environments, view.environment.name: view})
 
 
-def _enabled(assignment: Assignment, queue: JobQueue, shape: Shape) -> Iterator[Counterfactual]:
+def _enabled(assignment: Assignment, view: QueueView, asking: Asking) -> Iterator[Counterfactual]:
     """Disabled environments of the queue that would have a place left at its turn."""
-    snapshot = assignment.snapshot
+    snapshot, queue = assignment.snapshot, view.queue
     for name in queue.environments:
-        view = snapshot.environments.get(name)
-        if view is None or view.environment.switch is Switch.ENABLED:
+        disabled = snapshot.environments.get(name)
+        if disabled is None or disabled.environment.switch is Switch.ENABLED:
             continue
-        enabled = replace(view, environment=replace(view.environment, switch=Switch.ENABLED))
+        enabled = replace(disabled, environment=replace(disabled.environment, switch=Switch.ENABLED))
         then = assign(_changed(snapshot, enabled), until=assignment.until)
-        names = takers(then.snapshot, queue.environments, shape.resources)
-        if any(_has_place(then, each, shape) for each in names):
+        if starts_at_its_turn(then, view, asking):
             yield EnableEnvironment(name)
 
 

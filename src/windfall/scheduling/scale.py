@@ -13,8 +13,9 @@ from windfall.capacity.machines import InstanceState
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.resources import NOTHING
 from windfall.scheduling.assign import Assignment, Blocked
-from windfall.scheduling.gangs import launch_all, launch_into
-from windfall.scheduling.launchable import Pool, pack
+from windfall.scheduling.gangs import launch_all
+from windfall.scheduling.launchable import Pool
+from windfall.scheduling.precedence import bring
 from windfall.scheduling.snapshot import Gang, InstanceView, Launch
 
 
@@ -35,14 +36,7 @@ def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int
     shape, jobs = left.shape, max(0, allowed - left.claimed)
     if left.standing.gang is not None:
         return _launch_gangs(assignment, left, left.standing.gang, jobs)
-    launched: list[Launch] = []
-    pools = [assignment.pools[name] for name in left.environments]
-    for pool in pools:
-        jobs = pack(pool.coming, shape, jobs)
-    for pool in pools:
-        more, jobs = launch_into(pool, shape, jobs)
-        launched += more
-    return launched, jobs
+    return bring((assignment.pools[name] for name in left.environments), shape, jobs)
 
 
 def _launch_gangs(assignment: Assignment, left: Blocked, gang: Gang, jobs: int) -> tuple[list[Launch], int]:

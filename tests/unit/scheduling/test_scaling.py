@@ -8,6 +8,7 @@ from tests.unit.scheduling.builders import MINUTE, a_snapshot, an_offer, launche
 from windfall.capacity.environments import Provisioning
 from windfall.capacity.machines import InstanceState
 from windfall.jobs.resources import Resources
+from windfall.scheduling.explain import explain
 from windfall.scheduling.launchable import Bin, pack, times
 from windfall.scheduling.planning import plan
 from windfall.scheduling.snapshot import Gang, Shape, Standing
@@ -89,6 +90,71 @@ def test_environments_are_tried_in_the_queues_order():
     assert launched(decided) == [("env", "small"), ("two", "large")]
 
 
+def two_environments(*, first=SMALL, idle=1, **environment):
+    """A queue over two environments: the first has no instance, the second has idle ones."""
+    cluster = a_snapshot().with_environment("spot", offers=(first,), kind=Provisioning.SPOT, **environment)
+    cluster = cluster.with_environment("demand", offers=(SMALL,)).with_queue("queue", "spot", "demand")
+    for number in range(idle):
+        cluster = cluster.with_instance(f"i{number}", "demand", vcpus=4, memory_mib=8_000)
+    return cluster
+
+
+def decided(cluster):
+    found = plan(cluster.snapshot())
+    return started(found), launched(found)
+
+
+def reasons(cluster, job):
+    waits = cluster.job(job)
+    found = explain(cluster.snapshot(), waits.queue, waits.shape, waits.waiting, 0)
+    return [reason.code for reason in found.reasons]
+
+
+def test_an_idle_instance_of_a_later_environment_does_not_win_over_an_earlier_one_that_can_launch():
+    cluster = two_environments().with_waiting("a", 4)
+    assert decided(cluster) == ([], [("spot", "small")])
+    assert {"EARLIER_ENVIRONMENT", "LAUNCHES_NEXT"} <= set(reasons(cluster, "a"))
+
+
+def test_a_job_waits_for_the_instance_that_an_earlier_environment_launches():
+    cluster = two_environments(max_vcpus=4).with_waiting("a", 4)
+    coming = cluster.with_instance("c", "spot", vcpus=4, memory_mib=8_000, state=InstanceState.LAUNCHING)
+    assert decided(coming) == ([], [])
+    assert {"EARLIER_ENVIRONMENT", "INSTANCE_LAUNCHING"} <= set(reasons(coming, "a"))
+
+
+@pytest.mark.parametrize(
+    "spot",
+    [
+        {"trouble": "no credentials"},
+        {"short": {"small": 5}},
+        {"max_vcpus": 3},
+        {"enabled": False},
+        {"first": an_offer("few", vcpus=4, memory_mib=8_000, available=0)},
+        {"first": an_offer("tiny", vcpus=2, memory_mib=8_000)},
+    ],
+)
+def test_a_later_environment_serves_what_the_earlier_one_cannot_bring(spot):
+    cluster = two_environments(**spot).with_waiting("a", 4)
+    assert decided(cluster) == ([("a", "i0")], [])
+    assert reasons(cluster, "a") == ["STARTS_NEXT"]
+
+
+def test_only_those_go_on_to_a_later_environment_that_the_earlier_one_has_no_room_for():
+    cluster = two_environments(idle=3, max_vcpus=8).with_waiting("array", 4, count=4)
+    found = plan(cluster.snapshot())
+    assert [placement.job_id for placement in found.placements] == ["array", "array"]
+    assert launched(found) == [("spot", "small")] * 2
+    assert reasons(cluster, "array") == ["STARTS_NEXT"]
+
+
+def test_what_others_wait_for_is_not_counted_on_again():
+    cluster = two_environments(idle=2, max_vcpus=4).with_waiting("a", 4).with_waiting("b", 3)
+    assert decided(cluster) == ([("b", "i0")], [("spot", "small")])
+    assert "EARLIER_ENVIRONMENT" in reasons(cluster, "a")
+    assert reasons(cluster, "b") == ["STARTS_NEXT"]
+
+
 def test_the_more_urgent_queue_gets_the_last_instance():
     cluster = elastic(SMALL, GPU, max_vcpus=8).with_queue("queue").with_queue("urgent", "env", priority=9)
     assert launches(cluster.with_waiting("a").with_waiting("b", gpus=1, queue="urgent")) == ["gpu"]
@@ -103,7 +169,9 @@ def test_nothing_more_for_jobs_that_a_launching_instance_will_take():
 def test_a_launching_instance_of_an_environment_tried_later_counts_too():
     cluster = elastic().with_environment("two").with_queue("queue", "env", "two")
     cluster = cluster.with_instance("i1", "two", state=InstanceState.LAUNCHING)
-    assert launches(cluster.with_waiting("a")) == []
+    assert launches(cluster.with_environment("env", trouble="no credentials").with_waiting("a")) == []
+    # Not instead of what an environment can bring that comes before it.
+    assert launched(plan(cluster.with_waiting("a").snapshot())) == [("env", "small")]
 
 
 @pytest.mark.parametrize(
