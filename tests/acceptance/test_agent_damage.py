@@ -264,5 +264,6 @@ def test_an_agent_whose_directory_another_one_serves_ends(house: House):
     other = house.launch().wardens[-1]
     assert daemon.closed_by_agent()
     wait_until(lambda: not is_alive(daemon.inventory.agent_pid), "the first has ended")
+    assert house.wardens[0].wait(60) == 0, "and its warden starts no other"
     assert other.poll() is None
     assert house.daemon(epoch=2).inventory.agent_pid != daemon.inventory.agent_pid

@@ -5,6 +5,7 @@ AgentError
 ├── AgentUnreachable    no agent answers at the socket
 │   └── AgentUnfit      one that was started with these very settings ends at once
 ├── AgentRejected       the agent answered and refused the connection (an older epoch)
+├── DirectoryTaken      another agent serves this one's directory
 ├── ProtocolError       a line on the socket is not a message
 ├── CannotStart         an attempt cannot be started
 └── CannotIsolate       a sandbox or cgroup operation failed
@@ -32,6 +33,10 @@ class AgentRejected(AgentError):
         super().__init__(reason)
         #: The highest epoch that the agent has seen.
         self.epoch = epoch
+
+
+class DirectoryTaken(AgentError):
+    """Another agent serves the directory by now; this one must end, and not be started again."""
 
 
 class ProtocolError(AgentError):

@@ -10,7 +10,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-from windfall.agent.errors import AgentError
+from windfall.agent.errors import DirectoryTaken
 from windfall.agent.launching import LOG_NAME
 from windfall.agent.speech import say
 from windfall.agent.warden import LOCK_NAME
@@ -26,7 +26,7 @@ class OwnDirectory:
         self._lock_fd = -1
 
     def look(self) -> None:
-        """Make the directory again if it is gone; raises AgentError if it is another agent's by now."""
+        """Make the directory again if it is gone; raises DirectoryTaken if it is another agent's by now."""
         if _number(self._path) == self._number:
             return
         try:
@@ -41,7 +41,7 @@ class OwnDirectory:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock_fd)
-            raise AgentError(
+            raise DirectoryTaken(
                 f"{self._path} was removed, and another agent serves it now; this one ends"
             ) from None
         if self._lock_fd >= 0:

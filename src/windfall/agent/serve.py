@@ -30,7 +30,7 @@ from windfall.agent.devices.sources import open_source
 from windfall.agent.devices.suspects import SuspectEnds
 from windfall.agent.devices.watcher import DeviceWatcher
 from windfall.agent.ending_requests import EndingRequests
-from windfall.agent.errors import AgentError, ProtocolError
+from windfall.agent.errors import AgentError, DirectoryTaken, ProtocolError
 from windfall.agent.exits import ExitsFile
 from windfall.agent.journal import EpochSeen, Journal, read_journal
 from windfall.agent.launching import SOCKET_NAME
@@ -374,6 +374,8 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         agent.run()
+    except DirectoryTaken as error:
+        say(f"{error}")
     except AgentError as error:
         say(f"{error}")
         return 1
