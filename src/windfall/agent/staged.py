@@ -137,7 +137,11 @@ class StagedAttempts:
         try:
             errand = self._errand(attempt, user)
             if user is not None:
-                self._admit(attempt, errand, user)
+                make_shared_directory(self._machine.settings.attempts_directory, user.uid, user.gid)
+                if story.launching is None:
+                    kept = errand.places.kept_directories(errand.directory)
+                    unseal(errand.places.root, kept, (user.uid, user.gid))
+            self._admit(errand, user, story.launching.port if story.launching is not None else 0)
         except (AgentError, OSError) as error:
             self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
             return
@@ -161,22 +165,16 @@ class StagedAttempts:
             return None
         return Identity(user.uid, user.gid, user.groups)
 
-    def _admit(self, attempt: Attempt, errand: Errand, user: Identity) -> None:
-        """Let the user's courier work for the attempt, as far as that needs root."""
-        launching = attempt.story.launching
-        if launching is None:
-            kept = errand.places.kept_directories(errand.directory)
-            unseal(errand.places.root, kept, (user.uid, user.gid))
-        make_shared_directory(self._machine.settings.attempts_directory, user.uid, user.gid)
-        port = launching.port if launching is not None else 0
-        self._steward.admit(Admit(attempt.token, user, errand.storage, errand.secret, port))
-
-    def _seal(self, attempt: Attempt, user: Identity, port: int) -> None:
-        """Keep what was prepared from being replaced, and let the machine's metadata address lead to the attempt's."""
-        errand = self._errand(attempt, user)
-        kept = errand.places.kept_directories(errand.directory)
-        seal(errand.places.root, kept, OWN, user.gid)
-        self._steward.admit(Admit(attempt.token, user, errand.storage, errand.secret, port))
+    def _admit(self, errand: Errand, user: Identity | None, port: int) -> None:
+        """Have the steward work for the attempt, and lead the machine's metadata address to the attempt's own port."""
+        token, settings = errand.token, self._machine.settings
+        if user is not None:
+            self._steward.admit(Admit(token, user, errand.storage, errand.secret, port))
+        elif settings.link_local_metadata and os.geteuid() == 0:
+            # A courier with the agent's rights opens storage itself.
+            self._steward.admit(
+                Admit(token, Identity(0, 0), StorageAccess(()), self._steward.secret(token), port)
+            )
 
     def _finish(self, attempt: Attempt, errand: Errand) -> Finish:
         story = attempt.story
@@ -242,12 +240,15 @@ class StagedAttempts:
             return
         launching = Launching(attempt.token, report.port, report.at)
         user = self._courier_user(attempt)
-        if user is not None:
-            try:
-                self._seal(attempt, user, report.port)
-            except AgentError as error:
-                self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
-                return
+        try:
+            errand = self._errand(attempt, user)
+            if user is not None:
+                kept = errand.places.kept_directories(errand.directory)
+                seal(errand.places.root, kept, OWN, user.gid)
+            self._admit(errand, user, report.port)
+        except AgentError as error:
+            self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
+            return
         attempt.story.launching = launching
         self._journal.add(launching)
         self._on_ready(attempt)

@@ -54,6 +54,10 @@ class Courier:
         self._door = door
         self._telling = threading.Lock()
         self._errands: dict[str, RunningErrand] = {}
+        if settings.link_local_metadata and door is None and os.geteuid() != 0:
+            say(
+                "instance metadata are not served at EC2's own address: only root can give it to an interface"
+            )
 
     def run(self) -> None:
         """Work until the agent is gone."""
