@@ -249,15 +249,22 @@ def _write_all(fd: int, content: Content) -> None:
 
 
 def _copy_all(source: int, target: int) -> None:
-    """Copy inside of the kernel where both ends allow it."""
-    try:
-        while os.copy_file_range(source, target, 1 << 30):
-            pass
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
-            shutil.copyfileobj(reader, writer, _COPY_BYTES)
+    """Copy inside of the kernel where both ends allow it: as blocks on one file system, as pages between two."""
+    ways: tuple[Callable[[], int], ...] = (
+        lambda: os.copy_file_range(source, target, 1 << 30),
+        lambda: os.sendfile(target, source, None, 1 << 30),
+    )
+    for copy in ways:
+        try:
+            while copy():
+                pass
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+        else:
+            return
+    with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
+        shutil.copyfileobj(reader, writer, _COPY_BYTES)
 
 
 def _sync_directory(path: str) -> None:

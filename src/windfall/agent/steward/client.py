@@ -8,6 +8,7 @@ stored.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import socket
@@ -160,7 +161,9 @@ class _Line:
     def memory(self) -> int:
         """A file in memory that the steward may read and write."""
         if self._memory is None:
-            self._memory = os.memfd_create("windfall-courier", os.MFD_CLOEXEC)
+            self._memory = os.memfd_create("windfall-courier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            # So that the steward can read it where it is: what it has mapped cannot go away.
+            fcntl.fcntl(self._memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         return self._memory
 
     @property
@@ -216,13 +219,12 @@ class _Line:
 
     def filled(self, size: int) -> bytes:
         """Return what the steward has put into the memory."""
-        content = bytearray(size)
-        view, done = memoryview(content), 0
-        while done < size and (more := os.preadv(self.memory, [view[done:]], done)):
-            done += more
-        if done < size:
-            raise self._broken(f"it has sent {done} of {size} bytes")
-        return bytes(content)
+        content = os.pread(self.memory, size, 0)
+        while len(content) < size and (more := os.pread(self.memory, size - len(content), len(content))):
+            content += more
+        if len(content) < size:
+            raise self._broken(f"it has sent {len(content)} of {size} bytes")
+        return content
 
     def close(self) -> None:
         self.socket.close()
@@ -362,8 +364,6 @@ def _pour(line: _Line, request: Pour) -> int:
     theirs, ours = os.pipe2(os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):
-            import fcntl
-
             fcntl.fcntl(ours, _FCNTL_SET_PIPE_BYTES, _PIPE_BYTES)
         line.tell(request, theirs)
     except BaseException:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import socket
 import stat
@@ -45,11 +46,12 @@ from windfall.agent.steward.messages import (
 )
 from windfall.agent.steward.packets import BadPacket, receive, send
 from windfall.objects.errors import BadUri, ObjectsError
-from windfall.objects.port import ObjectStore, checked_key
+from windfall.objects.port import Content, ObjectStore, checked_key
 
 _PIECE_BYTES = 1 << 20
 _ORDER_BYTES = 1 << 20
 _MOST_OPEN = 256
+_BLOCK_BYTES = 512
 
 
 class Admitted:
@@ -185,13 +187,13 @@ class Service:
     def _put(self, admitted: Admitted, request: Put, descriptor: int | None) -> Answer:
         store = admitted.store(request.uri, [request.key], write=True)
         key = checked_key(request.key)
-        content: bytes | bytearray | None = request.content
+        content: Content | None = request.content
         if content is None:
             if not 0 <= request.size <= WHOLE_BYTES:
                 raise BadUri(f"{key}: {request.size} bytes are too many for one piece")
-            content = _read(self._file(descriptor, os.O_RDONLY), request.size)
+            content = _content(self._file(descriptor, os.O_RDONLY), request.size)
         store.put(key, content, create_only=request.create_only)
-        return Done(len(content))
+        return Done(request.size)
 
     def _pour(self, admitted: Admitted, request: Pour, descriptor: int | None) -> Answer:
         if descriptor is None or not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -262,6 +264,19 @@ class Service:
 
 class _Unfinished(Exception):
     """The sender of pieces has called off."""
+
+
+def _content(file: int, size: int) -> Content:
+    """Return the first bytes of a file, where they are if they cannot go away meanwhile."""
+    status = os.fstat(file)
+    try:
+        stays = bool(fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except OSError:
+        stays = False  # It is no memory.
+    # A file with holes would be filled by being looked at, which may fail with a signal.
+    if stays and 0 < size <= min(status.st_size, status.st_blocks * _BLOCK_BYTES):
+        return memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ))
+    return _read(file, size)
 
 
 def _read(file: int, size: int) -> bytearray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import threading
@@ -321,6 +322,23 @@ def test_a_length_that_is_not_true_puts_nothing(world: World, memory: int, size:
     assert answer is None or isinstance(answer, Failed)
     line.close()
     assert world.mine.head("p") is None
+
+
+@pytest.mark.parametrize("seals", [0, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW])
+def test_memory_is_read_whether_or_not_it_can_go_away_or_has_holes(
+    world: World, line: HostileLine, seals: int
+):
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.pwrite(fd, b"end", (1 << 20) - 3)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    for content in (None, b"x" * (1 << 20)):
+        if content is not None:
+            os.pwrite(fd, content, 0)
+        request = Put(f"{world.uri}/mine", "p", create_only=False, content=None, size=1 << 20)
+        assert line.ask(request, fd) == Done(1 << 20)
+        assert world.mine.get("p") == (content or bytes((1 << 20) - 3) + b"end")
+    os.close(fd)
+    world.mine.delete(["p"])
 
 
 def test_a_range_without_bounds_is_refused(world: World, line: HostileLine, memory: int):
