@@ -170,8 +170,9 @@ def test_nobody_there_is_worth_another_try():
 
 
 def test_keys_come_from_the_shared_credentials_file(s3_server, tmp_path):
+    keys = s3_server.options
     (tmp_path / "credentials").write_text(
-        "[tests]\naws_access_key_id = AKIAWINDFALLTESTS000\naws_secret_access_key = a secret for tests only\n"
+        f"[tests]\naws_access_key_id = {keys.access_key_id}\naws_secret_access_key = {keys.secret_access_key}\n"
     )
     environment = {
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
