@@ -219,6 +219,43 @@ def test_a_key_that_is_mapped_to_an_account_runs_its_jobs_as_that(without_sandbo
 
 
 @needs_root
+def test_a_warm_worker_has_the_user_of_its_array(without_sandbox):
+    windfall = without_sandbox()
+    batch = a_shell(windfall)
+    vision = key_client(windfall, "--tenant", "vision")
+    script = """while read -r task; do echo "uid $(id -u)"; echo '{}' >&3; done"""
+    a_definition(batch, "warm", "sh", "-c", script, memory_mib=256)
+    for client, uid in ((vision, "200000"), (batch, "65534")):
+        job_id = client.submit_job(
+            jobName="warm",
+            jobQueue="q",
+            jobDefinition="warm",
+            arrayProperties={"size": 2},
+            tags={"windfall:worker": "lines"},
+        )["jobId"]
+        children = windfall.wait_for([f"{job_id}:0", f"{job_id}:1"])
+        assert {child["status"] for child in children} == {"SUCCEEDED"}
+        assert [said(windfall, f"{job_id}:{n}")[0].split()[-1] for n in (0, 1)] == [uid, uid]
+
+
+@needs_root
+def test_an_agent_that_is_killed_goes_on_with_jobs_of_all_users(without_sandbox):
+    windfall = without_sandbox()
+    default = a_shell(windfall)
+    vision = key_client(windfall, "--tenant", "vision")
+    script = "id -u; while [ ! -e go ]; do sleep 0.05; done; id -u; echo kept > $WINDFALL_CHECKPOINT_DIR/x"
+    jobs = [submit(client, script, {"windfall:checkpoint": "true"}) for client in (default, vision)]
+    for job_id in jobs:
+        wait_until(lambda job_id=job_id: len(said(windfall, job_id)) == 1, "it runs")
+    windfall.kill_agent()
+    for directory in (windfall.data / "attempts").iterdir():
+        if directory.suffix == "":
+            (directory / "go").touch()
+    assert {job["status"] for job in windfall.wait_for(jobs)} == {"SUCCEEDED"}
+    assert [said(windfall, job_id)[-1].split()[-1] for job_id in jobs] == ["65534", "200000"]
+
+
+@needs_root
 def test_a_schedule_runs_its_jobs_as_the_account_of_its_key(without_sandbox):
     windfall = without_sandbox()
     admin = a_shell(windfall)

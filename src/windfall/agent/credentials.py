@@ -15,6 +15,7 @@ import grp
 import os
 import platform
 import pwd
+import threading
 from functools import lru_cache
 
 import msgspec
@@ -30,6 +31,7 @@ _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _SYSCALLS = {"x86_64": (116, 119, 117), "aarch64": (159, 149, 147), "riscv64": (159, 149, 147)}
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_CALLS = tuple(ctypes.c_long(number) for number in _SYSCALLS.get(platform.machine(), ()))
 
 
 class JobUser(msgspec.Struct, frozen=True):
@@ -116,66 +118,85 @@ def _own_name() -> str:
 
 def can_drop_in_one_thread() -> bool:
     """Tell whether this architecture's syscall numbers are known."""
-    return platform.machine() in _SYSCALLS
+    return bool(_CALLS)
+
+
+def check_becoming(user: JobUser) -> None:
+    """Try to have a job user's rights for a moment; raises AgentError where that is not permitted."""
+    faults: list[OSError] = []
+
+    def become() -> None:
+        rights = ThreadRights()
+        try:
+            rights.take(user)
+        except OSError as error:
+            faults.append(error)
+        rights.rest()
+
+    thread = threading.Thread(target=become)
+    thread.start()
+    thread.join()
+    if faults:
+        raise AgentError(
+            f"jobs cannot be run as {user.name}: {faults[0].strerror}; give the agent the capabilities SETUID and"
+            " SETGID, or say --job-user root"
+        )
 
 
 class ThreadRights:
     """The rights of one thread: the agent's, or those of one job user at a time. Made and used by that thread."""
 
     def __init__(self) -> None:
-        self._user: JobUser | None = None
-        self._agent = (os.geteuid(), os.getegid(), tuple(os.getgroups()))
+        #: The agent's own, and those that the thread has now: the group, and all others.
+        self._agent_uid, self._agent_groups = os.geteuid(), (os.getegid(), tuple(os.getgroups()))
+        self._uid, self._groups = self._agent_uid, self._agent_groups
         # What a program would keep although its user may not have it; kernels before 4.3 know no such thing.
         _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
     def take(self, user: JobUser | None) -> None:
         """Have the rights of a job user from now on, or with None the agent's own; raises OSError, with the latter."""
-        if user is not None and not user.drop:
-            user = None
-        if user == self._user:
+        uid, groups = self._agent_uid, self._agent_groups
+        if user is not None and user.drop:
+            uid, groups = user.uid, (user.gid, user.groups)
+        if (uid, groups) == (self._uid, self._groups):
             return
-        if self._user is not None:
-            self._come_back()
-        if user is None:
-            return
-        self._user = user
+        self.rest()
         try:
-            _set_groups(user.groups)
-            _set_gids(user.gid)
-            # The saved one stays root: that is the way back, and keeps jobs of this user from tracing the thread.
-            _set_uids(user.uid, user.uid, self._agent[0])
+            self._change_groups(groups)
+            if uid != self._uid:
+                # The saved one stays root: that is the way back, and keeps jobs of this user from tracing the thread.
+                _set_uids(uid, uid, self._agent_uid)
+                self._uid = uid
         except OSError:
-            self._come_back()
+            self._change_groups(self._agent_groups)
             raise
 
-    def _come_back(self) -> None:
-        uid, gid, groups = self._agent
-        try:
-            _set_uids(uid, uid, uid)
-            _set_gids(gid)
-            _set_groups(groups)
-        except OSError:
-            os._exit(
-                1
-            )  # Nothing may be started with rights that nobody can tell; the warden starts another agent.
-        self._user = None
+    def rest(self) -> None:
+        """Be the agent's user again, so that no job may signal this thread; the groups stay for the next start."""
+        if self._uid != self._agent_uid:
+            _set_uids(self._agent_uid, self._agent_uid, self._agent_uid)
+            self._uid = self._agent_uid
+
+    def _change_groups(self, groups: tuple[int, tuple[int, ...]]) -> None:
+        if groups != self._groups:
+            self._groups = groups
+            _set_gids(groups[0])
+            _set_groups(groups[1])
 
 
 def _set_groups(groups: tuple[int, ...]) -> None:
     numbers = (ctypes.c_uint32 * len(groups))(*groups)
-    call = ctypes.c_long(_SYSCALLS[platform.machine()][0])
-    _check(_libc.syscall(call, ctypes.c_long(len(groups)), numbers), "setgroups")
+    _check(_libc.syscall(_CALLS[0], ctypes.c_long(len(groups)), numbers), "setgroups")
 
 
 def _set_gids(gid: int) -> None:
-    number, call = ctypes.c_long(gid), ctypes.c_long(_SYSCALLS[platform.machine()][1])
-    _check(_libc.syscall(call, number, number, number), "setresgid")
+    number = ctypes.c_long(gid)
+    _check(_libc.syscall(_CALLS[1], number, number, number), "setresgid")
 
 
 def _set_uids(real: int, effective: int, saved: int) -> None:
-    call = ctypes.c_long(_SYSCALLS[platform.machine()][2])
     numbers = (ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
-    _check(_libc.syscall(call, *numbers), "setresuid")
+    _check(_libc.syscall(_CALLS[2], *numbers), "setresuid")
 
 
 def unshare_working_directory() -> None:

@@ -11,7 +11,13 @@ import msgspec
 
 from windfall.agent.cgroups import AttemptCgroup, CgroupTree, find_cgroups
 from windfall.agent.container.finding import NO_ENGINE, EngineFinder
-from windfall.agent.credentials import JobUser, can_drop_in_one_thread, resolve_job_user, user_to_run_as
+from windfall.agent.credentials import (
+    JobUser,
+    can_drop_in_one_thread,
+    check_becoming,
+    resolve_job_user,
+    user_to_run_as,
+)
 from windfall.agent.devices.mps import DeviceShares
 from windfall.agent.errors import AgentError
 from windfall.agent.gpus import GpuDevice, find_gpus
@@ -109,6 +115,8 @@ def survey(settings: AgentSettings, gpus: list[GpuDevice] | None = None) -> Mach
             f"jobs cannot be run as {user.name} on {os.uname().machine}: "
             "run the agent as that user, or say --job-user root"
         )
+    if user.drop:
+        check_becoming(user)
     tools = find_tools(user) if settings.use_sandbox else None
     cgroups = find_cgroups(f"windfall-{settings.agent_id}") if settings.use_cgroups else None
     return Machine(

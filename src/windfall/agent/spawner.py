@@ -159,7 +159,7 @@ class Spawner:
                 if waiting == _HAND_OVER_AFTER:
                     self._notify()
                     waiting = 0
-            rights.take(None)
+            rights.rest()
             if waiting:
                 self._notify()
 

@@ -22,6 +22,7 @@ _USUAL = (UserRange(200_000, 200_999), UserRange(2_100_000_000, 2_100_000_999))
 #: Below are accounts of the system; above, numbers that mean "no user" to some part of it.
 _FIRST, _LAST = 1_000, 4_294_967_293
 _RESERVED = (65_534, 65_535)
+_MAPS = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
 _SUBORDINATE = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
@@ -31,24 +32,32 @@ class Accounts:
 
     #: Whether this process can start others as any user.
     able: bool
-    #: Who has which numbers, as users or groups: a name, the first of them, and the first that is not any more.
+    #: Which numbers are not free, as users or groups: whose they are, the first of them, and the first that is not.
     taken: tuple[tuple[str, int, int], ...] = ()
 
     @classmethod
     @lru_cache(maxsize=1)
     def of_this_host(cls) -> Accounts:
-        """Look at accounts, groups, and the uids and gids that people may use in containers; once."""
-        taken = [(user.pw_name, user.pw_uid, user.pw_uid + 1) for user in pwd.getpwall()]
-        taken += [(f"the group {group.gr_name}", group.gr_gid, group.gr_gid + 1) for group in grp.getgrall()]
+        """Look at accounts, groups, what people may use in containers, and what a container of our own has; once."""
+        taken = [(f"{user.pw_name}'s", user.pw_uid, user.pw_uid + 1) for user in pwd.getpwall()]
+        taken += [
+            (f"the group {group.gr_name}'s", group.gr_gid, group.gr_gid + 1) for group in grp.getgrall()
+        ]
+        for path in _MAPS:
+            end = 0
+            for low, _, size in sorted(tuple(map(int, line.split())) for line in _lines(path)):
+                taken.append(("missing in this container", end, low))
+                end = low + size
+            taken.append(("missing in this container", end, 2**32))
         for path in _SUBORDINATE:
-            for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+            for line in _lines(path):
                 name, first, count = [*line.split(":"), "", ""][:3]
                 if first.isdecimal() and count.isdecimal():
-                    taken.append((f"{name} (in {path})", int(first), int(first) + int(count)))
+                    taken.append((f"{name}'s in {path}", int(first), int(first) + int(count)))
         return cls(os.geteuid() == 0 and can_drop_in_one_thread(), tuple(taken))
 
     def owner_of(self, wanted: UserRange) -> str | None:
-        """Somebody who has numbers of a range already; None when nobody is known to."""
+        """Whose some numbers of a range are; None when all are free."""
         return next(
             (name for name, low, high in self.taken if low <= wanted.last and wanted.first < high), None
         )
@@ -73,5 +82,9 @@ def uids_for_tenants(setting: str | None, accounts: Accounts | None = None) -> U
             "job_users needs a daemon that runs as root: others cannot start jobs as another user; leave it out"
         )
     if (owner := accounts.owner_of(wanted)) is not None:
-        raise BadSetting(f"job_users must be uids that nobody has, and {owner} has some of {setting}")
+        raise BadSetting(f"job_users must be uids that are free here, and of {setting} some are {owner}")
     return wanted
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines() if path.is_file() else []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -25,14 +28,14 @@ def test_by_default_all_tenants_but_the_first_have_one():
     "taken", [(200_000, 200_001), (165_536, 231_072), (200_999, 201_000), (100_000, 10**6)]
 )
 def test_uids_that_somebody_has_are_not_taken(taken):
-    known = Accounts(able=True, taken=(("pat", *taken),))
+    known = Accounts(able=True, taken=(("pat's", *taken),))
     assert uids_for_tenants(None, known) == UserRange(2_100_000_000, 2_100_000_999)
-    with pytest.raises(BadSetting, match="uids that nobody has, and pat has some of 200000-200999"):
+    with pytest.raises(BadSetting, match="uids that are free here, and of 200000-200999 some are pat's"):
         uids_for_tenants("200000-200999", known)
 
 
 def test_a_host_whose_uids_are_all_given_away_has_none_for_tenants():
-    assert uids_for_tenants(None, Accounts(able=True, taken=(("pat", 0, 2**32),))) is None
+    assert uids_for_tenants(None, Accounts(able=True, taken=(("pat's", 0, 2**32),))) is None
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,17 @@ def test_this_host_is_looked_at():
     found = Accounts.of_this_host()
     assert found.able is (os.geteuid() == 0)
     assert any(low <= os.getuid() < high for _, low, high in found.taken)
+
+
+def test_in_a_container_that_maps_few_uids_there_are_none_for_tenants(require):
+    require(os.geteuid() == 0 and shutil.which("unshare") is not None, "needs root and unshare")
+    look = "from windfall.daemon.job_users import *; print(uids_for_tenants(None)); uids_for_tenants('200000-200009')"
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", look]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("user namespaces cannot be made here")
+    assert done.stdout == "None\n"
+    assert "of 200000-200009 some are missing in this container" in done.stderr
 
 
 def test_what_people_are_told():
