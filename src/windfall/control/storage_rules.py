@@ -9,6 +9,7 @@ from __future__ import annotations
 from windfall.control.state import State
 from windfall.jobs.errors import Invalid
 from windfall.jobs.job import Job
+from windfall.jobs.repositories import is_local, repository_problem
 from windfall.jobs.staging import Staging
 from windfall.jobs.storage import BadLocation, Grant, StorageAccess, allowed, locate, not_allowed, uses_of
 from windfall.jobs.submitters import Submitter
@@ -32,7 +33,8 @@ def access_of_job(state: State, job: Job, staging: Staging | None) -> StorageAcc
     named = tuple(
         Grant(uri, write) for uri, write in uses_of(staging) if not allowed(access.grants, uri, write)
     )
-    return StorageAccess((*access.grants, *named), access.bucket_root) if named else access
+    local = staging.git is not None and is_local(staging.git.url)
+    return StorageAccess((*access.grants, *named), access.bucket_root, local)
 
 
 def check_staging(state: State, submitter: Submitter, staging: Staging | None) -> None:
@@ -46,6 +48,10 @@ def check_staging(state: State, submitter: Submitter, staging: Staging | None) -
 
 def storage_problem(access: StorageAccess, staging: Staging) -> str | None:
     """Why an attempt cannot have what is named for it; None when it can."""
+    if staging.git is not None:
+        problem = repository_problem(staging.git.url, local=access.may_clone_locally)
+        if problem is not None:
+            return problem
     for uri, write in uses_of(staging):
         try:
             locate(uri)

@@ -134,6 +134,13 @@ class StorageAccess:
     grants: tuple[Grant, ...] | None = None
     #: The directory, as a URI, that holds the tenant's buckets; None where buckets are a real S3's.
     bucket_root: str | None = None
+    #: Whether it keeps a Git repository of this host that it named before such were refused.
+    keeps_local_repository: bool = False
+
+    @property
+    def may_clone_locally(self) -> bool:
+        """Whether it may name Git repositories by paths of the host."""
+        return self.grants is None or self.keeps_local_repository
 
     def resolved(self, uri: str) -> str:
         """Where a URI that the job's own files name is found."""

@@ -5,8 +5,8 @@ out, synced, then renamed (or linked, which refuses to replace) and the director
 not sync, and a checkpoint that is gone after a power cut was never durable. Must not know what is stored.
 """
 
-# Much is done on descriptors and names beside them here; pathlib would only be taken apart again.
-# ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH112, PTH116, PTH120
+# Everything is done on descriptors and names beside them; pathlib has no such functions.
+# ruff: noqa: PTH105, PTH112
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from windfall.objects.beneath import Beneath, plain_file, sync_directory
 from windfall.objects.errors import AlreadyThere, BadUri, Full, NotFound, ObjectsError, Refused, Unreachable
 from windfall.objects.port import Content, Entry, LocalPath, checked_key
 
@@ -28,6 +29,7 @@ INCOMING = ".windfall-incoming."
 #: An unfinished put that nobody has touched for so long belongs to a process that was killed.
 ABANDONED_S = 3600.0
 _COPY_BYTES = 8 << 20
+_INCOMING_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -35,23 +37,26 @@ class FileObjects:
     """Objects below a directory, which is made when the first one is put.
 
     What lies at or above `anchor` is never made: where it is missing a disk is not mounted, and an empty directory
-    in its place would look like a store in which nothing was ever saved.
+    in its place would look like a store in which nothing was ever saved. No link below `base` is followed, by default
+    below the directory itself: jobs may be able to write there.
     """
 
-    def __init__(self, root: Path, uri: str, anchor: Path | None = None) -> None:
+    def __init__(self, root: Path, uri: str, anchor: Path | None = None, base: Path | None = None) -> None:
         self.uri = uri
-        self._root = str(root)
         self._anchor = None if anchor is None else str(anchor)
+        self._beneath = Beneath(str(base or root))
+        #: The way from the base to the directory.
+        self._root = root.relative_to(base).parts if base is not None else ()
 
     def get(self, key: str) -> bytes:
         """The whole object."""
-        with self._told(key), open(self._path(key), "rb") as file:
+        with self._reading(key) as fd, open(fd, "rb", closefd=False) as file:
             return file.read()
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Some bytes of an object."""
-        with self._told(key), open(self._path(key), "rb") as file:
-            return os.pread(file.fileno(), max(0, end - start), start)
+        with self._reading(key) as fd:
+            return os.pread(fd, max(0, end - start), start)
 
     def put(self, key: str, content: Content, *, create_only: bool = False) -> None:
         """Write one object, durably."""
@@ -77,8 +82,8 @@ class FileObjects:
         partial = f"{target}.{secrets.token_hex(4)}.part"
         try:
             with open(partial, "wb") as file:
-                with self._told(key), open(self._path(key), "rb") as source:
-                    _copy_all(source.fileno(), file.fileno())
+                with self._reading(key) as source:
+                    _copy_all(source, file.fileno())
                 size = os.fstat(file.fileno()).st_size
             os.replace(partial, target)
         except BaseException:
@@ -95,36 +100,26 @@ class FileObjects:
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object below a prefix of whole segments."""
         self._see_anchor()
-        start = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root
-        skip = len(self._root.rstrip("/")) + 1
-        pending = [start]
+        pending = [tuple(checked_key(prefix.rstrip("/")).split("/")) if prefix.strip("/") else ()]
         while pending:
-            directory = pending.pop()
+            segments = pending.pop()
             try:
-                entries = list(os.scandir(directory))
+                with self._beneath.listing((*self._root, *segments)) as fd:
+                    directories, entries = _looked_into(fd)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise self._error(error, directory) from error
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                    continue
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # deleted since the directory was read
-                if entry.name.startswith(INCOMING):
-                    if time.time() - found.st_mtime > ABANDONED_S:
-                        _forget(entry.path)
-                elif stat.S_ISREG(found.st_mode):
-                    yield Entry(entry.path[skip:], found.st_size, found.st_mtime_ns // 1_000_000)
+                raise self._error(error, "/".join(segments)) from error
+            pending += [(*segments, name) for name in directories]
+            for name, found in entries:
+                key = "/".join((*segments, name))
+                yield Entry(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def head(self, key: str) -> Entry | None:
         """What is known of one object."""
         try:
-            with self._told(key):
-                found = os.stat(self._path(key))
+            with self._told(key), self._holder(key) as (at, name):
+                found = os.stat(name, dir_fd=at, follow_symlinks=False)
         except NotFound:
             return None
         if not stat.S_ISREG(found.st_mode):
@@ -133,33 +128,40 @@ class FileObjects:
 
     def copy(self, source: str, target: str) -> None:
         """A second object with the same content; shares its blocks where the file system can."""
-        with self._told(source), open(self._path(source), "rb") as file:
-            self._write(target, lambda fd: _copy_all(file.fileno(), fd))
+        with self._reading(source) as fd:
+            self._write(target, lambda copied: _copy_all(fd, copied))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and the directories that become empty by it."""
         parents = set()
         for key in keys:
-            path = self._path(key)
-            with contextlib.suppress(NotFound), self._told(key):
-                os.unlink(path)
-            parents.add(os.path.dirname(path))
+            with contextlib.suppress(NotFound), self._told(key), self._holder(key) as (at, name):
+                os.unlink(name, dir_fd=at)
+            parents.add(tuple(key.split("/")[:-1]))
         for parent in parents:
-            while parent.startswith(self._root + "/"):
-                try:
-                    os.rmdir(parent)
-                except OSError:
-                    break  # not empty, or somebody else was faster
-                parent = os.path.dirname(parent)
+            # An error: not empty, or somebody else was faster.
+            with contextlib.suppress(OSError):
+                while parent:
+                    *above, name = parent
+                    with self._beneath.directory((*self._root, *above)) as at:
+                        os.rmdir(name, dir_fd=at)
+                    parent = tuple(above)
 
-    def _path(self, key: str) -> str:
-        return f"{self._root}/{checked_key(key)}"
+    @contextlib.contextmanager
+    def _holder(self, key: str) -> Iterator[tuple[int, str]]:
+        """Open the directory that an object is in; yield the object's name there too."""
+        *above, name = checked_key(key).split("/")
+        with self._beneath.directory((*self._root, *above)) as at:
+            yield at, name
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[int]:
+        with self._told(key), self._holder(key) as (at, name), plain_file(name, at) as fd:
+            yield fd
 
     def _write(self, key: str, fill: Callable[[int], None], *, create_only: bool = False) -> int:
-        path = self._path(key)
-        directory = os.path.dirname(path)
-        with self._told(key):
-            incoming, fd = self._opened(directory)
+        *above, name = checked_key(key).split("/")
+        with self._told(key), self._opened(above) as (at, incoming, fd):
             try:
                 try:
                     fill(fd)
@@ -168,44 +170,41 @@ class FileObjects:
                 finally:
                     os.close(fd)
                 if create_only:
-                    os.link(incoming, path)
-                    _forget(incoming)
+                    os.link(incoming, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+                    _forget(incoming, at)
                 else:
-                    os.replace(incoming, path)
-                _sync_directory(directory)
+                    os.replace(incoming, name, src_dir_fd=at, dst_dir_fd=at)
+                sync_directory(at)
             except IsADirectoryError as error:
-                _forget(incoming)
+                _forget(incoming, at)
                 raise _in_the_way(self.uri, key) from error
             except BaseException:
-                _forget(incoming)
+                _forget(incoming, at)
                 raise
         return size
 
-    def _opened(self, directory: str) -> tuple[str, int]:
+    @contextlib.contextmanager
+    def _opened(self, above: Sequence[str]) -> Iterator[tuple[int, str, int]]:
         """A fresh file beside the object's place. A delete may take the empty directory away in between: try again."""
-        incoming = f"{directory}/{INCOMING}{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        for _ in range(8):
-            try:
-                return incoming, os.open(incoming, flags, 0o600)
-            except FileNotFoundError:
-                self._see_anchor()
-                self._make(directory)
-            except NotADirectoryError as error:
-                self._see_anchor()
-                raise _in_the_way(self.uri, directory) from error
-        return incoming, os.open(incoming, flags, 0o600)
-
-    def _make(self, directory: str) -> None:
-        """Make a directory and those above it, each known to the disk before something is put into it."""
-        missing = []
-        while not os.path.isdir(directory):
-            missing.append(directory)
-            directory = os.path.dirname(directory)
-        for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-            _sync_directory(os.path.dirname(path))
+        incoming = f"{INCOMING}{secrets.token_hex(8)}"
+        for attempt in range(8):
+            with contextlib.ExitStack() as held:
+                try:
+                    if attempt:
+                        self._see_anchor()
+                    directory = self._beneath.directory((*self._root, *above), make=attempt > 0)
+                    at = held.enter_context(directory)
+                    fd = os.open(incoming, _INCOMING_FLAGS, 0o600, dir_fd=at)
+                except FileNotFoundError:
+                    continue
+                except NotADirectoryError as error:
+                    self._see_anchor()
+                    raise _in_the_way(self.uri, "/".join(above)) from error
+                yield at, incoming, fd
+                return
+        raise Unreachable(
+            f"{self.uri}: {'/'.join(above)} is taken away as often as it is made; try again later"
+        )
 
     def _see_anchor(self) -> None:
         if self._anchor is not None and not os.path.isdir(self._anchor):
@@ -231,6 +230,8 @@ class FileObjects:
             return NotFound(f"{what}; nothing of that name has been put there")
         if isinstance(error, FileExistsError):
             return AlreadyThere(f"{what}; it was put there before")
+        if error.errno == errno.ELOOP:
+            return Refused(f"{what}; links are not followed here: name the place that it leads to")
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             return Refused(f"{what}; let this user write there, or choose another directory")
         if error.errno in _NO_ROOM:
@@ -267,14 +268,26 @@ def _copy_all(source: int, target: int) -> None:
         shutil.copyfileobj(reader, writer, _COPY_BYTES)
 
 
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _looked_into(directory: int) -> tuple[list[str], list[tuple[str, os.stat_result]]]:
+    """The directories and the plain files of an open directory; what a killed process left of a put is removed."""
+    directories, files = [], []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(entry.name)
+                continue
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # deleted since the directory was read
+            if entry.name.startswith(INCOMING):
+                if time.time() - found.st_mtime > ABANDONED_S:
+                    _forget(entry.name, directory)
+            elif stat.S_ISREG(found.st_mode):
+                files.append((entry.name, found))
+    return directories, files
 
 
-def _forget(path: str) -> None:
+def _forget(path: str, at: int | None = None) -> None:
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        os.unlink(path, dir_fd=at)

@@ -19,16 +19,20 @@ ANCHOR_VARIABLE = "WINDFALL_OBJECTS_ROOT"
 
 
 def open_objects(
-    uri: str, options: ObjectOptions | None = None, environment: Mapping[str, str] | None = None
+    uri: str,
+    options: ObjectOptions | None = None,
+    environment: Mapping[str, str] | None = None,
+    base: Path | None = None,
 ) -> ObjectStore:
     """The objects below `file:///absolute/path` or `s3://bucket/prefix`; nothing is asked of the store yet.
 
     Keys and addresses that the options do not give are looked for in `environment`, this process's own by default.
+    Below `base`, a directory at or above that of a file:// URI, no link is followed.
     """
     location = located(uri)
     if location.scheme == FILE:
         anchor = (os.environ if environment is None else environment).get(ANCHOR_VARIABLE)
-        return _open_files(uri, location.path, anchor)
+        return _open_files(uri, Path(location.path), anchor, base)
     bucket, *prefix = location.segments
     found = resolved(options or ObjectOptions(), os.environ if environment is None else environment)
     from windfall.objects.s3 import S3Objects
@@ -47,8 +51,8 @@ def located(uri: str) -> Location:
     return location
 
 
-def _open_files(uri: str, path: str, anchor: str | None) -> ObjectStore:
+def _open_files(uri: str, path: Path, anchor: str | None, base: Path | None) -> ObjectStore:
     from windfall.objects.files import FileObjects
 
-    holds = anchor is not None and Path(path).is_relative_to(anchor)
-    return FileObjects(Path(path), uri.rstrip("/"), Path(anchor) if anchor is not None and holds else None)
+    holds = anchor is not None and path.is_relative_to(anchor)
+    return FileObjects(path, uri.rstrip("/"), Path(anchor) if anchor is not None and holds else None, base)

@@ -138,6 +138,22 @@ def test_a_training_job_names_nothing_but_its_own(world, staging):
     assert not world.state.jobs
 
 
+@pytest.mark.parametrize(
+    "url", ["file:///srv/windfall", "/etc", "ext::sh -c id", "https://-x", "http://host/x"]
+)
+def test_a_submit_key_names_repositories_elsewhere_alone(world, url):
+    with pytest.raises(Invalid):
+        world.submits(a_job("a").tagged(git=f"{url}@main").by(ALICE))
+    assert "a" not in world.state.jobs
+
+
+def test_an_admin_key_names_repositories_of_the_host(world):
+    world.submits(a_job("a").tagged(git="file:///srv/code@main").by(ADMIN))
+    assert start_of(world, "a").storage.may_clone_locally
+    world.submits(a_job("b").tagged(git="https://host/x@main").by(ALICE))
+    assert not start_of(world, "b").storage.may_clone_locally
+
+
 def start_of(world: TestWorld, job_id: str) -> StartAttempt:
     token = world.job(job_id).attempts[-1].token
     return next(it for it in world.asked if isinstance(it, StartAttempt) and it.token == token)

@@ -139,14 +139,14 @@ class Bringing:
             os.chmod(directory, 0o700)
         mark = porter_mark(self.errand.token, self.settings.agent_id)
         apart = self.means.apart or self.errand.owner is not None
-        checkout = Checkout(
-            directory, f"{self.errand.places.root}/{_INCOMING}", self.errand.owner, mark, apart=apart
-        )
+        local = self.errand.storage.may_clone_locally
+        scratch = f"{self.errand.places.root}/{_INCOMING}"
+        checkout = Checkout(directory, scratch, self.errand.owner, mark, apart=apart, local=local)
         with self.tree.passable():
             return checkout.bring(source.url, source.revision)
 
     def _bring_channel(self, channel: Channel) -> None:
-        bring_channel(channel, self.stores, self.tree)
+        bring_channel(channel, self.stores, self.tree, f"{self.tree.root}/{_INCOMING}")
 
     def _open_pipes(self) -> None:
         piped = tuple(channel for channel in self.errand.places.staging.channels if channel.mode == "Pipe")
@@ -155,7 +155,7 @@ class Bringing:
         self.tree.make(INPUT)
         for channel in piped:
             checked_name(channel.name)
-            make_pipe(self.tree.root, channel, 0, self.errand.owner)
+            make_pipe(self.tree, channel, 0)
         order = Order(
             self.tree.root, piped, self.errand.owner, self.settings.objects_file, self.errand.storage
         )

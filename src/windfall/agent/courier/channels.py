@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -99,8 +100,8 @@ def _plain(entries: Iterator[Entry]) -> list[Entry]:
     return sorted((entry for entry in entries if not entry.key.endswith("/")), key=lambda entry: entry.key)
 
 
-def bring_channel(channel: Channel, stores: Stores, tree: Tree) -> None:
-    """Make every object of a channel a file of the job."""
+def bring_channel(channel: Channel, stores: Stores, tree: Tree, incoming: str) -> None:
+    """Make every object of a channel a file of the job; it comes by way of a directory that the job cannot write."""
     base = f"{INPUT}/{checked_name(channel.name)}"
     tree.make(base)
     pieces = pieces_of(channel, stores)
@@ -111,12 +112,10 @@ def bring_channel(channel: Channel, stores: Stores, tree: Tree) -> None:
 
     def bring(piece: Piece) -> None:
         stores.check()
-        path = f"{tree.root}/{base}/{piece.name}"
+        path = f"{incoming}/{secrets.token_hex(8)}"
         try:
             piece.store.get_file(piece.key, path)
-            if tree.owner is not None:
-                os.chown(path, *tree.owner, follow_symlinks=False)
-            os.chmod(path, 0o644)
+            tree.take_in(path, f"{base}/{piece.name}")
         except (IsADirectoryError, NotADirectoryError):
             raise CannotBring(
                 f"channel {channel.name}: {piece.name} is both an object and the prefix of others"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -19,8 +20,10 @@ import time
 import msgspec
 
 from windfall.agent.courier.channels import INPUT
+from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.pipes import epoch
 from windfall.agent.courier.stores import Stores
+from windfall.agent.courier.tree import Tree
 from windfall.agent.demotion import Identity
 from windfall.agent.places import PROGRESS_DIRECTORY
 from windfall.agent.speech import say
@@ -63,14 +66,29 @@ class Told(msgspec.Struct, frozen=True):
     apart: Apart | None = None
 
 
-def make_pipe(root: str, channel: Channel, number: int, owner: tuple[int, int] | None) -> str:
-    """Make the pipe of one epoch, for the job to read."""
-    path = f"{root}/{INPUT}/{channel.name}_{number}"
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(path, 0o600)
-        if owner is not None:
-            os.chown(path, *owner, follow_symlinks=False)
-    return path
+def make_pipe(tree: Tree, channel: Channel, number: int) -> str:
+    """Make the pipe of one epoch, for the job to read; return its name among the inputs."""
+    name = f"{channel.name}_{number}"
+    with tree.directory(INPUT) as at, contextlib.suppress(FileExistsError):
+        os.mkfifo(name, 0o600, dir_fd=at)
+        if tree.owner is not None:
+            os.chown(name, *tree.owner, dir_fd=at, follow_symlinks=False)
+    return name
+
+
+def open_pipe(tree: Tree, name: str) -> int:
+    """Wait until somebody reads a pipe, and open it; CannotBring where the job has put something else there.
+
+    The job may write into this directory: by a link it could otherwise have any file of the host overwritten.
+    """
+    with tree.directory(INPUT) as at:
+        if not stat.S_ISFIFO(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise CannotBring(f"{INPUT}/{name} is no pipe any more: leave it to Windfall")
+        fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise CannotBring(f"{INPUT}/{name} is no pipe any more: leave it to Windfall")
+    return fd
 
 
 def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
@@ -95,21 +113,20 @@ def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
 
 def feed(order: Order, channel: Channel, stores: Stores) -> None:
     """Feed one channel's pipes, epoch after epoch; ends only by an error that trying again does not mend."""
-    number = 0
-    path = make_pipe(order.root, channel, number, order.owner)
+    number, tree = 0, Tree(order.root, order.owner)
+    name = make_pipe(tree, channel, number)
     while True:
-        # Waits here until the job opens it.
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = open_pipe(tree, name)
         number += 1
-        following = make_pipe(order.root, channel, number, order.owner)
+        following = make_pipe(tree, channel, number)
         # A reader may have read all that it wants of this epoch.
         with contextlib.suppress(BrokenPipeError):
             _feed_epoch(fd, channel, stores, number - 1)
         # Only now: after any other error the pipe must not seem to end.
         os.close(fd)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        path = following
+        with contextlib.suppress(FileNotFoundError), tree.directory(INPUT) as at:
+            os.unlink(name, dir_fd=at)
+        name = following
 
 
 def _feed_epoch(fd: int, channel: Channel, stores: Stores, number: int) -> None:

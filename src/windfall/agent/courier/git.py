@@ -1,8 +1,8 @@
 """A fresh checkout of one commit of a repository, by the `git` program.
 
 Everything runs with the job's rights, never through a shell, and neither the address nor the revision can be
-taken for an option; only https, ssh, git and file are spoken. Decides what is asked of git; must not know
-attempts.
+taken for an option; only https, ssh and git are spoken, and file where the job may name paths of the host, also after
+a redirection and in submodules. Decides what is asked of git; must not know attempts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from collections.abc import Mapping, Sequence
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.sandbox import DEFAULT_PATH, find_program
 from windfall.jobs.git_urls import without_secrets
+from windfall.jobs.repositories import LOCAL_SCHEME, REMOTE_SCHEMES, repository_problem
 
 _WITHIN_S = 600
-_SCHEMES = ("https", "ssh", "git", "file")
-#: user@host:path, which git takes for ssh.
-_SCP_LIKE = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:[^-].*\Z", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@{}^~-]{0,249}\Z", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z", re.ASCII)
 #: What git adds to every failure of a remote, over two lines.
@@ -36,17 +34,12 @@ _MOST_WORDS = 600
 _CONFIGURATION = "[safe]\n\tdirectory = *\n"
 
 
-def checked_url(url: str) -> str:
-    """Return an address that git may be given; CannotBring for any other."""
-    if url.startswith("/"):
-        url = f"file://{url}"
-    scheme, separator, rest = url.partition("://")
-    sound = bool(separator) and scheme in _SCHEMES and bool(rest) and not rest.startswith("-")
-    if not (sound or _SCP_LIKE.match(url)) or any(ord(letter) < 33 for letter in url):
-        raise CannotBring(
-            f'"{without_secrets(url)}" is no repository: give https://, ssh://, git://, file:// or user@host:path'
-        )
-    return url
+def checked_url(url: str, *, local: bool) -> str:
+    """Return an address that git may be given; CannotBring for any other. `local` allows paths of the host."""
+    problem = repository_problem(url, local=local)
+    if problem is not None:
+        raise CannotBring(problem)
+    return f"{LOCAL_SCHEME}://{url}" if url.startswith("/") else url
 
 
 def checked_revision(revision: str) -> str:
@@ -67,6 +60,7 @@ class Checkout:
         mark: Mapping[str, str],
         *,
         apart: bool = False,
+        local: bool = False,
     ) -> None:
         program = find_program("git", os.environ.get("PATH") or DEFAULT_PATH)
         if program is None:
@@ -78,7 +72,8 @@ class Checkout:
         self._owner = owner
         #: Whether the job's user is another one than the agent's.
         self._apart = apart
-        self._environment = {**self._make_environment(scratch), **mark}
+        self._local = local
+        self.environment = {**self._make_environment(scratch), **mark}
 
     def _make_environment(self, scratch: str) -> dict[str, str]:
         environment = {
@@ -86,7 +81,7 @@ class Checkout:
             "HOME": os.environ.get("HOME", "/"),
             "LC_ALL": "C",
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": ":".join(_SCHEMES),
+            "GIT_ALLOW_PROTOCOL": ":".join((*REMOTE_SCHEMES, *((LOCAL_SCHEME,) if self._local else ()))),
             "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
         }
         for name in (
@@ -111,7 +106,7 @@ class Checkout:
 
     def bring(self, url: str, revision: str) -> str:
         """Check a revision out and return its commit; the directory must be empty."""
-        url, revision = checked_url(url), checked_revision(revision)
+        url, revision = checked_url(url, local=self._local), checked_revision(revision)
         self._git("init", "--quiet", ".")
         self._git("remote", "add", "origin", url)
         commit = self._fetch(url, revision)
@@ -163,7 +158,7 @@ class Checkout:
         try:
             return subprocess.run(
                 command,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

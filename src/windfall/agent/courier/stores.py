@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from windfall.agent.courier.errors import CalledOff
 from windfall.agent.object_access import object_environment
-from windfall.jobs.storage import StorageAccess, allowed, covering, not_allowed
+from windfall.jobs.storage import FILE, StorageAccess, allowed, covering, locate, not_allowed
 from windfall.objects.errors import Refused, Unreachable
 from windfall.objects.opening import located, open_objects
 from windfall.objects.port import Content, Entry, LocalPath, ObjectStore, checked_key
@@ -82,9 +83,19 @@ class Stores:
         """Return what opens the stores now."""
         return {} if self._opener is not None else object_environment(self._objects_file)
 
-    def reach(self, uri: str, variables: dict[str, str]) -> ObjectStore:
+    def reach(self, uri: str, variables: dict[str, str], *, write: bool) -> ObjectStore:
         """Open a store itself, without any check."""
-        return open_objects(uri, environment=variables) if self._opener is None else self._opener(uri)
+        if self._opener is not None:
+            return self._opener(uri)
+        return open_objects(uri, environment=variables, base=self._base(uri, write))
+
+    def _base(self, uri: str, write: bool) -> Path | None:
+        """The directory below which no link is followed: the one that is granted, for jobs may write into it."""
+        place = located(uri)
+        if self.access.grants is None or place.scheme != FILE:
+            return None
+        grant = covering(self.access.grants, place, write)
+        return Path(place.path if grant is None else locate(grant.uri).path)
 
     def insist(self, work: Callable[[], T], until: float, complain: Callable[[str | None], None]) -> T:
         """Do something again and again while the store cannot be reached, up to a time on the monotonic clock.
@@ -115,7 +126,7 @@ class _Cuttable:
         self._write = write
         self._only = only
         self._variables = stores.variables()
-        self._inner = stores.reach(uri, self._variables)
+        self._inner = stores.reach(uri, self._variables, write=write)
         self.uri = self._inner.uri
         self._opened_as = uri
 
@@ -128,7 +139,7 @@ class _Cuttable:
             variables = self._stores.variables()
             if variables != self._variables:
                 self._variables = variables
-                self._inner = self._stores.reach(self._opened_as, variables)
+                self._inner = self._stores.reach(self._opened_as, variables, write=self._write)
             raise
         self._stores.answered_at = time.monotonic()
 

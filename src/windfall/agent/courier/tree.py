@@ -110,6 +110,19 @@ class Tree:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
 
+    def take_in(self, path: str, relative: str, mode: int = 0o644) -> None:
+        """Make a file that the job could never touch one of the job's own, under a name below this directory."""
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if self.owner is not None:
+                os.fchown(fd, *self.owner)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+        above, name = os.path.split(relative)
+        with self.directory(above or ".") as directory:
+            os.rename(path, name, dst_dir_fd=directory)
+
     def link(self, relative: str, target: str) -> None:
         """Make a symbolic link of the job."""
         above, name = os.path.split(relative)

@@ -74,14 +74,14 @@ def test_a_channel_becomes_files(mood: Mood, tmp_path: Path):
     fill(mood, train__a="1", train__deep__b="2")
     tree = Tree(str(tmp_path / "tree"), None)
     tree.empty()
-    bring_channel(Channel("train", "s3://train"), mood.stores(), tree)
+    bring_channel(Channel("train", "s3://train"), mood.stores(), tree, str(tmp_path))
     data = tmp_path / "tree" / "input" / "data" / "train"
     assert {str(p.relative_to(data)): p.read_text() for p in data.rglob("*") if p.is_file()} == {
         "a": "1",
         "deep/b": "2",
     }
     with pytest.raises(CannotBring, match="cannot be the name of a channel"):
-        bring_channel(Channel("../x", "s3://train"), mood.stores(), tree)
+        bring_channel(Channel("../x", "s3://train"), mood.stores(), tree, str(tmp_path))
 
 
 MINE = StorageAccess((Grant("s3://mine", write=True),))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from windfall.agent.courier.errors import CannotBring
@@ -19,11 +23,11 @@ from windfall.agent.courier.git import Checkout, checked_revision, checked_url, 
     ],
 )
 def test_repositories(url: str):
-    assert checked_url(url) == url
+    assert checked_url(url, local=True) == url
 
 
 def test_a_path_is_a_repository_on_this_machine():
-    assert checked_url("/srv/repo") == "file:///srv/repo"
+    assert checked_url("/srv/repo", local=True) == "file:///srv/repo"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +50,30 @@ def test_a_path_is_a_repository_on_this_machine():
 )
 def test_anything_else_is_refused(url: str):
     with pytest.raises(CannotBring, match="is no repository"):
-        checked_url(url)
+        checked_url(url, local=True)
+
+
+@pytest.mark.parametrize("url", ["/etc", "file:///srv/repo", "file://localhost/srv/repo", "file:relative"])
+def test_paths_of_the_host_are_for_jobs_that_may_read_it(url: str):
+    with pytest.raises(CannotBring):
+        checked_url(url, local=False)
+
+
+def test_git_itself_refuses_what_an_address_leads_to(tmp_path: Path, require):
+    """A redirection or a submodule names what no check of ours has seen."""
+    require(shutil.which("git") is not None, "git is not installed")
+    (tmp_path / "code").mkdir()
+    checkout = Checkout(str(tmp_path / "code"), str(tmp_path), None, {})
+    protocols = checkout.environment["GIT_ALLOW_PROTOCOL"].split(":")
+    assert protocols == ["https", "ssh", "git"]
+    asked = subprocess.run(
+        ["git", "ls-remote", f"file://{tmp_path}"],
+        env=checkout.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "transport 'file' not allowed" in asked.stderr
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "feature/x", "0" * 40, "HEAD~1", "release+1"])
@@ -79,7 +106,7 @@ def test_what_git_tells_is_said_whole_and_without_its_general_advice():
 
 def test_a_bad_address_is_refused_without_its_token():
     with pytest.raises(CannotBring) as refused:
-        checked_url("http://me:tok3n@example.com/repo")
+        checked_url("http://me:tok3n@example.com/repo", local=False)
     assert "tok3n" not in str(refused.value)
 
 
