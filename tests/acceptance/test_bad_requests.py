@@ -285,6 +285,10 @@ class Bad:
                 ("AddImage", {"pattern": "x", "directory": "relative"}),
                 ("AddImage", {"pattern": "", "entrypoint": 7}),
                 ("RemoveImage", {"pattern": "no-such"}),
+                ("AddStorage", {"uri": "nowhere"}),
+                ("AddStorage", {"uri": "file:///"}),
+                ("AddStorage", {"uri": 7, "tenant": []}),
+                ("RemoveStorage", {"uri": "file:///no-such"}),
                 ("Nothing", {}),
                 ("FindJobs", {"text": 7}),
             ]

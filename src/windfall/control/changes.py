@@ -19,6 +19,7 @@ from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.job_users import TenantUser
 from windfall.jobs.service_jobs import ServiceJob
+from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 
 #: Small things with a key, all of which are in memory; the store keeps them alike.
@@ -32,6 +33,7 @@ Declared = (
     | ScheduleGroup
     | Deletion
     | TenantUser
+    | StoragePlace
 )
 
 

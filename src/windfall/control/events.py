@@ -16,6 +16,7 @@ from windfall.control.commands.calendar import CalendarCommand
 from windfall.control.commands.consumables import ConsumableCommand
 from windfall.control.commands.policies import PolicyCommand
 from windfall.control.commands.service_jobs import ServiceCommand
+from windfall.control.commands.storage import StorageCommand
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
 from windfall.jobs.diagnosis import Diagnosis
@@ -217,6 +218,7 @@ Command = (
     | ConsumableCommand
     | ServiceCommand
     | CalendarCommand
+    | StorageCommand
 )
 
 # Reports -------------------------------------------------------------------------------------------------

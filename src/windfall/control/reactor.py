@@ -24,6 +24,7 @@ from windfall.control import (
     service_environments,
     service_jobs,
     stopping,
+    storage_places,
     submitting,
     timekeeping,
     training,
@@ -33,6 +34,7 @@ from windfall.control.commands import calendar as calendar_commands
 from windfall.control.commands import consumables as consumable_commands
 from windfall.control.commands import policies as policy_commands
 from windfall.control.commands import service_jobs as service_commands
+from windfall.control.commands import storage as storage_commands
 from windfall.control.growing import fail_the_outgrown
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StartAttempt
 from windfall.control.lifecycle import settle
@@ -89,6 +91,8 @@ HANDLERS: dict[type, Handler] = {
     events.DeregisterJobDefinition: declaring.on_deregister_job_definition,
     events.AddImage: declaring.on_add_image,
     events.RemoveImage: declaring.on_remove_image,
+    storage_commands.AddStorage: storage_places.on_add_storage,
+    storage_commands.RemoveStorage: storage_places.on_remove_storage,
     events.TagResource: declaring.on_tag_resource,
     consumable_commands.CreateConsumableResource: consumables.on_create_consumable_resource,
     consumable_commands.UpdateConsumableResource: consumables.on_update_consumable_resource,

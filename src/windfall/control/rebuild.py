@@ -31,6 +31,7 @@ from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.job_users import TenantUser
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
+from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup
 from windfall.scheduling.explain import AwsReason
 from windfall.scheduling.quotas import AwsQuotaReason
@@ -90,6 +91,8 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.deletions[it.request] = it
             case TenantUser():
                 state.job_users.add(it)
+            case StoragePlace():
+                state.storage_places[it.key] = it
     state.deletions = dict(sorted(state.deletions.items(), key=lambda kept: kept[1].at))
     state.service_jobs = {job.id: job for job in loaded.service_jobs}
     state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}

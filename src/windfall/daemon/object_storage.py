@@ -108,6 +108,11 @@ class ObjectStorage:
             }
         _write_secret(told, json.dumps(variables))
 
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket of the S3 server, if it is missing."""
+        if self._server is not None:
+            self._server.make_bucket(name)
+
     def _anchored(self, known: str | None) -> dict[str, str]:
         """Make the directory that objects are kept in, if it is one of this host and was never made.
 

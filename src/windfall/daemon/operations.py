@@ -28,11 +28,13 @@ from windfall.daemon.gateway import Gateway, LongReads
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.monitoring import Monitoring
+from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.samples import SampleReader
 from windfall.daemon.secrets import Secrets
 from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
 from windfall.daemon.settings import Settings
 from windfall.daemon.share_listing import Shares
+from windfall.daemon.storage_places import StoragePlaces
 from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
@@ -58,7 +60,7 @@ class Operations:
         services: tuple[str, ...],
         go_down: Callable[[bool], Awaitable[int]],
         clock_ms: Callable[[], int],
-        s3_url: str | None = None,
+        objects: ObjectStorage,
         host: Callable[[], Machine | None] = lambda: None,
         daemons: Callable[[], Awaitable[list[tuple[Presence, bool]]]] | None = None,
     ) -> None:
@@ -71,7 +73,7 @@ class Operations:
         self._services = services
         self._go_down = go_down
         self._clock_ms = clock_ms
-        self._s3_url = s3_url
+        self._objects = objects
         #: This host, as its agent last described it.
         self._host = host
         self._daemons = daemons
@@ -96,6 +98,7 @@ class Operations:
         interruptions = Interruptions(self._loop, self._settings.notice_s)
         rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
         kept = Secrets(DataDirectory(self._settings.data).secrets)
+        places = StoragePlaces(self._loop, self._objects)
         monitoring = self._monitoring(rates)
         calendar = CalendarListing(self._loop, self._clock_ms)
         return {
@@ -116,6 +119,9 @@ class Operations:
             "ListImages": (Role.READ, self.list_images),
             "AddImage": (Role.ADMIN, self.add_image),
             "RemoveImage": (Role.ADMIN, self.remove_image),
+            "ListStorage": (Role.READ, places.list),
+            "AddStorage": (Role.ADMIN, places.add),
+            "RemoveStorage": (Role.ADMIN, places.remove),
             "SetSecret": (Role.ADMIN, kept.set_secret),
             "ListSecrets": (Role.ADMIN, kept.list_secrets),
             "RemoveSecret": (Role.ADMIN, kept.remove_secret),
@@ -162,7 +168,7 @@ class Operations:
             "region": self._settings.region,
             "accountId": self._settings.account_id,
             "services": list(self._services),
-            "s3Url": self._s3_url,
+            "s3Url": self._objects.url,
             "objects": self._settings.objects_url,
             "daemons": await self._present(),
             **seen,

@@ -38,6 +38,8 @@ from windfall.daemon.seaweedfs import S3ServerError, find_program, server_comman
 from windfall.jobs.storage import S3, locate
 
 BUCKET = "windfall"
+#: 409: it was there already.
+_BUCKET_IS_THERE = (200, 409)
 #: Kept for a moment at each start, to see that objects can be written and read.
 _PROBE = ".ready"
 #: All but that of the companion, which is the server's address.
@@ -282,13 +284,22 @@ class S3Server:
             f"SeaweedFS is not ready in time ({last}); see {self._directory / 'seaweedfs.log'}"
         )
 
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket; one that is there already is left as it is."""
+        running = self._read()
+        if running is None:
+            raise S3ServerError("SeaweedFS does not run")
+        status = self._request(running.ports["s3"], "PUT", f"/{name}")
+        if status not in _BUCKET_IS_THERE:
+            raise S3ServerError(f"SeaweedFS answered {status} when bucket {name} was to be made")
+
     def _try_out(self, port: int) -> str:
         """Make the bucket, then keep, read and remove an object; what is still in the way, or nothing.
 
         A bucket alone proves little: it is there before the volumes are, and until then objects cannot be read.
         """
         steps: list[tuple[str, str, tuple[int, ...]]] = [
-            ("PUT", f"/{BUCKET}", (200, 409)),  # 409: the bucket is there already
+            ("PUT", f"/{BUCKET}", _BUCKET_IS_THERE),
             ("PUT", f"/{BUCKET}/{_PROBE}", (200,)),
             ("GET", f"/{BUCKET}/{_PROBE}", (200,)),
             ("DELETE", f"/{BUCKET}/{_PROBE}", (204,)),

@@ -223,7 +223,7 @@ class _Daemon:
             SERVICES,
             self._go_down,
             clock_ms,
-            self._objects.url,
+            self._objects,
             self._machine,
             self._place.daemons,
         )

@@ -30,8 +30,8 @@ def repository_problem(url: str, *, local: bool) -> str | None:
     if is_local(url):
         if not local:
             return (
-                f'"{without_secrets(url)}" is a repository on this host, which only a job of an admin key may name: give https://,'
-                " ssh://, git:// or user@host:path"
+                f'"{without_secrets(url)}" is a repository on this host, which only a job of an admin key may name:'
+                " give https://, ssh://, git:// or user@host:path"
             )
         return None if url.removeprefix(f"{LOCAL_SCHEME}://").startswith("/") else _no_repository(url)
     scheme, separator, rest = url.partition("://")

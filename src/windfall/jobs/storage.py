@@ -197,6 +197,11 @@ class StorageLayout:
             return False
         return any(place.is_below(part) or part.is_below(place) for part in map(locate, self.private))
 
+    def is_whole(self, place: Location) -> bool:
+        """Whether a place holds the own parts of several tenants."""
+        homes = [locate(f"{uri}/{_TENANTS}") for uri in (self.root, self.bucket_home) if uri is not None]
+        return any(home.is_below(place) for home in homes)
+
     def grants(self, tenant: str, places: tuple[StoragePlace, ...]) -> tuple[Grant, ...]:
         """All that the jobs of a tenant's submit keys may use."""
         own = [self.checkpoint_root(tenant), self.bucket_root(tenant)]
@@ -206,9 +211,13 @@ class StorageLayout:
         found += [
             Grant(place.uri, place.write)
             for place in places
-            if place.tenant in (None, tenant) and not self.is_private(locate(place.uri))
+            if place.tenant in (None, tenant) and self._may_be_given(locate(place.uri))
         ]
         return tuple(found)
+
+    def _may_be_given(self, place: Location) -> bool:
+        """Looked at again because the daemon's directories may have moved since the place was registered."""
+        return not (self.is_private(place) or self.is_whole(place))
 
     def _of_others(self, tenant: str, places: Sequence[StoragePlace]) -> tuple[str, ...]:
         """What of all buckets is not the default tenant's: other tenants' own, and what is registered for them."""

@@ -25,6 +25,7 @@ from windfall.jobs.job import Job, Submission
 from windfall.jobs.job_users import TenantUser
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
+from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.store.errors import Damaged, Unstorable
 from windfall.store.tables import Row
@@ -78,6 +79,7 @@ KINDS: dict[Any, str] = {
     ScheduleGroup: "schedule-group",
     Deletion: "deletion",
     TenantUser: "tenant-user",
+    StoragePlace: "storage-place",
 }
 _declarations: dict[Any, Records[Any]] = {kind: Records(kind) for kind in KINDS}
 

@@ -286,6 +286,35 @@ def test_images(daemon, windfall, tmp_path, monkeypatch):
     assert "`windfall image add IMAGE --dir DIR` maps one" in windfall("image", "list").err
 
 
+def test_storage(daemon, windfall, tmp_path):
+    daemon.answers.update(
+        AddStorage=lambda asked: {"tenant": None, **asked, "note": "made later"},
+        RemoveStorage={},
+        ListStorage={
+            "places": [{"uri": "s3://data", "write": False, "tenant": None}],
+            "tenant": "default",
+            "own": ["file:///objects/checkpoints"],
+        },
+    )
+    ran = windfall("storage", "add", "s3://data", "--write", "--tenant", "vision")
+    assert (ran.code, ran.out) == (0, "jobs of tenant vision may read and write s3://data\n")
+    assert "made later" in ran.err
+    assert windfall("storage", "add", str(tmp_path)).code == 0
+    assert daemon.params_of("AddStorage") == [
+        {"uri": "s3://data", "write": True, "tenant": "vision"},
+        {"uri": tmp_path.as_uri(), "write": False},
+    ]
+    assert [squeezed(line) for line in windfall("storage", "list").out.splitlines()[1:]] == [
+        "file:///objects/checkpoints read, write default its own",
+        "s3://data read (all) registered",
+    ]
+    assert (
+        windfall("storage", "remove", "s3://data").out
+        == "s3://data is no longer registered for every tenant\n"
+    )
+    assert daemon.params_of("RemoveStorage") == [{"uri": "s3://data"}]
+
+
 def test_images_are_listed_without_values(daemon, windfall):
     mapping = {
         "pattern": "i",

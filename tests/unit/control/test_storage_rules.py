@@ -9,8 +9,9 @@ import pytest
 from tests.builders import TestWorld, a_busy_world, a_definition, a_job
 from tests.unit.control.trainings import a_training
 from windfall.control import events
+from windfall.control.commands.storage import AddStorage, RemoveStorage
 from windfall.control.instructions import StartAttempt
-from windfall.jobs.errors import Invalid
+from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import JobId
 from windfall.jobs.staging import Archive, Channel, Output, Staging
 from windfall.jobs.states import FAILED
@@ -29,7 +30,7 @@ def world() -> TestWorld:
 
 def registered(world: TestWorld, uri: str, *, write: bool = True, tenant: str | None = None) -> StoragePlace:
     place = StoragePlace(uri, write, tenant)
-    world.state.storage_places[place.key] = place
+    assert world.happens(AddStorage(place)) == place
     return place
 
 
@@ -86,6 +87,47 @@ def test_a_registered_place_is_its_tenants_as_it_was_registered(world):
         world.submits(a_job("b").tagged(checkpoint="file:///mnt/public").by(ALICE))
 
 
+def test_places_outlive_the_daemon(world):
+    place = registered(world, "file:///mnt/vision", tenant="vision")
+    world.restarted()
+    assert list(world.state.storage_places.values()) == [place]
+    world.happens(RemoveStorage(place.uri, "vision"))
+    world.restarted()
+    assert not world.state.storage_places
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("file:///srv/windfall", "the daemon's own directory"),
+        ("file:///srv", "the daemon's own directory"),
+        ("file:///", "the daemon's own directory"),
+        ("file:///srv/windfall/agent", "the daemon's own directory"),
+        ("file:///srv/windfall/keys.json", "the daemon's own directory"),
+        (ROOT, "belongs to several tenants"),
+        (f"{ROOT}/tenants", "belongs to several tenants"),
+        ("s3://bucket", "this daemon has no S3"),
+        ("s3://", "names no bucket"),
+        ("s3://Not_A_Bucket", "names no bucket"),
+        ("https://host/x", "is no object storage"),
+        ("file:///mnt/../etc", "goes upwards"),
+        ("/mnt", "is no object storage"),
+    ],
+)
+def test_what_must_not_or_cannot_be_used_is_not_registered(world, uri, words):
+    with pytest.raises(Invalid, match=words):
+        registered(world, uri)
+    assert not world.state.storage_places
+
+
+def test_a_place_is_removed_for_whom_it_was_registered(world):
+    registered(world, "file:///mnt/a", tenant="vision")
+    with pytest.raises(NotFound, match="not registered for every tenant"):
+        world.happens(RemoveStorage("file:///mnt/a"))
+    with pytest.raises(Invalid, match="cannot be a tenant"):
+        registered(world, "file:///mnt/a", tenant="../x")
+
+
 def test_what_an_attempt_may_use_goes_with_it(world):
     registered(world, "file:///mnt/public", write=False)
     world.submits(a_job("a").by(VISION))
@@ -100,7 +142,7 @@ def test_a_place_that_was_removed_is_refused_to_the_next_attempt(world):
     place = registered(world, "file:///mnt/vision")
     world.submits(a_job("a").tagged(checkpoint="file:///mnt/vision/run1").by(VISION).retried(2))
     world.starts("a")
-    del world.state.storage_places[place.key]
+    world.happens(RemoveStorage(place.uri, place.tenant))
     world.exits("a", 1)
     first, second = world.job("a").attempts
     assert (first.exit_code, second.exit_code) == (1, None)
