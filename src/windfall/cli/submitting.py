@@ -111,7 +111,7 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
         )
     resources = Resources(wanted.vcpus, wanted.memory_mib, wanted.gpus)
     queue, definition = QueueName("new"), JobDefinition("new", 1, ContainerSpec("", resources))
-    state = State(Rules(storage=StorageLayout("file:///")))
+    state = State(Rules(storage=StorageLayout("file:///objects")))
     state.queues[queue], state.definitions["new"] = JobQueue(queue, 1, ()), {1: definition}
     try:
         # The daemon knows which storage this key may name.

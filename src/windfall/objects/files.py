@@ -93,9 +93,9 @@ class FileObjects:
 
     def get_into(self, key: str, descriptor: int) -> int:
         """Bring an object into an open file."""
-        with self._told(key), open(self._path(key), "rb") as source:
-            _copy_all(source.fileno(), descriptor)
-            return os.fstat(source.fileno()).st_size
+        with self._reading(key) as source:
+            _copy_all(source, descriptor)
+            return os.fstat(source).st_size
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object below a prefix of whole segments."""

@@ -38,6 +38,7 @@ def test_a_directory_that_is_a_link_leads_nowhere(place: Path, outside: Path, tm
         lambda: store.get("chunks/secret"),
         lambda: store.get_range("chunks/secret", 0, 9),
         lambda: store.get_file("chunks/secret", tmp_path / "brought"),
+        lambda: store.get_into("chunks/secret", 2),
         lambda: store.head("chunks/secret"),
         lambda: store.put("chunks/8a", b"mine"),
         lambda: store.put("chunks/8a", b"mine", create_only=True),
