@@ -13,8 +13,8 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call
 from windfall.control.commands.storage import AddStorage, RemoveStorage
+from windfall.control.ports import Gate
 from windfall.daemon.errors import DaemonError
-from windfall.daemon.gateway import Gateway
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.jobs.errors import NotFound, Rejected
 from windfall.jobs.storage import FILE, S3, BadLocation, Location, StoragePlace, locate
@@ -29,7 +29,7 @@ _SYSTEM = tuple(
 class StoragePlaces:
     """The operations, over the control loop and this daemon's storage."""
 
-    def __init__(self, loop: Gateway, objects: ObjectStorage) -> None:
+    def __init__(self, loop: Gate, objects: ObjectStorage) -> None:
         self._loop = loop
         self._objects = objects
 
