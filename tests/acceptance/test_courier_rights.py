@@ -385,9 +385,9 @@ def test_code_that_the_jobs_user_cannot_read_moves_data_all_the_same(tmp_path: P
 
 def test_directories_that_are_closed_above_keep_nobody_from_moving(tmp_path: Path):
     """The job reaches its own directory by the sandbox or a descriptor; so does the courier."""
-    closed = tmp_path / "closed"
+    closed = tmp_path / "c"
     closed.mkdir()
-    root = closed / "house"
+    root = closed / "h"
     root.mkdir()
     house = House(root, use_sandbox=False).launch()
     closed.chmod(0o700)
