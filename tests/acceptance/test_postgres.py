@@ -9,13 +9,16 @@ def test_a_daemon_on_postgresql_survives_its_own_death(fresh, postgres_server):
     postgres_server.execute("CREATE SCHEMA windfall_acceptance")
     windfall = fresh("--store", postgres_server.url("windfall_acceptance"), "--vcpus", "16", "--gpus", "none")
     batch = a_queue(windfall)
-    a_definition(batch, "index", "sh", "-c", "sleep 1; exit $((AWS_BATCH_JOB_ARRAY_INDEX == 3))")
+    gate = windfall.root / "gate"
+    wait = f"while [ ! -e {gate} ]; do sleep 0.2; done"
+    a_definition(batch, "index", "sh", "-c", f"{wait}; exit $((AWS_BATCH_JOB_ARRAY_INDEX == 3))")
     job_id = batch.submit_job(jobName="a", jobQueue="q", jobDefinition="index", arrayProperties={"size": 8})[
         "jobId"
     ]
     windfall.wait_for([f"{job_id}:0"], "RUNNING")
     windfall.kill_daemon()
     windfall.up()
+    gate.touch()
     [parent] = windfall.wait_for([job_id])
     summary = parent["arrayProperties"]["statusSummary"]
     assert (summary["SUCCEEDED"], summary["FAILED"]) == (7, 1)
