@@ -218,6 +218,35 @@ def test_missing_data_is_the_client_s_error(training):
     assert "nothing-here" in found["FailureReason"]
 
 
+def test_a_bucket_that_is_not_there_is_told_before_the_training_starts(training):
+    output = {"S3OutputPath": "s3://widnfall/models"}
+    training.sagemaker.create_training_job(**training.request("typo", {"steps": 2}, OutputDataConfig=output))
+    found = training.ends("typo", "Failed")
+    assert found["FailureReason"].startswith("ClientError: ")
+    assert "s3://widnfall/models" in found["FailureReason"]
+    assert not any("step 0" in line for line in training.log("typo"))
+
+
+def test_a_model_that_could_not_be_stored_fails_the_job_and_is_stored_when_it_can_be(training):
+    training.s3.create_bucket(Bucket="short-lived")
+    output = {"S3OutputPath": "s3://short-lived/models"}
+    training.sagemaker.create_training_job(
+        **training.request("unstored", {"steps": 30}, OutputDataConfig=output)
+    )
+    wait_until(lambda: any("step 0 " in line for line in training.log("unstored")), "it runs", deadline_s=60)
+    training.s3.delete_bucket(Bucket="short-lived")
+    found = training.ends("unstored", "Failed")
+    assert found["FailureReason"].startswith("ClientError: Artifact upload failed: s3://short-lived/models")
+    training.s3.create_bucket(Bucket="short-lived")
+
+    def stored() -> set[str]:
+        listed = training.s3.list_objects_v2(Bucket="short-lived").get("Contents", [])
+        return {entry["Key"] for entry in listed}
+
+    model = "models/unstored/output/model.tar.gz"
+    wait_until(lambda: model in stored(), "the model is stored", deadline_s=120, interval_s=0.5)
+
+
 def test_an_image_that_cannot_be_run_says_what_to_do(training):
     training.sagemaker.create_training_job(**training.request("no-image", {}, HyperParameters={}))
     found = training.ends("no-image", "Failed")

@@ -480,6 +480,48 @@ def test_outputs_are_stored_when_a_job_has_ended_by_itself(house: House):
         assert archive.getmember("link").linkname == "deep/w"
 
 
+def test_outputs_that_could_not_be_stored_are_kept_and_stored_later_whoever_dies(plain: House):
+    """The job fails with the reason, and nothing of what it left is removed before it is in the store."""
+    output = Output("/opt/ml/model", f"{store_of(plain)}/models/model.tar.gz")
+    script = "echo weights > /opt/ml/model/w; " + WAITS.replace("while :", "while [ ! -e /opt/ml/model/go ]")
+    daemon = plain.daemon()
+    daemon.send(staged(plain, "a", script, Staging(outputs=(output,))))
+    wait_until(ready(plain, "a"), "it runs")
+    (plain.root / "store").mkdir(exist_ok=True)
+    obstacle = plain.root / "store" / "models"
+    obstacle.write_text("a file where the directory should be")
+    (inside(plain, "a") / "model" / "go").touch()
+    exited = daemon.exited("a")
+    assert exited.exit_code == 0
+    assert exited.reason is not None
+    assert exited.reason.startswith(f"Artifact upload failed: {output.uri}: ")
+    daemon.send(Forget(["a"]))
+    agent = daemon.inventory.agent_pid
+    daemon.close()
+    os.kill(agent, signal.SIGKILL)
+    daemon = plain.daemon()
+    assert daemon.inventory.agent_pid != agent
+    assert (inside(plain, "a") / "model" / "w").read_text() == "weights\n"
+    obstacle.unlink()
+    wait_until((obstacle / "model.tar.gz").exists, "it is stored")
+    with tarfile.open(obstacle / "model.tar.gz") as archive:
+        assert sorted(archive.getnames()) == ["go", "w"]
+    wait_until(lambda: not inside(plain, "a").exists(), "what is stored is removed")
+
+
+def test_a_terminated_job_does_not_hold_its_place_while_the_store_is_away(plain: House):
+    output = Output("/opt/ml/model", f"{store_of(plain)}/models/model.tar.gz")
+    daemon = plain.daemon()
+    daemon.send(staged(plain, "a", "trap 'exit 0' TERM; " + WAITS, Staging(outputs=(output,))))
+    wait_until(ready(plain, "a"), "it runs")
+    (plain.root / "store").mkdir(exist_ok=True)
+    (plain.root / "store" / "models").write_text("a file where the directory should be")
+    daemon.send(Stop("a", 5.0, save_within_s=5.0, gives_up=True))
+    assert daemon.exited("a").reason is None
+    daemon.send(Forget(["a"]))
+    wait_until(lambda: not inside(plain, "a").exists(), "nobody wants it")
+
+
 def test_a_lost_host_saves_nothing_more(house: House):
     daemon = house.daemon()
     script = 'cd "$WINDFALL_CHECKPOINT_DIR"; echo 1 > one; ' + WAITS

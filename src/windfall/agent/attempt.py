@@ -22,7 +22,9 @@ class Attempt:
         "container_pid",
         "enrolled",
         "fault",
+        "given_up",
         "grace_s",
+        "hurried",
         "isolation",
         "kill_at",
         "listeners_sought_at",
@@ -60,6 +62,10 @@ class Attempt:
         self.adopted = False
         #: What was last told of a staged attempt, all parts together.
         self.news: Progressed | None = None
+        #: When it was last asked to stop, in milliseconds, and how long its saving may take after that; None: as usual.
+        self.hurried: tuple[int, float] | None = None
+        #: Whether nobody wants what cannot be stored in that time.
+        self.given_up = False
         #: Why it had to be killed, when that was not its own doing.
         self.fault: str | None = None
         #: Processes (pid and start time) that have been told of a notice by SIGTERM.

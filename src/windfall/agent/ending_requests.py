@@ -34,6 +34,9 @@ class EndingRequests:
         if stop.lose and not attempt.story.losing:
             attempt.story.losing = True
             supervisor.journal.add(Losing(stop.token))
+        if stop.save_within_s is not None and attempt.hurried is None:
+            attempt.hurried = (now_ms(), stop.save_within_s)
+        attempt.given_up = attempt.given_up or stop.gives_up
         if supervisor.is_unstarted(attempt):
             supervisor.end_unstarted(attempt, "stopped before it was started")
         elif attempt.story.departed is not None:

@@ -316,6 +316,8 @@ class Journal:
     ) -> None:
         """`pause` is how room on the disk is waited for."""
         self._path = path
+        #: Where it lies, and all that must outlive an agent.
+        self.directory = os.path.dirname(path)
         self._room = Room(path, pause)
         #: Spawners' threads write too, and a line that waits for room in the middle must not be mixed with another.
         self._lock = threading.Lock()

@@ -91,6 +91,10 @@ class Stop(Message, frozen=True, tag=True):
     grace_s: float
     #: Whether its host is gone in earnest: nothing that it left may be saved.
     lose: bool = False
+    #: How long what it left may take to be saved; None where nothing presses.
+    save_within_s: float | None = None
+    #: Whether nobody wants what cannot be stored by then.
+    gives_up: bool = False
 
 
 class Interrupt(Message, frozen=True, tag=True):

@@ -29,6 +29,8 @@ from windfall.agent.courier.messages import (
     Prepared,
     PrepareFailed,
     Report,
+    Store,
+    Stored,
     Watch,
 )
 from windfall.agent.courier.tree import Tree
@@ -46,6 +48,8 @@ from windfall.agent.sealing import seal, unseal
 from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
 from windfall.agent.steward.messages import Admit
+from windfall.agent.unstored import UnstoredOutputs
+from windfall.jobs.attempts import UNSTORED
 from windfall.jobs.storage import StorageAccess
 
 #: So long what a process left may take to be saved when nothing else presses. The courier gives up much earlier when
@@ -86,6 +90,9 @@ class StagedAttempts:
         self.finish_within_s = FINISH_WITHIN_S
         couriers.on_report = self._on_report
         couriers.on_new = self._on_new_courier
+        #: What ended attempts have left that is not stored yet.
+        self.unstored = UnstoredOutputs(journal.directory, self._store)
+        self.unstored.ask()
 
     # --- the stages ----------------------------------------------------------------------------------
 
@@ -182,6 +189,9 @@ class StagedAttempts:
         deadline_at = story.departed.at + int(self.finish_within_s * 1000)
         if story.noticed is not None:
             deadline_at = min(deadline_at, story.noticed.deadline_at)
+        if attempt.hurried is not None:
+            at, within_s = attempt.hurried
+            deadline_at = min(deadline_at, max(story.departed.at, at) + int(within_s * 1000))
         code = story.departed.exit_code if isinstance(story.departed, Exited) else None
         # Exit code 0 within the window is success, and its outputs are wanted.
         interrupted = story.noticed is not None and code != 0
@@ -208,7 +218,17 @@ class StagedAttempts:
 
     # --- the courier ---------------------------------------------------------------------------------
 
+    def _store(self, user: Identity | None, order: Store) -> None:
+        """Have outputs stored whose attempt is over."""
+        errand = order.errand
+        if user is not None:
+            make_shared_directory(self._machine.settings.attempts_directory, user.uid, user.gid)
+            errand = msgspec.structs.replace(errand, secret=self._steward.secret(errand.token))
+            self._steward.admit(Admit(errand.token, user, errand.storage, errand.secret))
+        self._couriers.send(user, Store(errand, order.outputs))
+
     def _on_new_courier(self, user: Identity | None) -> None:
+        self.unstored.ask_of(user)
         for token in [token for token, its in self._dropping.items() if its == user]:
             self._released(token, user)
         for attempt in list(self._open.values()):
@@ -219,6 +239,9 @@ class StagedAttempts:
         attempt = self._open.get(report.token)
         if isinstance(report, Dropped):
             self._released(report.token, user)
+        elif isinstance(report, Stored):
+            if self.unstored.stored(report.token, user):
+                self._let_go(report.token, user)
         elif attempt is None:
             return  # It was dropped while this was on its way.
         elif self._courier_user(attempt) != user:
@@ -270,8 +293,15 @@ class StagedAttempts:
         if departed is None:
             return
         # Not dropped: it has let go by itself.
+        user = self._courier_user(attempt)
         if self._open.pop(attempt.token, None) is not None:
-            self._let_go(attempt.token, self._courier_user(attempt))
+            self._let_go(attempt.token, user)
+        reason = departed.reason if isinstance(departed, Exited) else None
+        if report.unstored and not attempt.given_up:
+            # Before the end is told: from then on nobody else knows of what is not stored.
+            order = Store(self._errand(attempt, user), report.unstored)
+            self.unstored.keep(order, attempt.intended.private_directories, user)
+            reason = reason or f"{UNSTORED}: {report.why_unstored}"
         if isinstance(departed, Lost):
             self._on_end(attempt, departed)
             return
@@ -282,6 +312,7 @@ class StagedAttempts:
                 departed,
                 at=max(departed.at, _now_ms()),
                 exited_at=departed.at,
+                reason=reason if departed.exit_code == 0 else departed.reason,
                 checkpoint=report.checkpoint or (known.checkpoint if known is not None else None),
                 progress=report.progress or (known.progress if known is not None else None),
                 failure=attempt.fault or report.failure,
@@ -297,7 +328,7 @@ class StagedAttempts:
     def _let_go(self, token: str, user: Identity | None) -> None:
         """Nothing is moved for an attempt any more; a courier that has no other may rest."""
         self._steward.dismiss(token)
-        if user in self._dropping.values():
+        if user in self._dropping.values() or self.unstored.has_for(user):
             return
         if all(self._courier_user(attempt) != user for attempt in self._open.values()):
             self._couriers.rest(user)

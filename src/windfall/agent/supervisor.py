@@ -179,7 +179,8 @@ class Supervisor:
 
     def tidy_directories(self) -> None:
         """Put away or remove what an earlier agent left, once its attempts are known."""
-        for path in self._directories.leftovers(set(self._directory_users)):
+        known = self._directory_users.keys() | self.staged.unstored.directories
+        for path in self._directories.leftovers(known):
             self.janitor.remove_now(None, [path])
         self.containers.tidy(list(self.attempts.values()))
 
@@ -389,7 +390,7 @@ class Supervisor:
             self._directory_users[path] = left
             return False
         self._directory_users.pop(path, None)
-        return True
+        return path not in self.staged.unstored.directories
 
 
 def _started(attempt: Attempt) -> Started:

@@ -25,6 +25,10 @@ from windfall.scheduling.snapshot import Preemption, Reclaim
 #: Attempts that are asked to leave for these reasons are told when, and may save until then.
 WITH_NOTICE = TAKEN_AWAY | {StopCause.BUDGET}
 DRILL = "drill"
+#: An attempt that is stopped for these reasons has as long to be saved as its process had to end,
+_HURRIED = frozenset((StopCause.TERMINATED, StopCause.TIMED_OUT))
+#: and at least so long: a grace may be none at all.
+LEAST_SAVING_S = 10.0
 #: What AWS writes before the reason while a job is on its way out for another one of its queue.
 PREEMPTION_IN_PROGRESS = "PREEMPTION_IN_PROGRESS"
 _PREEMPTED = {
@@ -102,7 +106,7 @@ def ask_to_stop(state: State, jobs: Iterable[Job], cause: StopCause, round_: Rou
             continue
         attempt.stop_cause, attempt.stop_at = cause, round_.now
         round_.changes.jobs[job.id] = job
-        round_.instructions.append(StopAttempt(attempt.token, attempt.instance, grace_of(state, job)))
+        round_.instructions.append(_stop_of(state, job, attempt))
 
 
 def notice_of(attempt: Attempt) -> InterruptAttempt:
@@ -115,7 +119,19 @@ def stop_again(state: State, job: Job, attempt: Attempt) -> InterruptAttempt | S
     """The instruction for an attempt that was asked to stop, for an agent that may not have heard of it."""
     if attempt.stop_cause in WITH_NOTICE:
         return notice_of(attempt)
-    return StopAttempt(attempt.token, attempt.instance, grace_of(state, job))
+    return _stop_of(state, job, attempt)
+
+
+def _stop_of(state: State, job: Job, attempt: Attempt) -> StopAttempt:
+    """The instruction to stop; somebody waits for the place of one that is not to go on, so its saving is bounded."""
+    grace_s = grace_of(state, job)
+    return StopAttempt(
+        attempt.token,
+        attempt.instance,
+        grace_s,
+        save_within_s=max(grace_s, LEAST_SAVING_S) if attempt.stop_cause in _HURRIED else None,
+        gives_up=attempt.stop_cause is StopCause.TERMINATED,
+    )
 
 
 def grace_of(state: State, job: Job) -> float:

@@ -231,7 +231,8 @@ def _placed(job: Job, now: int) -> tuple[str, str]:
     if attempt.stop_cause in WITH_NOTICE:
         return ("leaving", _leaving(attempt, where))
     if attempt.stop_cause is not None:
-        return ("stopping", f"is being stopped ({attempt.stop_cause}) {where}")
+        doing = f"; {attempt.doing}" if attempt.doing else ""
+        return ("stopping", f"is being stopped ({attempt.stop_cause}) {where}{doing}")
     if job.state is STARTING:
         doing = attempt.doing or "its process is being started"
         return (

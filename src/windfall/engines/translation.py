@@ -44,7 +44,7 @@ def to_messages(instructions: Iterable[Instruction], logs: Path) -> list[message
         if isinstance(instruction, StartAttempt):
             told.append(_start(instruction, logs))
         elif isinstance(instruction, StopAttempt):
-            told.append(messages.Stop(instruction.token, instruction.grace_s, instruction.lose))
+            told.append(_stop(instruction))
         elif isinstance(instruction, InterruptAttempt):
             told.append(messages.Interrupt(instruction.token, instruction.deadline_at, instruction.words))
         elif isinstance(instruction, RecommendRebalance):
@@ -54,6 +54,16 @@ def to_messages(instructions: Iterable[Instruction], logs: Path) -> list[message
     if forget:
         told.append(messages.Forget(forget))
     return told
+
+
+def _stop(instruction: StopAttempt) -> messages.Stop:
+    return messages.Stop(
+        instruction.token,
+        instruction.grace_s,
+        instruction.lose,
+        instruction.save_within_s,
+        instruction.gives_up,
+    )
 
 
 def _start(instruction: StartAttempt, logs: Path) -> messages.Start:

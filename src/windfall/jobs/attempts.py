@@ -57,6 +57,8 @@ PREEMPTIONS = {
 }
 
 EXITED = "Essential container in task exited"
+#: How the reason of an attempt begins whose process ended well and whose outputs could not be stored.
+UNSTORED = "Artifact upload failed"
 TIMED_OUT = "Job attempt duration exceeded timeout"
 FAILED_TO_START = "Task failed to start"
 
@@ -203,6 +205,11 @@ class Attempt:
         return self.isolation is not None and self.isolation.removeprefix("warm worker, ").startswith(
             "process"
         )
+
+    @property
+    def is_unstored(self) -> bool:
+        """Whether its process ended well and what it left could not be stored; that is kept and tried again."""
+        return self.exit_code == 0 and self.reason is not None and self.reason.startswith(UNSTORED)
 
     @property
     def succeeded(self) -> bool:

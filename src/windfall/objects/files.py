@@ -106,7 +106,10 @@ class FileObjects:
             try:
                 with self._beneath.listing((*self._root, *segments)) as fd:
                     directories, entries = _looked_into(fd)
-            except (FileNotFoundError, NotADirectoryError):
+            except NotADirectoryError:
+                self._check_way((*self._root, *segments), prefix)
+                continue
+            except FileNotFoundError:
                 continue
             except OSError as error:
                 raise self._error(error, "/".join(segments)) from error
@@ -114,6 +117,16 @@ class FileObjects:
             for name, found in entries:
                 key = "/".join((*segments, name))
                 yield Entry(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def _check_way(self, segments: tuple[str, ...], prefix: str) -> None:
+        """See that it is only the last name that is no directory: an object. BadUri where one on the way to it is."""
+        try:
+            with self._beneath.listing(segments[:-1]):
+                return
+        except FileNotFoundError:
+            return
+        except NotADirectoryError as error:
+            raise _in_the_way(self.uri, prefix or ".") from error
 
     def head(self, key: str) -> Entry | None:
         """What is known of one object."""

@@ -20,6 +20,8 @@ from windfall.agent.courier.messages import (
     Prepared,
     PrepareFailed,
     Report,
+    Store,
+    Stored,
     Watch,
 )
 from windfall.agent.credentials import JobUser
@@ -30,7 +32,7 @@ from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, 
 from windfall.agent.settings import AgentSettings
 from windfall.agent.staged import CLOSING_WITHIN_S, FINISH_WITHIN_S, StagedAttempts
 from windfall.agent.steward.messages import Admit
-from windfall.jobs.staging import Checkpoints, Mark, Progress, Staging
+from windfall.jobs.staging import Checkpoints, Mark, Output, Progress, Staging
 from windfall.jobs.storage import Grant, StorageAccess
 
 MARK = Mark("step-5", 10, 9, 100, 5)
@@ -383,3 +385,53 @@ def test_a_link_in_place_of_what_was_prepared_refuses_the_start(apart: Stage, tm
     assert isinstance(refused, Refused)
     assert "is not as it was prepared" in refused.reason
     assert (tmp_path / "elsewhere").stat().st_mode & 0o7777 == 0o700
+
+
+def test_what_is_terminated_has_its_grace_to_be_saved_and_no_more(stage: Stage):
+    attempt = stage.attempt()
+    attempt.hurried = (1_500, 30.0)
+    stage.staged.take(attempt)
+    stage.staged.departed(attempt, exited(143))
+    finish = stage.last()
+    assert isinstance(finish, Finish)
+    assert finish.deadline_at == 2_000 + 30_000, "from the end of its process on"
+    attempt.hurried = (5_000, 30.0)
+    stage.staged.hasten(attempt)
+    finish = stage.last()
+    assert isinstance(finish, Finish)
+    assert finish.deadline_at == 5_000 + 30_000, "or from when it was asked, if that is later"
+
+
+MODEL = Output("/opt/ml/model", "s3://b/model.tar.gz")
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "Artifact upload failed: no such bucket"), (3, None)])
+def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: Stage, code, reason):
+    attempt = stage.attempt()
+    stage.staged.take(attempt)
+    stage.staged.departed(attempt, exited(code))
+    stage.report(Finished("t", unstored=(MODEL,), why_unstored="no such bucket"))
+    (result,) = stage.results
+    assert isinstance(result, Exited)
+    assert (result.exit_code, result.reason) == (code, reason)
+    order = stage.last()
+    assert isinstance(order, Store)
+    assert order.outputs == (MODEL,)
+    assert stage.staged.unstored.directories == {"/a/task", "/a/task.tmp", "/a/task.ml"}
+    stage.courier.told.clear()
+    stage.courier.on_new()
+    assert stage.courier.told == [order]
+    stage.report(Stored("t"))
+    assert stage.staged.unstored.directories == set()
+
+
+def test_what_nobody_wants_any_more_is_not_kept(stage: Stage):
+    attempt = stage.attempt()
+    attempt.given_up = True
+    stage.staged.take(attempt)
+    stage.staged.departed(attempt, exited(0))
+    stage.report(Finished("t", unstored=(MODEL,), why_unstored="no such bucket"))
+    (result,) = stage.results
+    assert isinstance(result, Exited)
+    assert result.reason is None
+    assert stage.staged.unstored.directories == set()

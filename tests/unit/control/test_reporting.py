@@ -14,7 +14,7 @@ from windfall.control.instructions import (
     StopAttempt,
     TerminateInstance,
 )
-from windfall.jobs.attempts import EXITED, FAILED_TO_START, TIMED_OUT
+from windfall.jobs.attempts import EXITED, FAILED_TO_START, TIMED_OUT, UNSTORED
 from windfall.jobs.definitions import ContainerSpec
 from windfall.jobs.ids import AttemptToken, InstanceId, JobId
 from windfall.jobs.images import ImageMapping
@@ -288,7 +288,8 @@ def test_a_timeout_counts_from_the_start_and_is_never_retried(world, restart):
     world.later(59_999)
     assert world.instructions == []
     world.later(1)
-    assert world.instructions == [StopAttempt("a#1", world.job("a").attempts[0].instance, 30.0)]
+    place = world.job("a").attempts[0].instance
+    assert world.instructions == [StopAttempt("a#1", place, 30.0, save_within_s=30.0)]
     world.exits("a", 137)
     job = world.job("a")
     assert (job.state, job.status_reason, job.attempts[0].status_reason) == (FAILED, TIMED_OUT, TIMED_OUT)
@@ -351,3 +352,15 @@ def test_a_start_that_reaches_the_agent_late_never_runs_beside_the_next_attempt(
     world.happens(events.AgentConnected(world.machine), started, events.AgentConnected(world.machine))
     assert [type(i) for i in world.instructions] == [StartAttempt, StopAttempt]
     assert {i.token for i in world.instructions} == {"a#1"}
+
+
+def test_work_that_is_done_and_not_stored_fails_the_job_and_is_not_done_again(world):
+    world.submits(a_job("a").retried(5))
+    world.starts("a")
+    report = AttemptExited(
+        world.job("a").attempts[0].token, world.now, 0, f"{UNSTORED}: s3://b/x: no such bucket"
+    )
+    world.happens(report)
+    assert world.state_of("a") is FAILED
+    assert len(world.job("a").attempts) == 1
+    assert world.job("a").attempts[0].is_unstored

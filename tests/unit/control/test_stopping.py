@@ -69,7 +69,8 @@ def test_terminate_stops_the_process_and_the_job_fails_however_it_exits(world, s
     if started:
         world.starts("a")
     world.happens(stop(TerminateJob))
-    assert world.instructions == [StopAttempt("a#1", world.job("a").attempts[0].instance, 30.0)]
+    place = world.job("a").attempts[0].instance
+    assert world.instructions == [StopAttempt("a#1", place, 30.0, save_within_s=30.0, gives_up=True)]
     assert world.job("a").attempts[0].stop_cause is StopCause.TERMINATED
     world.exits("a", code)
     assert (world.state_of("a"), world.job("a").status_reason) == (FAILED, "no need")

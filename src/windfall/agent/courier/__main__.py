@@ -30,6 +30,8 @@ from windfall.agent.courier.messages import (
     Line,
     Prepare,
     PrepareFailed,
+    Store,
+    Stored,
     decode_commands,
     encode,
 )
@@ -76,7 +78,7 @@ class Courier:
 
     def tell(self, line: Line) -> None:
         """Report to the agent; called from all threads."""
-        if isinstance(line, Finished | Dropped | PrepareFailed):
+        if isinstance(line, Finished | Stored | Dropped | PrepareFailed):
             errand = self._errands.pop(line.token, None)
             if errand is not None:
                 errand.close()
@@ -96,6 +98,8 @@ class Courier:
                 errand.drop()
         elif isinstance(command, Finish):
             self._errand(command.errand).finish(command)
+        elif isinstance(command, Store):
+            self._errand(command.errand).store(command)
         elif isinstance(command, Prepare):
             self._errand(command.errand).prepare()
         else:

@@ -16,6 +16,7 @@ from typing import IO
 
 from windfall.agent.courier.errors import BadArchive
 from windfall.agent.courier.tree import Tree
+from windfall.agent.walking import entries_below
 
 _PIECE_BYTES = 1 << 20
 _BLOCK_BYTES = 512
@@ -77,13 +78,8 @@ def _copy(source: IO[bytes], fd: int) -> None:
 
 
 def files_below(directory: int) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Yield every entry below an open directory, in order: its name, its status, the directory that holds it."""
-    for above, directories, names, fd in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
-        directories.sort()
-        inside = os.path.normpath(above)
-        for name in sorted(directories + names):
-            full = name if inside == "." else f"{inside}/{name}"
-            yield full, os.stat(name, dir_fd=fd, follow_symlinks=False), fd
+    """Every entry below an open directory, in order: its name, its status, the open directory that holds it."""
+    return entries_below(directory)
 
 
 def content_of(name: str, directory: int) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from windfall.agent.courier.means import Means
 from windfall.agent.courier.messages import Errand
 from windfall.agent.courier.porters import porter_mark
 from windfall.agent.courier.stores import Stores
+from windfall.agent.courier.taking import check_output
 from windfall.agent.courier.tree import Tree
 from windfall.agent.places import OWN
 from windfall.agent.settings import AgentSettings
@@ -56,6 +57,8 @@ class Bringing:
     def bring(self, sync: CheckpointSync | None, deadline: float) -> Brought:
         """Bring everything; errors of the courier, of the sync and of the store mean that it cannot be."""
         staging = self.errand.places.staging
+        for output in staging.outputs:
+            check_output(output, self.stores)
         self._make_room()
         # First, while there is nothing else that git, which is the job's user, could reach.
         commit = self._check_out()

@@ -7,6 +7,7 @@ an end at its deadline even while the store hangs, so it waits for its work with
 from __future__ import annotations
 
 import itertools
+import os
 import posixpath
 import threading
 import time
@@ -26,12 +27,14 @@ from windfall.agent.courier.messages import (
     Line,
     Prepared,
     PrepareFailed,
+    Store,
+    Stored,
 )
 from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
 from windfall.agent.courier.newsboard import Newsboard
 from windfall.agent.courier.progress import MOST_BYTES, parse_progress
 from windfall.agent.courier.stores import Stores
-from windfall.agent.courier.taking import read_failure, take_output, wanted_outputs
+from windfall.agent.courier.taking import read_failure, store_late, take_output, wanted_outputs
 from windfall.agent.courier.tree import Tree
 from windfall.agent.errors import AgentError
 from windfall.agent.places import NOTICE, PROGRESS, REBALANCE
@@ -51,6 +54,7 @@ _SAVE_WITHOUT_ANSWER_S = 600.0
 _PASS_EVERY_S = 1.0
 #: Looking at many files takes a part of the time, not all of it.
 _PASS_SHARE = 4
+_TIME_WAS_UP = "the time was up before everything was in the object store"
 #: Not evenly: a program that writes once a second would be met in the middle of it each time.
 _PAUSES = (1.0, 0.8, 1.1, 0.9, 1.2)
 _LOOK_AT_ORDERS_EVERY_S = 0.05
@@ -85,6 +89,10 @@ class RunningErrand:
         self._saved = threading.Event()
         self._pipes = any(channel.mode == "Pipe" for channel in errand.places.staging.channels)
         self._broken = False
+        #: Wanted outputs that are not in the store yet, and why.
+        self._unstored: dict[Output, str] = {}
+        #: Whether the attempt is over and only its outputs are wanted.
+        self._stores_late = False
 
     # --- orders --------------------------------------------------------------------------------------
 
@@ -106,6 +114,11 @@ class RunningErrand:
         if first:
             threading.Thread(target=self._finish, name="finish", daemon=True).start()
 
+    def store(self, order: Store) -> None:
+        """Store outputs of an attempt that ended without that, however long it takes; a repetition changes nothing."""
+        if self._worker is None:
+            self._begin(lambda: self._store(order))
+
     def drop(self) -> None:
         """Stop everything and report when nothing of the attempt is touched any more."""
         self._leave.set()
@@ -118,7 +131,7 @@ class RunningErrand:
 
     def tick(self) -> None:
         """Read the progress file and pass news on, if there are any; called once a second."""
-        if self._worker is not None and not self._leave.is_set():
+        if self._worker is not None and not self._leave.is_set() and not self._stores_late:
             self.board.progress = parse_progress(self._tree.read(PROGRESS, MOST_BYTES)) or self.board.progress
             self._look_at_feeder()
         self.board.publish()
@@ -240,6 +253,8 @@ class RunningErrand:
         """Wait for the saving, but no longer than the latest order allows."""
         self._close()
         began = time.monotonic()
+        assert self._order is not None
+        self._unstored = dict.fromkeys(wanted_outputs(self._order), _TIME_WAS_UP)
         threading.Thread(target=self._save, name="save", daemon=True).start()
         while not self._saved.wait(_LOOK_AT_ORDERS_EVERY_S):
             order = self._order
@@ -248,7 +263,7 @@ class RunningErrand:
             if order.lose:
                 break
             if _now_ms() >= order.deadline_at or silent_s >= _SAVE_WITHOUT_ANSWER_S:
-                self.board.complain("saving", "the time was up before everything was in the object store")
+                self.board.complain("saving", _TIME_WAS_UP)
                 break
         self._stores.cut()
         if self._sync is not None:
@@ -259,7 +274,9 @@ class RunningErrand:
         self.board.publish(at_once=True)
         failure = None if order.exit_code == 0 else read_failure(self.errand, self._tree)
         board = self.board
-        self._tell(Finished(self.errand.token, board.checkpoint, board.progress, failure))
+        unstored = () if order.lose else tuple(self._unstored)
+        why = next((f"{one.uri}: {self._unstored[one]}" for one in unstored), None)
+        self._tell(Finished(self.errand.token, board.checkpoint, board.progress, failure, unstored, why))
 
     def _save(self) -> None:
         try:
@@ -303,9 +320,21 @@ class RunningErrand:
                     lambda output=output: self._take(output),  # type: ignore[misc]  # bound in the loop
                     deadline,
                     lambda text: self.board.complain("store", text),
+                    full_until=time.monotonic() + _SAVE_WITHOUT_ANSWER_S,
                 )
             except (ObjectsError, CannotBring, OSError) as error:
-                self.board.complain(output.path, f"{output.path} could not be stored: {error}")
+                self._unstored[output] = str(error)
+                kept = f"it is kept in {self.errand.places.real(output.path)} and stored when it can be"
+                self.board.complain(output.path, f"{output.path} could not be stored: {error}; {kept}")
+            else:
+                self._unstored.pop(output, None)
+
+    def _store(self, order: Store) -> None:
+        """Try again and again, ever less often, until everything is stored or its directory is gone."""
+        self._stores_late = True
+        root = self.errand.places.root
+        if store_late(order, self._take, lambda: os.path.isdir(root), self._leave.wait):
+            self._tell(Stored(self.errand.token))
 
     def _take(self, output: Output) -> None:
         take_output(output, self.errand, self._tree, self._stores, self._means.merge_directory)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 
 from windfall.agent.courier.archives import files_below
+from windfall.agent.walking import opened_directory, remove_below, removed
 from windfall.jobs.staging import Output
 
 _PREFIX = "merged-"
@@ -72,7 +73,7 @@ class MergedOutput:
                 yield None
             _touch(f"{self._stored}/{_short(token)}")
             if len(os.listdir(self._stored)) >= self._of:
-                shutil.rmtree(self._files, ignore_errors=True)
+                removed(self._files)
         finally:
             os.close(lock)
 
@@ -84,7 +85,7 @@ class MergedOutput:
             path = os.path.join(self._above, name)
             with contextlib.suppress(OSError):
                 if name.startswith(self._of_job) or time.time() - os.stat(path).st_mtime > _KEPT_S:
-                    shutil.rmtree(path, ignore_errors=True)
+                    removed(path)
 
 
 def _short(text: str) -> str:
@@ -101,30 +102,50 @@ def _has_files(directory: int) -> bool:
 
 
 def _move_all(directory: int, target: str) -> None:
-    for name, status, holder in files_below(directory):
-        path = f"{target}/{name}"
-        if stat.S_ISDIR(status.st_mode):
-            if os.path.islink(path) or not os.path.isdir(path):
-                _clear(path)
-                os.mkdir(path)
-            os.chmod(path, stat.S_IMODE(status.st_mode) | 0o700)
-        elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-            _clear(path)
-            _move(os.path.basename(name), holder, path)
-
-
-def _clear(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
-
-
-def _move(name: str, holder: int, path: str) -> None:
+    root = os.open(target, _LOOK)
     try:
-        os.rename(name, path, src_dir_fd=holder)
+        for name, status, holder in files_below(directory):
+            above, _, last = name.rpartition("/")
+            place = opened_directory(root, above)
+            try:
+                _move_entry(status, holder, last, place)
+            finally:
+                os.close(place)
+    finally:
+        os.close(root)
+
+
+def _move_entry(status: os.stat_result, holder: int, name: str, place: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        if not _is_directory(name, place):
+            _clear(name, place)
+            os.mkdir(name, dir_fd=place)
+        os.chmod(name, stat.S_IMODE(status.st_mode) | 0o700, dir_fd=place)
+    elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+        _clear(name, place)
+        _move(name, holder, place)
+
+
+def _is_directory(name: str, place: int) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _clear(name: str, place: int) -> None:
+    if _is_directory(name, place):
+        remove_below(place, name)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=place)
+
+
+def _move(name: str, holder: int, place: int) -> None:
+    try:
+        os.rename(name, name, src_dir_fd=holder, dst_dir_fd=place)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
         # A job may have had a file system of its own mounted there.
-        shutil.copy2(f"/proc/self/fd/{holder}/{name}", path, follow_symlinks=False)
+        shutil.copy2(f"/proc/self/fd/{holder}/{name}", f"/proc/self/fd/{place}/{name}", follow_symlinks=False)

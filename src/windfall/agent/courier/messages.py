@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from windfall.agent.places import Places
-from windfall.jobs.staging import Mark, Progress
+from windfall.jobs.staging import Mark, Output, Progress
 from windfall.jobs.storage import StorageAccess
 
 
@@ -70,6 +70,13 @@ class Finish(Line, frozen=True, tag=True):
     killed_at: int | None = None
 
 
+class Store(Line, frozen=True, tag=True):
+    """What an ended attempt left could not be stored: try it until it is, however long that takes."""
+
+    errand: Errand
+    outputs: tuple[Output, ...]
+
+
 class Drop(Line, frozen=True, tag=True):
     """Stop whatever is being done for the attempt, at once."""
 
@@ -121,6 +128,15 @@ class Finished(Line, frozen=True, tag=True):
     checkpoint: Mark | None = None
     progress: Progress | None = None
     failure: str | None = None
+    #: Outputs that are not in the store, though they were wanted, and why.
+    unstored: tuple[Output, ...] = ()
+    why_unstored: str | None = None
+
+
+class Stored(Line, frozen=True, tag=True):
+    """All that an ended attempt left is in the store now, or not there any more."""
+
+    token: str
 
 
 class Dropped(Line, frozen=True, tag=True):
@@ -129,8 +145,8 @@ class Dropped(Line, frozen=True, tag=True):
     token: str
 
 
-Command: TypeAlias = Prepare | Watch | Finish | Drop
-Report: TypeAlias = Prepared | PrepareFailed | News | Broken | Finished | Dropped
+Command: TypeAlias = Prepare | Watch | Finish | Store | Drop
+Report: TypeAlias = Prepared | PrepareFailed | News | Broken | Finished | Stored | Dropped
 
 _encoder = msgspec.json.Encoder()
 _commands = msgspec.json.Decoder(Command)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from windfall.agent.courier.errors import CalledOff
 from windfall.agent.object_access import object_environment
 from windfall.jobs.storage import FILE, StorageAccess, allowed, covering, locate, not_allowed
-from windfall.objects.errors import Refused, Unreachable
+from windfall.objects.errors import Full, Refused, Unreachable
 from windfall.objects.opening import located, open_objects
 from windfall.objects.port import Content, Entry, LocalPath, ObjectStore, checked_key
 
@@ -97,20 +97,29 @@ class Stores:
         grant = covering(self.access.grants, place, write)
         return Path(place.path if grant is None else locate(grant.uri).path)
 
-    def insist(self, work: Callable[[], T], until: float, complain: Callable[[str | None], None]) -> T:
+    def insist(
+        self,
+        work: Callable[[], T],
+        until: float,
+        complain: Callable[[str | None], None],
+        full_until: float = 0.0,
+    ) -> T:
         """Do something again and again while the store cannot be reached, up to a time on the monotonic clock.
 
-        `complain` hears what is wrong while it is, and None when it is over.
+        `complain` hears what is wrong while it is, and None when it is over. A store that is full is asked again too,
+        if `full_until` says how long.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
             self.check()
             try:
                 result = work()
-            except Unreachable as error:
-                if time.monotonic() + pause_s >= until:
+            except (Unreachable, Full) as error:
+                is_full = isinstance(error, Full)
+                if time.monotonic() + pause_s >= (min(until, full_until) if is_full else until):
                     raise
-                complain(f"object storage does not answer, trying again: {error}")
+                what = "is full" if is_full else "does not answer"
+                complain(f"object storage {what}, trying again: {error}")
                 self._cut.wait(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             else:

@@ -7,15 +7,21 @@ it may take; it is cut off from outside.
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 
 from windfall.agent.courier.archives import content_of, files_below, packed
+from windfall.agent.courier.errors import CalledOff, CannotBring
 from windfall.agent.courier.merging import MergedOutput
-from windfall.agent.courier.messages import Errand, Finish
+from windfall.agent.courier.messages import Errand, Finish, Store
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
+from windfall.agent.speech import say
 from windfall.jobs.staging import Output
+from windfall.objects.errors import BadUri, Full, NotFound, Refused, Unreachable
 
 _FAILURE_CHARACTERS = 1024
+#: How often outputs are tried again whose attempt is over.
+_STORE_AGAIN_S, _STORE_AGAIN_MOST_S = 2.0, 60.0
 
 
 def wanted_outputs(order: Finish) -> list[Output]:
@@ -24,6 +30,27 @@ def wanted_outputs(order: Finish) -> list[Output]:
         return []
     outputs = order.errand.places.staging.outputs
     return [output for output in outputs if output.when_failed or order.exit_code == 0]
+
+
+def check_output(output: Output, stores: Stores) -> None:
+    """See that an output can go where it is to go, as far as that is known before it exists; CannotBring otherwise.
+
+    A store that does not answer is no reason: it is waited for when there is something to store.
+    """
+    try:
+        if output.archived:
+            store, name = stores.open_object(output.uri, write=True)
+        else:
+            store, name = stores.open(output.uri.rstrip("/"), write=True), ""
+        next(iter(store.list(name)), None)
+    except NotFound as error:
+        raise CannotBring(
+            f"{output.path} could not be stored in {output.uri}: {error}; make it, or name another"
+        ) from None
+    except (BadUri, Refused) as error:
+        raise CannotBring(f"{output.path} could not be stored in {output.uri}: {error}") from None
+    except (Unreachable, Full):
+        return
 
 
 def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merge_directory: str) -> None:
@@ -43,6 +70,29 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merg
         for name, status, fd in files_below(directory):
             if stat.S_ISREG(status.st_mode):
                 store.put_pieces(name, content_of(name, fd))
+
+
+def store_late(
+    order: Store, take: Callable[[Output], None], is_there: Callable[[], bool], wait: Callable[[float], bool]
+) -> bool:
+    """Try outputs again, ever less often, until they are stored or their directory is gone; False where called off."""
+    pause_s, token = _STORE_AGAIN_S, order.errand.token
+    for output in order.outputs:
+        while True:
+            try:
+                take(output)
+                break
+            except CalledOff:
+                return False
+            except Exception as error:  # noqa: BLE001 - whatever it is may be over at the next try
+                if not is_there():
+                    say(f"{token}: what it left was removed, so it is not stored")
+                    return True
+                say(f"{token}: {output.path} cannot be stored yet: {error}")
+            if wait(pause_s):
+                return False
+            pause_s = min(_STORE_AGAIN_MOST_S, pause_s * 2)
+    return True
 
 
 def read_failure(errand: Errand, tree: Tree) -> str | None:

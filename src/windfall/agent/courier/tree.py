@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from windfall.agent.courier.errors import CannotBring
+from windfall.agent.walking import remove_below
 
 _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT_MODE = 0o1770
@@ -36,9 +37,7 @@ class Tree:
                 try:
                     os.unlink(name, dir_fd=fd)
                 except IsADirectoryError:
-                    import shutil  # Heavy, and an agent that only reads progress never needs it.
-
-                    shutil.rmtree(name, dir_fd=fd)
+                    remove_below(fd, name)
 
     @contextmanager
     def passable(self) -> Iterator[None]:

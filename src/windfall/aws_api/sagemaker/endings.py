@@ -107,6 +107,8 @@ def _of_attempt(attempt: Attempt, room: int) -> str:
     reason = attempt.reason or ""
     if reason.startswith(_CLASSES):
         return reason[:room]
+    if attempt.is_unstored:
+        return f"{CLIENT}{reason}"[:room]
     if attempt.exit_code is not None:
         # What the program itself wrote comes first, then what killed it.
         said = attempt.failure or reason or _ml_root_missing(attempt)

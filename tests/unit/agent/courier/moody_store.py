@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windfall.agent.courier.stores import Stores
 from windfall.jobs.storage import StorageAccess
-from windfall.objects.errors import Unreachable
+from windfall.objects.errors import Full, Unreachable
 from windfall.objects.files import FileObjects
 from windfall.objects.port import Content, Entry, LocalPath
 
@@ -19,6 +19,7 @@ class Mood:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.away = threading.Event()
+        self.full = threading.Event()
         #: Whoever asks waits for this.
         self.flowing = threading.Event()
         self.flowing.set()
@@ -64,6 +65,8 @@ class MoodyObjects:
 
     def put_pieces(self, key: str, pieces: Iterable[bytes]) -> None:
         self._mood.ask()
+        if self._mood.full.is_set():
+            raise Full("no room; make some")
         self._inner.put_pieces(key, pieces)
 
     def put_file(self, key: str, path: LocalPath) -> int:

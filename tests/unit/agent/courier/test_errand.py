@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.deep import LEVELS, deep_directory
 from tests.unit.agent.courier.moody_store import Mood
 from tests.waiting import wait_until
 from windfall.agent.courier.errand import RunningErrand
@@ -19,6 +22,8 @@ from windfall.agent.courier.messages import (
     News,
     Prepared,
     PrepareFailed,
+    Store,
+    Stored,
 )
 from windfall.agent.places import PROGRESS, Places
 from windfall.agent.settings import AgentSettings
@@ -39,6 +44,7 @@ class Run:
         self.errand = Errand(
             "t", Places(str(self.root), staging, sandboxed=True), str(self.root), fence, StorageAccess()
         )
+        self.settings = settings
         self.running = RunningErrand(self.errand, settings, self.said.append, self.mood.open)
 
     def of(self, kind: type) -> list[Line]:
@@ -243,3 +249,94 @@ def test_news_are_told_on_a_change_and_no_oftener_than_once_a_second(run: Run):
     run.write(PROGRESS, "torn {")
     run.running.tick()
     assert len(run.said) == before
+
+
+MODEL = Output("/opt/ml/model", "mood://models/model.tar.gz")
+
+
+def with_model(tmp_path: Path, output: Output = MODEL) -> Run:
+    run = Run(tmp_path, Staging(outputs=(output,))).prepared()
+    run.write("model/weights", "w" * 100)
+    return run
+
+
+def stored_late(run: Run) -> None:
+    run.running = RunningErrand(run.errand, run.settings, run.said.append, run.mood.open)
+    run.running.store(Store(run.errand, (MODEL,)))
+    run.running.store(Store(run.errand, (MODEL,)))
+    wait_until(lambda: run.of(Stored), "it is stored")
+
+
+def test_an_output_that_cannot_be_stored_is_told_and_can_be_stored_later(tmp_path: Path):
+    run = with_model(tmp_path)
+    (tmp_path / "store").mkdir(exist_ok=True)
+    (tmp_path / "store" / "models").write_text("a file in the way")
+    run.finish()
+    finished = run.finished()
+    assert finished.unstored == (MODEL,)
+    assert finished.why_unstored is not None
+    assert finished.why_unstored.startswith("mood://models/model.tar.gz: ")
+    assert any("is kept in" in alarm for alarm in run.alarms())
+    (tmp_path / "store" / "models").unlink()
+    stored_late(run)
+    with tarfile.open(tmp_path / "store" / "models" / "model.tar.gz") as archive:
+        assert archive.getnames() == ["weights"]
+
+
+def test_a_store_that_is_away_until_the_time_is_up_has_not_stored_it(tmp_path: Path):
+    run = with_model(tmp_path)
+    run.mood.away.set()
+    run.finish(within_s=0.5)
+    finished = run.finished()
+    assert finished.unstored == (MODEL,)
+    run.mood.away.clear()
+    stored_late(run)
+
+
+def test_a_store_that_is_full_is_waited_for(tmp_path: Path):
+    run = with_model(tmp_path)
+    run.mood.full.set()
+    run.finish()
+    wait_until(
+        lambda: run.running.tick() or any("is full" in alarm for alarm in run.alarms()), "somebody hears"
+    )
+    assert not run.of(Finished)
+    run.mood.full.clear()
+    assert run.finished().unstored == ()
+
+
+def test_what_was_removed_by_hand_is_not_waited_for(tmp_path: Path):
+    run = with_model(tmp_path)
+    run.mood.away.set()
+    run.finish(within_s=0.2)
+    run.finished()
+    shutil.rmtree(run.root)
+    stored_late(run)
+
+
+def test_what_is_lost_with_its_host_is_not_wanted_any_more(tmp_path: Path):
+    run = with_model(tmp_path)
+    run.mood.away.set()
+    run.finish(lose=True)
+    assert run.finished().unstored == ()
+
+
+@pytest.mark.parametrize("uri", ["mood://models/deep/model.tar.gz", "mood://models/../x"])
+def test_where_outputs_go_is_checked_before_the_start(tmp_path: Path, uri: str):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "models").write_text("a file in the way")
+    run = Run(tmp_path, Staging(outputs=(Output("/opt/ml/model", uri),)))
+    run.running.prepare()
+    wait_until(lambda: run.of(PrepareFailed), "it is refused")
+    (failed,) = run.of(PrepareFailed)
+    assert isinstance(failed, PrepareFailed)
+    assert "/opt/ml/model could not be stored in" in failed.reason
+
+
+def test_an_output_of_any_depth_is_stored(tmp_path: Path):
+    run = with_model(tmp_path)
+    with deep_directory(run.root / "model"):
+        run.finish()
+        assert run.finished().unstored == ()
+    with tarfile.open(tmp_path / "store" / "models" / "model.tar.gz") as archive:
+        assert len(archive.getnames()) == LEVELS + 2

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.aws_api.sagemaker.test_timeline import a_job
+from tests.unit.aws_api.sagemaker.test_timeline import DONE, a_job, an_attempt
 from windfall.aws_api.sagemaker.endings import (
     RECEIVED,
     SageMakerWords,
+    failure_reason,
     final_message,
     final_status,
     has_failed,
 )
-from windfall.jobs.attempts import StopCause
+from windfall.jobs.attempts import UNSTORED, StopCause
 from windfall.jobs.states import FAILED
 
 BUDGET = "Budget of $1.00 spent (windfall:budget-usd)"
@@ -52,3 +53,10 @@ def test_a_failure_is_told_with_its_reason():
 def test_the_blank_after_the_prefix_does_not_count(text):
     assert SageMakerWords().comparable(text) == "Received status from SageMaker:AlgorithmError*"
     assert SageMakerWords().comparable("Host EC2*") == "Host EC2*"
+
+
+def test_a_model_that_could_not_be_stored_is_told_as_sagemaker_does():
+    done = an_attempt(**DONE, exit_code=0, reason=f"{UNSTORED}: s3://b/models: no such bucket")
+    job = a_job(FAILED, done, stopped=70, status_reason="Essential container in task exited")
+    assert has_failed(job)
+    assert failure_reason(job) == "ClientError: Artifact upload failed: s3://b/models: no such bucket"
