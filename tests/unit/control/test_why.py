@@ -69,6 +69,8 @@ def test_an_attempt_says_where_it_is_and_what_it_does(world):
     assert codes(world, "a") == ["running"]
     world.happens(events.TerminateJob(JobId("a"), "x"))
     assert codes(world, "a") == ["stopping"]
+    world.happens(events.AttemptProgressed(world.token("a"), world.now, "storing the last checkpoint"))
+    assert asked(world, "a").reasons[0][1].endswith("; storing the last checkpoint")
 
 
 def test_an_array_counts_its_children_and_a_child_at_rest_answers_for_itself(world):
