@@ -9,7 +9,7 @@ from __future__ import annotations
 from windfall.agent.attempt import Attempt
 from windfall.agent.journal import Losing, Noticed
 from windfall.agent.messages import Interrupt, Lost, Rebalance, Stop
-from windfall.agent.staged import write_notice, write_rebalance
+from windfall.agent.notices import write_notice, write_rebalance
 from windfall.agent.supervisor import Supervisor, now_ms
 
 

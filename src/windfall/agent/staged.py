@@ -7,12 +7,9 @@ sockets.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -33,7 +30,6 @@ from windfall.agent.courier.messages import (
     Stored,
     Watch,
 )
-from windfall.agent.courier.tree import Tree
 from windfall.agent.courier_link import Couriers
 from windfall.agent.demotion import Identity
 from windfall.agent.directories import make_shared_directory
@@ -42,7 +38,7 @@ from windfall.agent.journal import Departed, Journal, Launching
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result
 from windfall.agent.object_access import region
-from windfall.agent.places import NOTICE, OWN, REBALANCE
+from windfall.agent.places import OWN
 from windfall.agent.preparation import job_user, places_of, working_directory
 from windfall.agent.sealing import seal, unseal
 from windfall.agent.spawner import refusal
@@ -332,51 +328,6 @@ class StagedAttempts:
             return
         if all(self._courier_user(attempt) != user for attempt in self._open.values()):
             self._couriers.rest(user)
-
-
-def write_notice(attempt: Attempt) -> None:
-    """Write down for the job that its place is taken away, and when."""
-    noticed = attempt.story.noticed
-    assert noticed is not None
-    document = {
-        "action": "terminate",
-        "time": _iso(noticed.deadline_at),
-        "deadline_at": noticed.deadline_at,
-        "why": noticed.words,
-    }
-    _write(attempt, NOTICE, document)
-
-
-def write_rebalance(attempt: Attempt, at: int) -> None:
-    """Write down for the job that its place may be taken away soon."""
-    _write(attempt, REBALANCE, {"noticeTime": _iso(at)})
-
-
-def _write(attempt: Attempt, name: str, document: dict[str, object]) -> None:
-    """Write a small file so that it appears whole; a full disk must not keep the signals from being sent."""
-    if attempt.story.accepted is None:
-        return
-    try:
-        above, last = os.path.split(name)
-        fresh = f"{last}.new"
-        # By descriptors, and only as a new file: the job's user may have put anything there.
-        with Tree(places_of(attempt).root, None).directory(above) as directory:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(fresh, dir_fd=directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(fresh, flags, 0o644, dir_fd=directory)
-            try:
-                os.write(fd, msgspec.json.encode(document))
-                os.fchmod(fd, 0o644)
-            finally:
-                os.close(fd)
-            os.rename(fresh, last, src_dir_fd=directory, dst_dir_fd=directory)
-    except (OSError, AgentError) as error:
-        say(f"{attempt.token}: {name} cannot be written, only signals tell of it: {error}")
-
-
-def _iso(at: int) -> str:
-    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _as_progressed(news: News) -> Progressed:

@@ -417,9 +417,9 @@ def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: St
     order = stage.last()
     assert isinstance(order, Store)
     assert order.outputs == (MODEL,)
-    assert stage.staged.unstored.directories == {"/a/task", "/a/task.tmp", "/a/task.ml"}
+    assert stage.staged.unstored.directories == set(attempt.intended.private_directories)
     stage.courier.told.clear()
-    stage.courier.on_new()
+    stage.courier.on_new(stage.user)
     assert stage.courier.told == [order]
     stage.report(Stored("t"))
     assert stage.staged.unstored.directories == set()
