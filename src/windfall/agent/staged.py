@@ -7,6 +7,7 @@ sockets.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
