@@ -21,6 +21,7 @@ from windfall.agent.credentials import (
 from windfall.agent.devices.mps import DeviceShares
 from windfall.agent.errors import AgentError
 from windfall.agent.gpus import GpuDevice, find_gpus
+from windfall.agent.job_credentials import JobCredentials
 from windfall.agent.kernel_log import KernelLog, open_kernel_log
 from windfall.agent.messages import AttemptStatus, Inventory
 from windfall.agent.network_link import find_network_mbits
@@ -50,6 +51,8 @@ class Machine(msgspec.Struct, frozen=True):
     network_mbits: int | None = None
     #: Where the driver tells of its GPUs; None where that may not be read.
     kernel_log: KernelLog | None = None
+    #: How programs of jobs reach object storage; None for a machine that starts none.
+    credentials: JobCredentials | None = None
 
     @property
     def cgroup_words(self) -> str:
@@ -132,6 +135,7 @@ def survey(settings: AgentSettings, gpus: list[GpuDevice] | None = None) -> Mach
         engine=EngineFinder(settings.container_socket, os.environ),
         network_mbits=find_network_mbits(),
         kernel_log=open_kernel_log(),
+        credentials=JobCredentials(settings.directory, settings.objects_file),
     )
 
 

@@ -22,7 +22,6 @@ from windfall.agent.journal import Intended
 from windfall.agent.log_room import check_room
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.object_access import shared_variables
 from windfall.agent.places import OWN, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
@@ -142,9 +141,9 @@ def prepare(
         )
     argv, isolation = start.argv, "process"
     if places is not None:
-        if places.staging.shares_object_credentials:
-            environment = {**shared_variables(machine.settings.objects_file), **environment}
         environment, argv, isolation = _staged(attempt, places, environment, argv)
+    if machine.credentials is not None:
+        environment = {**machine.credentials.variables(start), **environment}
     environment = {**secret_values(machine.settings.secrets_directory, start.secrets), **environment}
     path = environment["PATH"]
     directory_fd = _open_directory(directory, places)

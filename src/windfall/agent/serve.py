@@ -95,6 +95,8 @@ class Agent:
         self._take_signals()
         become_subreaper()
         self._supervisor = Supervisor(machine, self._journal, self._notify, self._on_readable)
+        if machine.credentials is not None:
+            machine.credentials.attach(self._supervisor.attempts)
         if machine.shares is not None:
             machine.shares.spare = self._supervisor.orphans.spare
         self._suspects = SuspectEnds(self._supervisor.attempts, self._devices.tells_within_s)

@@ -237,7 +237,7 @@ def _start(
         return AttemptExited(attempt.token, attempt.placed_at, None, program)
     command, run = program
     staging = _staging(state, job)
-    storage = access_of_job(state, job, staging)
+    storage = replace(access_of_job(state, job, staging), for_programs=container.has_role)
     if staging is not None and (problem := storage_problem(storage, staging)) is not None:
         return AttemptExited(attempt.token, attempt.placed_at, None, f"{STORAGE_REFUSED}: {problem}")
     submitter = job.submission.submitter

@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
+from windfall.agent.job_credentials import ROLE_VARIABLE, STS_VARIABLE
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.own_credentials import without_own
-from windfall.daemon.s3_identities import Tenants
+from windfall.daemon.s3_identities import SESSION_ROLE, Tenants
 from windfall.daemon.s3_server import S3Server
 from windfall.daemon.settings import Settings
 from windfall.jobs.storage import StorageLayout, StoragePlace
@@ -46,7 +47,8 @@ WATCH_EVERY_S = 1.0
 #: The names of tenants, and the places that are registered.
 Owned = tuple[Collection[str], tuple[StoragePlace, ...]]
 #: Any of these means that somebody has an S3 elsewhere.
-_HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", *_ENDPOINTS)
 
 
 class ObjectStorage:
@@ -105,13 +107,24 @@ class ObjectStorage:
                 "AWS_SECRET_ACCESS_KEY": known.agents_secret,
                 "AWS_ENDPOINT_URL_S3": self.url,
                 "AWS_REGION": self._settings.region,
+                ROLE_VARIABLE: SESSION_ROLE,
+                STS_VARIABLE: self.url,
             }
+        elif self._settings.job_role is not None:
+            variables |= {ROLE_VARIABLE: self._settings.job_role, STS_VARIABLE: self._sts_url}
         _write_secret(told, json.dumps(variables))
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket of the S3 server, if it is missing."""
         if self._server is not None:
             self._server.make_bucket(name)
+
+    @property
+    def _sts_url(self) -> str:
+        """Where the STS of an S3 elsewhere is: beside the S3 itself, unless something else is said."""
+        region = self._environment.get("AWS_REGION") or self._settings.region
+        told = (self._environment.get(name) for name in ("AWS_ENDPOINT_URL_STS", *_ENDPOINTS))
+        return next(filter(None, told), f"https://sts.{region}.amazonaws.com")
 
     def _anchored(self, known: str | None) -> dict[str, str]:
         """Make the directory that objects are kept in, if it is one of this host and was never made.

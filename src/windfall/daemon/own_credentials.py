@@ -13,7 +13,7 @@ from windfall.objects.credentials import stored_profile
 
 _KEY_ID = "AWS_ACCESS_KEY_ID"
 _KEYS = (_KEY_ID, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS")
 #: What every access key of Windfall begins with.
 _OWN_SHAPE = "WNDF"
 

@@ -81,6 +81,8 @@ class Settings:
     s3: bool = False
     #: Port of that S3 server; 0 takes a free one.
     s3_port: int = 8471
+    #: With an S3 of your own: ARN of the role whose temporary credentials jobs get there, by its STS. None gives none.
+    job_role: str | None = None
     #: Seconds of notice for a job whose place is taken back.
     notice_s: float = 120.0
     #: Whether jobs also find the notice at 169.254.169.254, as on EC2; needs root, and a host that is not on EC2.
@@ -198,6 +200,10 @@ _PATTERNS: dict[str, tuple[str, str]] = {
     "job_user": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a user name of this host"),
     "job_users": (r"none|[0-9]{1,10}-[0-9]{1,10}", "none, or FIRST-LAST such as 200000-200999"),
     "objects": (r"file:///.+|s3://[a-z0-9][a-z0-9.-]{2,62}(/.*)?", "file:///PATH or s3://BUCKET/PREFIX"),
+    "job_role": (
+        r"arn:[a-z-]+:iam::[0-9]*:role/[\w+=,.@/-]+",
+        "the ARN of a role, such as arn:aws:iam::123456789012:role/jobs",
+    ),
     "events_file": (r"/.*[^/]", "the absolute path of a file"),
     "events_webhook": (
         r"https?://[^\s@/?#]+([/?][^\s#]*)?",

@@ -56,6 +56,8 @@ class ContainerSpec:
     name: str = DEFAULT_CONTAINER
     #: For Fargate, which has certain sizes only: what the other containers of its task take. None for EC2.
     fargate_beside: Resources | None = None
+    #: Whether it names a role, so that its programs may use object storage.
+    has_role: bool = False
 
 
 @dataclass(frozen=True, slots=True)

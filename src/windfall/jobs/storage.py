@@ -136,6 +136,8 @@ class StorageAccess:
     bucket_root: str | None = None
     #: Whether it keeps a Git repository of this host that it named before such were refused.
     keeps_local_repository: bool = False
+    #: Whether its programs get credentials for it, as those of a job with a role do.
+    for_programs: bool = False
 
     @property
     def may_clone_locally(self) -> bool:

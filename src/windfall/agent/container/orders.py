@@ -26,7 +26,6 @@ from windfall.agent.journal import Intended
 from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.object_access import shared_variables
 from windfall.agent.places import OWN, PROGRESS_DIRECTORY, Places, check_bind
 from windfall.agent.preparation import check_start, job_environment, open_log, places_of
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
@@ -134,7 +133,8 @@ def make_orders(
     run, settings = start.container, machine.settings
     assert run is not None
     places = places_of(attempt) if start.staging is not None else None
-    wants_host = places is not None
+    gets_credentials = start.storage is not None and start.storage.for_programs
+    wants_host = places is not None or gets_credentials
     network = network_of(engine, run.options, wants_host=wants_host)
     work, gpu_ids = _work(attempt, start), _real_gpus(start, machine)
     if gpu_ids and not engine.gives_gpus:
@@ -227,10 +227,11 @@ def _environment(
     for name in ("PATH", "HOME"):
         if name not in start.environment:
             environment.pop(name, None)
+    if network == "host" and machine.credentials is not None:
+        # They are at the host's own loopback address.
+        environment = {**machine.credentials.variables(start), **environment}
     if places is None:
         return environment
-    if places.staging.shares_object_credentials:
-        environment = {**shared_variables(machine.settings.objects_file), **environment}
     launching = attempt.story.launching
     added: Mapping[str, str] = places.environment(launching.port if launching is not None else 0)
     # The endpoint is at the host's own loopback address; and a job that names another metadata service means it.

@@ -9,16 +9,25 @@ from __future__ import annotations
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
+from typing import Protocol
 
-from windfall.agent.courier.imds import MetadataService, Reply
+from windfall.agent.courier.imds import Reply
 
 LOOPBACK = "127.0.0.1"
 _IDLE_S = 30.0
 
-#: Finds whose metadata a peer may see; None when it is nobody's that is known.
-Finder = Callable[[tuple[str, int]], MetadataService | None]
+
+class Answering(Protocol):
+    """What has the answers."""
+
+    def answer(self, method: str, path: str, headers: Mapping[str, str], now: float) -> Reply:
+        """Answer one request; header names are in lower case."""
+
+
+#: Finds what answers a peer; None when it is nobody's that is known.
+Finder = Callable[[tuple[str, int]], Answering | None]
 
 
 class MetadataServer:

@@ -192,6 +192,7 @@ def _container(params: Mapping[str, Any], container: Mapping[str, Any]) -> Conta
         options=container_options(container, environment, fargate=fargate),
         name=name_of(container),
         fargate_beside=_fargate_beside(params, resources) if fargate else None,
+        has_role=bool(container.get("jobRoleArn")),
     )
 
 

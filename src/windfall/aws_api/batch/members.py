@@ -60,7 +60,6 @@ _KEPT_RESOURCES = (
     "desiredvCpus",
 )
 _KEPT_CONTAINER = (
-    "jobRoleArn",
     "executionRoleArn",
     "instanceType",
     "networkConfiguration",
@@ -72,7 +71,6 @@ _KEPT_CONTAINER = (
     "logConfiguration.secretOptions",
 )
 _KEPT_TASK = (
-    "taskRoleArn",
     "executionRoleArn",
     "platformVersion",
     "ipcMode",
