@@ -18,6 +18,7 @@ from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId,
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.job_users import TenantUser
+from windfall.jobs.log_groups import LogGroup
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
@@ -34,6 +35,7 @@ Declared = (
     | Deletion
     | TenantUser
     | StoragePlace
+    | LogGroup
 )
 
 

@@ -14,6 +14,7 @@ from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.commands import capacity
 from windfall.control.commands.calendar import CalendarCommand
 from windfall.control.commands.consumables import ConsumableCommand
+from windfall.control.commands.logs import LogCommand
 from windfall.control.commands.policies import PolicyCommand
 from windfall.control.commands.service_jobs import ServiceCommand
 from windfall.control.commands.storage import StorageCommand
@@ -215,6 +216,7 @@ Command = (
     | AddImage
     | RemoveImage
     | PolicyCommand
+    | LogCommand
     | ConsumableCommand
     | ServiceCommand
     | CalendarCommand

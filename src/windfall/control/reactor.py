@@ -17,6 +17,7 @@ from windfall.control import (
     devices,
     events,
     interrupting,
+    log_groups,
     policies,
     progress,
     quota_shares,
@@ -32,6 +33,7 @@ from windfall.control import (
 from windfall.control.blocked import note_blocked_heads
 from windfall.control.commands import calendar as calendar_commands
 from windfall.control.commands import consumables as consumable_commands
+from windfall.control.commands import logs as log_commands
 from windfall.control.commands import policies as policy_commands
 from windfall.control.commands import service_jobs as service_commands
 from windfall.control.commands import storage as storage_commands
@@ -119,6 +121,9 @@ HANDLERS: dict[type, Handler] = {
     service_commands.UpdateServiceJob: service_jobs.on_update_service_job,
     service_commands.TerminateServiceJob: service_jobs.on_terminate_service_job,
     service_commands.TrainingRefused: service_jobs.on_training_refused,
+    log_commands.CreateLogGroup: log_groups.on_create_log_group,
+    log_commands.DeleteLogGroup: log_groups.on_delete_log_group,
+    log_commands.SetLogGroup: log_groups.on_set_log_group,
     events.SubmitJob: submitting.on_submit_job,
     events.SubmitTraining: training.on_submit_training,
     events.UpdateTraining: training.on_update_training,

@@ -30,6 +30,7 @@ from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
 from windfall.jobs.job_users import TenantUser
+from windfall.jobs.log_groups import LogGroup
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
 from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup
@@ -89,6 +90,8 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.schedules[it.key] = it
             case Deletion():
                 state.deletions[it.request] = it
+            case LogGroup():
+                state.log_groups[it.name] = it
             case TenantUser():
                 state.job_users.add(it)
             case StoragePlace():

@@ -28,6 +28,7 @@ from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, 
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.job_users import UserBook, UserRange
+from windfall.jobs.log_groups import LogGroup
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.storage import StorageLayout, StoragePlace
 from windfall.jobs.submitters import DEFAULT_TENANT
@@ -124,6 +125,8 @@ class State:
     #: By `<queue>/<share>`.
     quota_shares: dict[str, QuotaShare] = field(default_factory=dict)
     consumables: dict[str, ConsumableResource] = field(default_factory=dict)
+    #: What is declared of log groups.
+    log_groups: dict[str, LogGroup] = field(default_factory=dict)
     #: Which live jobs hold how many tokens of a consumable resource.
     token_holders: dict[str, dict[JobId, int]] = field(default_factory=dict)
     service_environments: dict[str, ServiceEnvironment] = field(default_factory=dict)

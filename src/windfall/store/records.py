@@ -23,6 +23,7 @@ from windfall.jobs.ids import JobId
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.job_users import TenantUser
+from windfall.jobs.log_groups import LogGroup
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
 from windfall.jobs.storage import StoragePlace
@@ -80,6 +81,7 @@ KINDS: dict[Any, str] = {
     Deletion: "deletion",
     TenantUser: "tenant-user",
     StoragePlace: "storage-place",
+    LogGroup: "log-group",
 }
 _declarations: dict[Any, Records[Any]] = {kind: Records(kind) for kind in KINDS}
 

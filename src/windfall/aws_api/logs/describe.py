@@ -16,6 +16,8 @@ from windfall.aws_api.logs.attempt_log import AttemptLog, Ending
 from windfall.aws_api.logs.errors import InvalidParameter, token_invalid
 from windfall.aws_api.logs.streams import (
     DEFAULT_GROUP,
+    declared_groups,
+    group_exists,
     identified_group,
     log_path,
     require_group,
@@ -24,6 +26,7 @@ from windfall.aws_api.logs.streams import (
 from windfall.aws_api.logs.tokens import sealed, unsealed
 from windfall.control.changes import LogStream
 from windfall.control.ports import Store
+from windfall.jobs.log_groups import LogGroup
 
 _PAGE = 50
 #: A group is as old as the oldest of its first streams; looking at all of them would cost more than it tells.
@@ -42,7 +45,10 @@ def describe_groups(
         raise InvalidParameter(
             "Specify only one of logGroupNamePrefix, logGroupNamePattern and logGroupIdentifiers."
         )
-    names = sorted({DEFAULT_GROUP, *store.log_groups()})
+    declared = declared_groups(store)
+    names = sorted(
+        name for name in {DEFAULT_GROUP, *store.log_groups(), *declared} if group_exists(store, name)
+    )
     if prefix is not None:
         names = [name for name in names if name.startswith(prefix)]
     if pattern is not None:
@@ -57,17 +63,21 @@ def describe_groups(
         after = unsealed(question, params["nextToken"])
         names = [name for name in names if name > after]
     limit = params.get("limit", _PAGE)
-    page = [_group(store, name, region, account_id, now) for name in names[:limit]]
+    page = [_group(store, name, region, account_id, now, declared.get(name)) for name in names[:limit]]
     answer: dict[str, Any] = {"logGroups": page}
     if len(names) > limit:
         answer["nextToken"] = sealed(question, names[limit - 1])
     return answer
 
 
-def _group(store: Store, name: str, region: str, account_id: str, now: int) -> dict[str, Any]:
-    oldest = [stream.created_at for stream in store.log_streams(name, "", _AGE_STREAMS, None)]
+def _group(
+    store: Store, name: str, region: str, account_id: str, now: int, declared: LogGroup | None
+) -> dict[str, Any]:
+    oldest = [stream.created_at for stream in islice(walk_streams(store, name, ""), _AGE_STREAMS)]
+    if declared is not None and declared.declared:
+        oldest.append(declared.created_at)
     arn = _group_arn(name, region, account_id)
-    return {
+    described: dict[str, Any] = {
         "logGroupName": name,
         "creationTime": min(oldest, default=now),
         "metricFilterCount": 0,
@@ -77,6 +87,9 @@ def _group(store: Store, name: str, region: str, account_id: str, now: int) -> d
         "storedBytes": 0,
         "logGroupClass": "STANDARD",
     }
+    if declared is not None and declared.retention_days is not None:
+        described["retentionInDays"] = declared.retention_days
+    return described
 
 
 def describe_streams(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from windfall.aws_api.logs.attempt_log import AttemptLog, Ending
 from windfall.aws_api.logs.describe import describe_groups, describe_streams
 from windfall.aws_api.logs.errors import InvalidParameter
+from windfall.aws_api.logs.groups import LogGroups
 from windfall.aws_api.logs.pages import PAGE_EVENTS, Budget, Page, Window, page_after, page_before
 from windfall.aws_api.logs.patterns import parse_pattern
 from windfall.aws_api.logs.search import Found, Place, Wanted, search, worth_searching
@@ -61,6 +62,18 @@ def logs_service(
         "DescribeLogStreams": operations.describe_log_streams,
     }
     roles = dict.fromkeys(handlers, Role.READ)
+    groups = LogGroups(gate, account_id)
+    reading = dict.fromkeys(("ListTagsForResource", "ListTagsLogGroup"), groups.list_tags)
+    changing = {
+        "CreateLogGroup": groups.create,
+        "DeleteLogGroup": groups.delete,
+        "PutRetentionPolicy": groups.put_retention,
+        "DeleteRetentionPolicy": groups.delete_retention,
+        **dict.fromkeys(("TagResource", "TagLogGroup"), groups.tag),
+        **dict.fromkeys(("UntagResource", "UntagLogGroup"), groups.untag),
+    }
+    handlers |= {**reading, **changing}
+    roles |= {**dict.fromkeys(reading, Role.READ), **dict.fromkeys(changing, Role.ADMIN)}
     return ModelledService(
         "logs",
         handlers,

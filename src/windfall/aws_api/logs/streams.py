@@ -17,6 +17,7 @@ from windfall.aws_api.logs.errors import InvalidParameter, group_not_found, stre
 from windfall.control.changes import LogStream
 from windfall.control.ports import Store
 from windfall.jobs.job import Job
+from windfall.jobs.log_groups import LogGroup
 
 #: Where jobs log that name no group of their own.
 DEFAULT_GROUP = "/aws/batch/job"
@@ -60,16 +61,30 @@ def log_path(logs_dir: Path, task_id: str) -> Path:
     return logs_dir / f"{task_id}.log"
 
 
+def declared_groups(store: Store) -> dict[str, LogGroup]:
+    """What clients have declared of groups, by name."""
+    return {group.name: group for group in store.declared(LogGroup)}
+
+
+def group_exists(store: Store, group: str) -> bool:
+    """Whether a group was made, or has a stream."""
+    declared = declared_groups(store).get(group)
+    if group == DEFAULT_GROUP or (declared is not None and declared.declared):
+        return True
+    return next(walk_streams(store, group, ""), None) is not None
+
+
 def require_group(store: Store, group: str) -> None:
     """Raise ResourceNotFound unless the group exists."""
-    if group != DEFAULT_GROUP and not store.log_streams(group, "", 1, None):
+    if not group_exists(store, group):
         raise group_not_found()
 
 
 def require_stream(store: Store, group: str, name: str) -> LogStream:
     """Return a stream; raise ResourceNotFound for what is missing, the group or the stream in it."""
     stream = store.log_stream(group, name)
-    if stream is None:
+    declared = declared_groups(store).get(group)
+    if stream is None or (declared is not None and not declared.shows(stream.created_at)):
         require_group(store, group)
         raise stream_not_found()
     return stream
@@ -77,9 +92,10 @@ def require_stream(store: Store, group: str, name: str) -> LogStream:
 
 def walk_streams(store: Store, group: str, prefix: str, after: str | None = None) -> Iterator[LogStream]:
     """Yield the streams of a group by name, asking the store for one bounded page after the other."""
+    declared = declared_groups(store).get(group)
     while True:
         page = store.log_streams(group, prefix, _STORE_PAGE, after)
-        yield from page
+        yield from (stream for stream in page if declared is None or declared.shows(stream.created_at))
         if len(page) < _STORE_PAGE:
             return
         after = page[-1].name

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from windfall.aws_api.protocol.service import Caller, Role
 from windfall.aws_api.tenants.store import TenantStore
-from windfall.control.commands import calendar
+from windfall.control.commands import calendar, logs
 from windfall.control.events import (
     Command,
     DeregisterJobDefinition,
@@ -189,5 +189,9 @@ _RENAMED: Mapping[type, Callable[[View, Any], Command]] = {
         command, group=replace(command.group, name=view.kept(command.group.name))
     ),
     calendar.DeleteScheduleGroup: lambda view, command: replace(command, name=view.kept(command.name)),
+    **dict.fromkeys(
+        (logs.CreateLogGroup, logs.DeleteLogGroup, logs.SetLogGroup),
+        lambda view, command: replace(command, name=view.kept_log_group(command.name)),
+    ),
     calendar.TagSchedules: lambda view, command: replace(command, group=view.kept(command.group)),
 }

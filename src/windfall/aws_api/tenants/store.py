@@ -24,6 +24,7 @@ from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job, JobKind
+from windfall.jobs.log_groups import LogGroup
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
 from windfall.jobs.submitters import DEFAULT_TENANT
@@ -135,6 +136,12 @@ class TenantStore:
         if kind is ScheduleGroup:
             groups = cast(list[ScheduleGroup], found)
             return cast(list[D], [self._group(it) for it in groups if self._sees_name(it.name)])
+        if kind is LogGroup:
+            logged = [
+                it for it in cast(list[LogGroup], found) if self._view.sees(split_log_group(it.name)[0])
+            ]
+            shown = [replace(it, name=self._view.shown_log_group(it.name)) for it in logged]
+            return cast(list[D], shown)
         return found
 
     def ticks(self, schedule: str, limit: int, before: int | None = None) -> list[Tick]:
