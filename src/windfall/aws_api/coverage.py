@@ -14,6 +14,7 @@ from typing import Any, cast
 from windfall.aws_api.batch.members import KEPT, REFUSED, REFUSED_PARTS
 from windfall.aws_api.batch.service import DEFAULT_ACCOUNT_ID, batch_service
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
+from windfall.aws_api.iam.service import iam_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.service import Role
@@ -32,7 +33,7 @@ Which operations of AWS's APIs Windfall answers, who may call them, and which me
 do what they do on AWS. A member that is not listed has its meaning.
 
 - **Role** is the least role that a key needs: `read`, `submit` or `admin`.
-- **Kept** members are stored and returned as they were sent, and change nothing here (subnets, IAM roles).
+- **Kept** members are stored and returned as they were sent, and change nothing here (subnets, security groups).
 - **Refused** members are answered with an error that names them; nothing is changed.
 - The tag `windfall:engine` of a compute environment names the engine that serves it. The tag
   `windfall:isolation` of a job, which only Windfall writes, says what kept its latest attempt apart from the
@@ -93,6 +94,9 @@ def coverages() -> tuple[Coverage, ...]:
             scheduled.REFUSED,
         ),
         Coverage("AWS STS", "sts", sts_service(DEFAULT_ACCOUNT_ID).operations),
+        Coverage(
+            "AWS IAM", "iam", iam_service(DEFAULT_ACCOUNT_ID).operations, scope="questions about a role"
+        ),
     )
 
 

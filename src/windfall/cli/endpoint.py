@@ -21,6 +21,7 @@ from windfall.daemon.settings import default_data
 ENDPOINT_VARIABLES = {
     "batch": "AWS_ENDPOINT_URL_BATCH",
     "cloudwatch": "AWS_ENDPOINT_URL_CLOUDWATCH",
+    "iam": "AWS_ENDPOINT_URL_IAM",
     "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
     "sagemaker": "AWS_ENDPOINT_URL_SAGEMAKER",
     "scheduler": "AWS_ENDPOINT_URL_SCHEDULER",

@@ -22,6 +22,7 @@ import uvicorn
 
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
+from windfall.aws_api.iam.service import iam_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.errors import ProtocolError
@@ -37,6 +38,7 @@ from windfall.daemon.forwarding import Forwarding
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.http_connection import HttpConnection
 from windfall.daemon.leading import Alone, Surroundings, training_settings
+from windfall.daemon.log_reaper import REAP_EVERY_S, reap_logs
 from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
 from windfall.daemon.prometheus import MetricsPage
@@ -54,7 +56,7 @@ log = logging.getLogger(__name__)
 
 Settled = TypeVar("Settled")
 
-SERVICES = ("batch", "sagemaker", "logs", "cloudwatch", "scheduler", "sts")
+SERVICES = ("batch", "sagemaker", "logs", "cloudwatch", "scheduler", "sts", "iam")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class _Daemon:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         watched = self._place.begin(url)
         mending = asyncio.create_task(self._objects.watch(self._owned), name="s3 server watch")
+        reaping = asyncio.create_task(self._reap_logs(), name="log reaper")
         stopping = asyncio.create_task(self._stop.wait())
         server: uvicorn.Server | None = None
         serving: asyncio.Task[None] | None = None
@@ -211,8 +214,18 @@ class _Daemon:
             return 0
         finally:
             mending.cancel()
+            reaping.cancel()
             stopping.cancel()
             await self._go(server, serving)
+
+    async def _reap_logs(self) -> None:
+        """Remove logs that their groups no longer keep, now and then, until cancelled."""
+        while True:
+            try:
+                await self._gate.read(lambda store: reap_logs(store, self._directory.logs, clock_ms()))
+            except (StoreError, OSError) as error:
+                log.warning("old logs cannot be removed: %s", error)
+            await asyncio.sleep(REAP_EVERY_S)
 
     def _server_config(self) -> uvicorn.Config:
         operations = Operations(
@@ -237,6 +250,7 @@ class _Daemon:
                 cloudwatch_service(self._gate, samples.recording),
                 scheduler_service(self._gate, account, zone_named),
                 sts_service(account),
+                iam_service(account),
                 operations.service(),
             ],
             self._keys,

@@ -1,13 +1,12 @@
 """Services that speak AWS's query protocol: a form in, XML out.
 
-Decides how an operation is named (the member Action) and how its answer is written. Only operations whose
-answers are flat texts are known; another one is refused when the service is put together. Must not know what
-any operation means.
+Decides how an operation is named (the member Action) and how its answer is written, by botocore's model. Must not know
+what any operation means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.protocol.errors import (
@@ -15,12 +14,14 @@ from windfall.aws_api.protocol.errors import (
     ServiceDefinitionError,
     UnknownOperationError,
     UnsupportedOperationError,
+    ValidationError,
 )
 from windfall.aws_api.protocol.operations import load_service_model
-from windfall.aws_api.protocol.query_forms import form_fields
+from windfall.aws_api.protocol.query_forms import form_fields, read_form, write_xml
 from windfall.aws_api.protocol.refusals import XML, xml_refusal, xml_text
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Call, Caller, Handler, Role, Service
+from windfall.aws_api.protocol.validation import Check, ShapeCompiler
 
 
 class QueryService(Service):
@@ -33,13 +34,19 @@ class QueryService(Service):
         self._model = load_service_model(name, handlers)
         self.signing_name = self._model.signing_name
         self._namespace = self._model.metadata["xmlNamespace"]
-        for operation in handlers:
-            _check_flat(self._model, operation)
+        unknown = sorted(set(handlers) - set(self._model.operation_names))
+        if unknown:
+            raise ServiceDefinitionError(f"{name} has no operations {unknown}; check the spelling.")
+        compiler = ShapeCompiler()
+        self._checks: dict[str, Check] = {
+            operation: compiler.compile(self._model.operation_model(operation).input_shape)
+            for operation in handlers
+        }
 
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
-        """Find the operation by its Action, authorise, and call the handler."""
-        fields = dict(form_fields(request))
-        name = fields.pop("Action", "")
+        """Find the operation by its Action, authorise, validate, and call the handler."""
+        fields = form_fields(request)
+        name = dict(fields).get("Action", "")
         if name not in self._model.operation_names:
             raise UnknownOperationError(
                 f"There is no operation {name[:200]!r} in this service; send it as the member Action.", 400
@@ -48,26 +55,30 @@ class QueryService(Service):
         if handler is None:
             raise UnsupportedOperationError(name, "InvalidAction")
         self._authorise(name, caller)
-        output = await handler(Call(self.name, name, fields, caller, region, request_id, len(request.body)))
+        params = self._validated(name, fields)
+        output = await handler(Call(self.name, name, params, caller, region, request_id, len(request.body)))
         return Response(200, XML, self._written(name, output, request_id).encode("utf-8"))
+
+    def _validated(self, operation: str, fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
+        shape = self._model.operation_model(operation).input_shape
+        sent = [(key, text) for key, text in fields if key not in ("Action", "Version")]
+        violations: list[str] = []
+        params: dict[str, Any] = self._checks[operation](
+            read_form(shape, sent) if shape is not None else {}, None, violations
+        )
+        if violations:
+            raise ValidationError(violations)
+        return params
 
     def refuse(self, error: ApiError, request_id: str, /) -> Response:
         """An error in XML."""
         return xml_refusal(error, request_id)
 
     def _written(self, operation: str, output: Mapping[str, Any], request_id: str) -> str:
-        members = "".join(f"<{name}>{xml_text(str(value))}</{name}>" for name, value in output.items())
+        members = write_xml(self._model.operation_model(operation).output_shape, output)
         return (
             f'<{operation}Response xmlns="{self._namespace}">'
             f"<{operation}Result>{members}</{operation}Result>"
             f"<ResponseMetadata><RequestId>{xml_text(request_id)}</RequestId></ResponseMetadata>"
             f"</{operation}Response>"
         )
-
-
-def _check_flat(model: Any, operation: str) -> None:
-    if operation not in model.operation_names:
-        raise ServiceDefinitionError(f"{model.service_name} has no operation {operation}.")
-    shape = model.operation_model(operation).output_shape
-    if shape is None or any(member.type_name != "string" for member in shape.members.values()):
-        raise ServiceDefinitionError(f"{operation} answers with more than texts, which is not supported.")

@@ -1,0 +1,1 @@
+"""IAM as far as clients ask it about roles before they use them."""
