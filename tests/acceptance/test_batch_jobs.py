@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -203,6 +205,30 @@ def test_a_job_over_its_memory_limit_is_killed_and_says_so(windfall, batch):
     assert job["status"] == "FAILED"
     assert job["container"]["exitCode"] == 137
     assert job["container"]["reason"] == "OutOfMemoryError: Container killed due to memory usage"
+
+
+@pytest.fixture
+def open_place():
+    """A directory that jobs of another user can read, which those of pytest are not."""
+    place = Path(tempfile.mkdtemp(prefix="windfall-open-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_an_image_mapped_without_a_directory_gives_each_job_its_own(windfall, batch, open_place):
+    program = open_place / "only-here"
+    program.write_text("#!/bin/sh\ncat job.tar 2>/dev/null; echo $1 > job.tar; sleep 1; cat job.tar\n")
+    program.chmod(0o755)
+    name = "flow/python:3"
+    said = windfall.windfall("image", "add", name, "--env", f"PATH={open_place}:/usr/bin:/bin").stdout
+    assert "a directory of its own for each job" in said
+    ids = []
+    for number in ("1", "2"):
+        a_definition(batch, f"task{number}", "only-here", number, container={"image": name})
+        ids.append(batch.submit_job(jobName="task", jobQueue="q", jobDefinition=f"task{number}")["jobId"])
+    assert [job["status"] for job in windfall.wait_for(ids)] == ["SUCCEEDED"] * 2
+    assert [windfall.windfall("logs", job_id).stdout for job_id in ids] == ["1\n", "2\n"]
 
 
 def test_an_image_that_is_not_mapped_names_the_command_that_maps_it(windfall, batch):

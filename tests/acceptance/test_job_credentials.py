@@ -116,7 +116,7 @@ def test_a_job_without_a_role_gets_none(with_s3):
     )
     job_id = submitted(submit_client(with_s3), "plain", sys.executable, "-c", show, role=None)
     with_s3.wait_for([job_id])
-    assert said_by(with_s3, job_id) == []
+    assert said_by(with_s3, job_id) == ["AWS_EXECUTION_ENV"]
 
 
 def test_the_address_answers_after_an_agents_death_and_ends_with_the_attempt(with_s3):

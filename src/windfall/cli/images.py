@@ -19,7 +19,7 @@ from windfall.cli.options import data_option, json_option, print_json, read_vari
 def image() -> None:
     """Map image names to directories of this host.
 
-    A job whose image is mapped runs in that directory, with the entrypoint before its command.
+    A job whose image is mapped runs in that directory, or in one of its own, with the entrypoint before its command.
     """
 
 
@@ -28,9 +28,8 @@ def image() -> None:
 @click.option(
     "--dir",
     "directory",
-    required=True,
     type=click.Path(path_type=Path),
-    help="Directory that the job runs in; must exist.",
+    help="Directory that all its jobs run in; must exist. Without it each job has an empty one of its own.",
 )
 @click.option("--entrypoint", metavar="COMMAND", help='Put before the job\'s command, as "python3 train.py".')
 @click.option("--env", "variables", metavar="K=V", multiple=True, help="A variable; may be repeated.")
@@ -38,28 +37,24 @@ def image() -> None:
 @json_option
 def add(
     pattern: str,
-    directory: Path,
+    directory: Path | None,
     entrypoint: str | None,
     variables: tuple[str, ...],
     data: Path | None,
     as_json: bool,
 ) -> None:
-    """Map IMAGE (a name, or a glob such as 'team/*') to a directory."""
-    place = directory.expanduser().absolute()
-    if not place.is_dir():
-        raise BadUsage(f"{place} is no directory; make it first, or name another with --dir")
+    """Map IMAGE (a name, or a glob such as 'team/*') to a directory, or to this host's programs alone."""
     added = connect(data).own(
         "AddImage",
         pattern=pattern,
-        # Without `..`, but with its links: what a link leads to may be changed later, on purpose.
-        directory=str(place if ".." not in place.parts else place.resolve()),
+        directory=None if directory is None else _absolute(directory),
         entrypoint=_split(entrypoint),
         environment=read_variables(variables),
     )
     if as_json:
         print_json(added)
     else:
-        click.echo(f"{pattern} runs in {added['directory']}")
+        click.echo(f"{pattern} runs in {added['directory'] or 'a directory of its own for each job'}")
 
 
 @image.command(name="list")
@@ -107,6 +102,14 @@ def remove(pattern: str, data: Path | None, as_json: bool) -> None:
         print_json({"pattern": pattern})
     else:
         click.echo(f"{pattern} is no longer mapped")
+
+
+def _absolute(directory: Path) -> str:
+    place = directory.expanduser().absolute()
+    if not place.is_dir():
+        raise BadUsage(f"{place} is no directory; make it first, or name another with --dir")
+    # Without `..`, but with its links: what a link leads to may be changed later, on purpose.
+    return str(place if ".." not in place.parts else place.resolve())
 
 
 def _split(entrypoint: str | None) -> list[str]:
