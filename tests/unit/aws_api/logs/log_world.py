@@ -55,6 +55,9 @@ class FakeStore:
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         return [self.by_id[job_id] for job_id in ids if job_id in self.by_id]
 
+    def declared(self, kind):
+        return []
+
     def log_groups(self) -> list[str]:
         return sorted({group for group, _ in self.streams})
 
