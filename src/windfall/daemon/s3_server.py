@@ -112,13 +112,9 @@ class S3Server:
 
     def make_buckets(self, tenants: Tenants) -> None:
         """Make the buckets that belong to tenants, as far as there are none yet."""
-        running = self._read()
         places = [locate(grant.uri) for grants in tenants.values() for grant in grants]
         for bucket in sorted({name for place in places if place.scheme == S3 for name in place.segments[:1]}):
-            if running is not None and (
-                status := self._request(running.ports["s3"], "PUT", f"/{bucket}")
-            ) not in (200, 409):
-                raise S3ServerError(f"the bucket {bucket} cannot be made: the S3 server answered {status}")
+            self.make_bucket(bucket)
 
     def tell_tenants(self, tenants: Tenants) -> None:
         """Say what of it belongs to whom. A running server hears of it; `start` begins it anew if it must."""
