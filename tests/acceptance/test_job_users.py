@@ -50,7 +50,7 @@ try files ls /proc/$PID/fd/
 try cwd ls /proc/$PID/cwd/
 try root cat /proc/$PID/root/etc/passwd
 try signal kill -0 $PID
-try stop kill -STOP $PID
+try continue kill -CONT $PID
 try end kill -TERM $PID
 for each in $PLACES; do
   try "look at $each" ls $each/
