@@ -19,7 +19,7 @@ from windfall.jobs.resources import Resources
     ("reason", "todo"),
     [
         ("OutOfMemoryError: Container killed due to memory usage", "more memory"),
-        (not_runnable_reason("team/train:1"), "windfall image add"),
+        (not_runnable_reason(ContainerSpec("team/train:1", Resources(1, 64))), "windfall image add"),
         ("CannotPullContainerError: manifest unknown", "`docker pull` can have it"),
         (no_engine_reason("team/train:1"), "windfall doctor"),
         ("ResourceInitializationError: unable to pull secrets", "windfall secret list"),
