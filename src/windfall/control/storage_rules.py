@@ -6,6 +6,8 @@ out of reach for the next attempt. Must not know what lies anywhere.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windfall.control.state import State
 from windfall.jobs.errors import Invalid
 from windfall.jobs.job import Job
@@ -44,6 +46,27 @@ def check_staging(state: State, submitter: Submitter, staging: Staging | None) -
     problem = storage_problem(access_of(state, submitter), staging)
     if problem is not None:
         raise Invalid(problem)
+
+
+def check_words_of_others(
+    state: State, submitter: Submitter, staging: Staging | None, of_definition: Staging | None
+) -> None:
+    """Refuse what an admin's job takes from a definition that no admin registered, and that its author may not use.
+
+    Otherwise an author of definitions could have an admin's job open what the author may not.
+    """
+    if staging is None or of_definition is None:
+        return
+    taken = Staging(
+        of_definition.checkpoints if of_definition.checkpoints == staging.checkpoints else None,
+        of_definition.git if of_definition.git == staging.git else None,
+    )
+    problem = storage_problem(access_of(state, replace(submitter, is_admin=False)), taken)
+    if problem is not None:
+        raise Invalid(
+            f"{problem}. The job definition names it, and was not registered with an admin key: register it again with"
+            " one, or name the place in the job itself"
+        )
 
 
 def storage_problem(access: StorageAccess, staging: Staging) -> str | None:

@@ -23,7 +23,7 @@ from windfall.control.round import Round
 from windfall.control.share_use import check_share, joined
 from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
-from windfall.control.storage_rules import check_staging
+from windfall.control.storage_rules import check_staging, check_words_of_others
 from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ChildTable, state_of_code
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
@@ -58,6 +58,9 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     checkpoint_root = state.rules.storage.checkpoint_root(command.submitter.tenant)
     wishes = wishes_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
     check_staging(state, command.submitter, wishes.staging)
+    if command.submitter.is_admin and not definition.shared:
+        own = wishes_of(command.job_id, {}, {}, definition, checkpoint_root)
+        check_words_of_others(state, command.submitter, wishes.staging, own.staging)
     _check_worker(wishes, command.array_size)
     check_node_wishes(nodes, wishes)
     check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)

@@ -51,6 +51,20 @@ def test_a_submit_key_names_nothing_but_its_own(world, uri):
     assert "a" not in world.state.jobs
 
 
+def test_an_admins_job_lends_its_rights_to_no_definition_of_others(world):
+    named = {"windfall:checkpoint": "file:///etc"}
+    world.happens(events.RegisterJobDefinition(a_definition("theirs", tags=named)))
+    world.happens(events.RegisterJobDefinition(a_definition("admins", tags=named, shared=True)))
+    with pytest.raises(Invalid, match="was not registered with an admin key"):
+        world.submits(a_job("a")._with(definition="theirs").by(ADMIN))
+    assert "a" not in world.state.jobs
+    world.submits(a_job("b")._with(definition="admins").by(ADMIN))
+    # What the admin names himself counts, whatever the definition says.
+    own = a_job("c")._with(definition="theirs").tagged(checkpoint="file:///home/admin/kept")
+    world.submits(own.by(ADMIN))
+    assert {"b", "c"} <= world.state.jobs.keys()
+
+
 def test_the_words_of_a_definition_have_the_submitters_rights(world):
     tagged = a_definition("tagged", tags={"windfall:checkpoint": "file:///etc"})
     with_parameter = a_definition("with-parameter", parameters={"windfall-checkpoint": "file:///etc"})

@@ -72,14 +72,14 @@ _KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB, *_DECLARED})
 
 async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """TagResource: add tags, or change those of the same key."""
-    kind, name = _taggable(call, call.params["tags"])
+    kind, name = await _taggable(desk, call, call.params["tags"])
     await desk.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
     return {}
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """UntagResource: remove tags by key; keys that are not there are no error."""
-    kind, name = _taggable(call, call.params["tagKeys"])
+    kind, name = await _taggable(desk, call, call.params["tagKeys"])
     await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
     return {}
 
@@ -102,9 +102,9 @@ def _resource(call: Call) -> tuple[str, str]:
     return kind, name
 
 
-def _taggable(call: Call, keys: Iterable[str]) -> tuple[str, str]:
+async def _taggable(desk: Desk, call: Call, keys: Iterable[str]) -> tuple[str, str]:
     kind, name = _resource(call)
-    if kind in _ADMIN_KINDS and call.caller.role < Role.ADMIN and any(map(is_own, keys)):
+    if call.caller.role < Role.ADMIN and any(map(is_own, keys)) and await _is_admins(desk, kind, name):
         raise AccessDeniedError(
             f"A {OWN} tag changes how Windfall treats a {kind}, and changing that needs an admin key; the key"
             f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
@@ -112,6 +112,14 @@ def _taggable(call: Call, keys: Iterable[str]) -> tuple[str, str]:
     if kind == JOB and ":" in name:
         raise client_exception(f"The children of an array share its tags; tag job {name.partition(':')[0]}")
     return kind, name
+
+
+async def _is_admins(desk: Desk, kind: str, name: str) -> bool:
+    """Whether only an admin key may change a thing: shared capacity, and definitions that serve all tenants."""
+    if kind != DEFINITION:
+        return kind in _ADMIN_KINDS
+    definition = await desk.read(lambda store: store.definition(DefinitionKey(name)))
+    return definition is not None and definition.shared
 
 
 def _tags_of(store: Store, kind: str, name: str) -> Mapping[str, str] | None:
