@@ -22,6 +22,7 @@ from windfall.agent.journal import Accepted, Forgotten, Intended, Launching, Rec
 from windfall.agent.messages import Exited, Lost, Start
 from windfall.agent.preparation import open_log
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE, boot_ticks
+from windfall.agent.sandbox import BUBBLEWRAP, NAMESPACES
 
 
 @pytest.fixture
@@ -76,22 +77,52 @@ def test_what_was_only_intended_is_not_known_any_more_and_runs_when_it_is_sent_a
     again.exited("b")
 
 
+@contextmanager
+def only_prepared(house: House, daemon: Daemon, start: Start, *, sandboxed: bool) -> Iterator[None]:
+    """As if the agent had been killed when all was there for an attempt, and its process was not started."""
+    daemon.send(start)
+    daemon.exited("a")
+    journal = house.root / "agent" / "journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    with killed(house, daemon):
+        journal.write_bytes(b"".join(lines[:2]))
+        (house.logs / "a.log").unlink()
+        ends = ("", ".tmp", ".ml") if sandboxed else ("", ".ml")
+        private = [f"{house.root}/attempts/a{end}" for end in ends]
+        about = Intended("a", "a", start.log_path, private, 1024, 1.0, sandboxed, 1)
+        wrote(house, about, Accepted(start), Launching("a", 1, 1))
+        yield
+
+
+def has_sandbox(daemon: Daemon) -> bool:
+    return any(ability in daemon.inventory.abilities for ability in (BUBBLEWRAP, NAMESPACES))
+
+
 def test_a_staged_one_that_was_only_prepared_is_begun_by_the_next_agent_itself(house: House):
     daemon = house.daemon()
     start = house.start("a", public_python(), "-c", "print('began')", staging=kept(house), fence=FENCE)
-    daemon.send(start)
-    daemon.exited("a")
-    lines = (house.root / "agent" / "journal").read_bytes().splitlines(keepends=True)
-    with killed(house, daemon):
-        (house.root / "agent" / "journal").write_bytes(b"".join(lines[:2]))
-        (house.logs / "a.log").unlink()
-        private = [f"{house.root}/attempts/a{end}" for end in ("", ".tmp", ".ml")]
-        about = Intended("a", "a", start.log_path, private, 1024, 1.0, True, 1)
-        wrote(house, about, Accepted(start), Launching("a", 1, 1))
+    with only_prepared(house, daemon, start, sandboxed=has_sandbox(daemon)):
+        pass
     again = house.daemon()
     assert known(again) == {"a": "starting"}
     assert again.exited("a").exit_code == 0
     assert house.log("a") == "began\n"
+
+
+def test_one_that_was_prepared_for_a_sandbox_which_is_gone_is_not_known_and_runs_when_it_is_sent_again(
+    tmp_path: Path,
+):
+    """bubblewrap may have been removed, or namespaces forbidden, since the agent before."""
+    with launched(tmp_path / "house", use_sandbox=False) as house:
+        daemon = house.daemon()
+        start = house.start("a", public_python(), "-c", "print('began')", staging=kept(house), fence=FENCE)
+        with only_prepared(house, daemon, start, sandboxed=True):
+            pass
+        again = house.daemon()
+        assert known(again) == {}
+        again.send(start)
+        assert again.exited("a").exit_code == 0
+        assert house.log("a") == "began\n"
 
 
 def test_a_start_that_was_announced_and_left_no_trace_was_none(house: House):

@@ -129,8 +129,10 @@ class Recovery:
 
     def _begin_anew(self, attempt: Attempt) -> None:
         """Start an attempt that was never begun: from its record, or when the daemon asks for it again."""
-        story = attempt.story
-        if story.accepted is None:
+        story, machine = attempt.story, self._supervisor.machine
+        in_sandbox = story.intended.sandboxed and not story.intended.container
+        # A sandbox that there was, and is none now: how it runs is decided again when it is sent again.
+        if story.accepted is None or (in_sandbox and machine.tools is None):
             self._supervisor.disown(attempt)  # The daemon sees that it is not known here.
             return
         attempt.start, attempt.adopted = story.accepted, False

@@ -10,6 +10,7 @@ them, and sticky keeps it from replacing them. No link is followed. Must not kno
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -39,19 +40,21 @@ def seal(root: str, kept: Iterable[str], own: str, gid: int) -> None:
 
 
 def unseal(root: str, kept: Iterable[str], owner: tuple[int, int]) -> None:
-    """Give back what `seal` has taken, so that the directory can be emptied; nothing where it is not sealed."""
+    """Give back what `seal` has taken, so that the directory can be emptied; nothing where it is not sealed.
+
+    The root may be its user's again already: an attempt that comes a second time is given what it has left.
+    """
     with _opened(root, ".") as fd:
-        if os.fstat(fd).st_uid != os.geteuid():
-            return
         # The root last: as long as it is sealed, nothing in it can be replaced.
         for relative in reversed(_with_parents(kept)):
             try:
                 with _opened(root, relative) as below:
-                    if os.fstat(below).st_uid == os.geteuid():
+                    if _is_sealed(below, owner[1]):
                         _give(below, owner)
             except OSError:
                 continue  # It was never made.
-        _give(fd, owner)
+        if os.fstat(fd).st_uid == os.geteuid():
+            _give(fd, owner)
 
 
 def _with_parents(paths: Iterable[str]) -> list[str]:
@@ -76,6 +79,13 @@ def _opened(root: str, relative: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _is_sealed(fd: int, gid: int) -> bool:
+    """Whether `seal` has left a directory so; another one of root's is not given away, wherever its user puts it."""
+    status = os.fstat(fd)
+    mode = stat.S_IMODE(status.st_mode)
+    return (status.st_uid, status.st_gid) == (os.geteuid(), gid) and mode in (_KEPT_MODE, _OWN_MODE)
 
 
 def _take(fd: int, gid: int, mode: int) -> None:

@@ -89,3 +89,11 @@ def test_whoever_swaps_directories_meanwhile_gains_nothing(root: Path, tmp_path:
         ended.set()
         thread.join()
     assert modes(elsewhere, ".") == [0o755]
+
+
+def test_only_what_was_sealed_is_given_back(root: Path):
+    """Somebody else's directory that a user has moved there stays somebody else's."""
+    names = (".windfall", "output", "output/data")
+    before = modes(root, *names)
+    unseal(str(root), KEPT, OWNER)
+    assert modes(root, *names) == before
