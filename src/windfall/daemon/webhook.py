@@ -9,6 +9,7 @@ import http.client
 import socket
 import ssl
 import stat
+import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -26,6 +27,7 @@ LANES = 8
 _ANSWER_MAX = 65_536
 #: Answers, beside those from 500, that are not about one event.
 _ABOUT_ALL = frozenset({401, 403, 404, 429})
+_STOPPING = "the daemon is stopping"
 
 
 class Webhook:
@@ -53,7 +55,7 @@ class Webhook:
         try:
             outcomes = list(self._threads.map(lambda it: it[0].deliver(it[1], headers), work))
         except (RuntimeError, CancelledError):  # closed meanwhile
-            return Outcome(trouble="the daemon is stopping")
+            return Outcome(trouble=_STOPPING)
         troubles = [outcome.trouble for outcome in outcomes if outcome.trouble is not None]
         return Outcome(
             [told for outcome in outcomes for told in outcome.delivered], troubles[0] if troubles else None
@@ -73,11 +75,39 @@ class Lane:
         self._url = url
         #: For logs: whatever follows the host may be a secret.
         self._where = f"{url.scheme}://{url.netloc}"
+        #: Closed only by the thread that uses it, or by `close` when none does.
         self._connection: http.client.HTTPConnection | None = None
-        self._closed = False
+        self._lock = threading.Lock()
+        self._busy = False
+        self._closed = threading.Event()
 
     def deliver(self, events: Sequence[Event], headers: Mapping[str, str]) -> Outcome:
         """Post them in their order; one that is refused holds back only those of its own subject."""
+        with self._lock:
+            if self._closed.is_set():
+                return Outcome(trouble=_STOPPING)
+            self._busy = True
+        try:
+            return self._deliver(events, headers)
+        finally:
+            with self._lock:
+                self._busy = False
+            if self._closed.is_set():
+                self._drop()
+
+    def close(self) -> None:
+        """Break off what is under way; called from another thread."""
+        with self._lock:
+            self._closed.set()
+            if not self._busy:
+                self._drop()
+        connection = self._connection
+        sock = connection.sock if connection is not None else None
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
+
+    def _deliver(self, events: Sequence[Event], headers: Mapping[str, str]) -> Outcome:
         delivered: list[str] = []
         held_back: set[str] = set()
         trouble = None
@@ -98,34 +128,28 @@ class Lane:
             trouble = f"{self._where} does not answer: {_words(error)}"
         return Outcome(delivered, trouble)
 
-    def close(self) -> None:
-        """Break off what is under way; called from another thread."""
-        self._closed = True
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
-            with suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
-        self._drop()
-
     def _post(self, body: bytes, headers: Mapping[str, str]) -> int:
         reused = self._connection is not None
         try:
             return self._post_once(body, headers)
         except (ConnectionError, http.client.HTTPException):
             self._drop()
-            if not reused or self._closed:
+            if not reused or self._closed.is_set():
                 raise
         # The receiver had closed a connection that was idle.
         return self._post_once(body, headers)
 
     def _post_once(self, body: bytes, headers: Mapping[str, str]) -> int:
-        if self._closed:
-            raise ConnectionAbortedError("the daemon is stopping")
         connection = self._connection = self._connection or self._connect()
+        if connection.sock is None:
+            connection.connect()
+        if self._closed.is_set():  # Asked after connecting: from then on `close` finds what it can break off.
+            raise ConnectionAbortedError(_STOPPING)
         path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         connection.request("POST", path, body, headers)
-        answer = connection.getresponse()
-        if len(answer.read(_ANSWER_MAX)) == _ANSWER_MAX:
+        with connection.getresponse() as answer:
+            is_whole = len(answer.read(_ANSWER_MAX)) < _ANSWER_MAX
+        if not is_whole:
             self._drop()
         return answer.status
 

@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,28 @@ def test_the_token_is_sent_and_read_anew_for_each_page(tmp_path, receiver):
     assert outcome.delivered == []
     assert "chmod 600" in outcome.trouble
     assert "second" not in outcome.trouble
+
+
+def test_a_webhook_that_is_closed_while_it_connects_leaves_no_connection_open():
+    """The receiver's queue is full at first, so the connection comes about only after the daemon has let go of it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ThreadPoolExecutor(1) as thread:
+        address = server.getsockname()
+        with socket.create_connection(address):
+            webhook = Webhook(f"http://127.0.0.1:{address[1]}/")
+            under_way = thread.submit(webhook.deliver, [Event("1", "job", b"{}")])
+            wait_until(lambda: is_connecting_to(address[1]), "it waits for room in the queue")
+            webhook.close()
+            server.accept()[0].close()
+            late, _ = server.accept()
+            with late:
+                assert late.recv(1) == b"", "it is closed, and nothing was sent"
+        assert under_way.result().delivered == []
+
+
+def is_connecting_to(port: int) -> bool:
+    """Whether this host has a connection in the state SYN_SENT to a port."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any((row[2].rpartition(":")[2], row[3]) == (f"{port:04X}", "02") for row in rows)
 
 
 def test_an_event_is_given_up_after_a_day_and_said_to_be(tmp_path, store, receiver, monkeypatch, caplog):
