@@ -267,7 +267,18 @@ def _without_subject() -> dict[tuple[str, str], Sample]:
     period = {"StartTime": 1_700_000_000, "EndTime": 1_700_003_600}
     metric = {"Namespace": "Windfall", "MetricName": "GPUUtilization"}
     query = {"Id": "a", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Average"}}
+    resource = {"resourceArn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/batch/job"}
     return {
+        ("logs", "CreateLogGroup"): Sample({"logGroupName": "/team/logs"}),
+        ("logs", "DeleteLogGroup"): Sample(group),
+        ("logs", "PutRetentionPolicy"): Sample({**group, "retentionInDays": 7}),
+        ("logs", "DeleteRetentionPolicy"): Sample(group),
+        ("logs", "TagLogGroup"): Sample({**group, "tags": {"a": "b"}}),
+        ("logs", "UntagLogGroup"): Sample({**group, "tags": ["a"]}),
+        ("logs", "ListTagsLogGroup"): Sample(group),
+        ("logs", "TagResource"): Sample({**resource, "tags": {"a": "b"}}),
+        ("logs", "UntagResource"): Sample({**resource, "tagKeys": ["a"]}),
+        ("logs", "ListTagsForResource"): Sample(resource),
         ("sagemaker", "DeleteTrainingJob"): Sample({"TrainingJobName": "train"}, "ResourceInUse"),
         ("logs", "DescribeLogGroups"): Sample({}),
         ("logs", "DescribeLogStreams"): Sample(group),

@@ -18,6 +18,7 @@ from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Caller, Role, Service
 from windfall.control.changes import Changes, LogStream
 from windfall.control.state import State
+from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.operations import Operations
 from windfall.daemon.settings import Settings
 from windfall.jobs.ids import JobId
@@ -55,6 +56,9 @@ SHARED = {
         "SetSecret",
         "ListSecrets",
         "RemoveSecret",
+        "AddStorage",
+        "ListStorage",
+        "RemoveStorage",
         "Down",
     )
 }
@@ -69,7 +73,9 @@ def own_operations(directory: Path) -> Service:
         return 0
 
     relay: Any = RELAY
-    return Operations(relay, Settings(directory), 1, 0, ("batch",), stay_up, RELAY.clock_ms).service()
+    settings = Settings(directory)
+    objects = ObjectStorage(settings, {})
+    return Operations(relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects).service()
 
 
 async def asked_own(service: Service, operation: str, params: dict[str, Any], caller: Caller) -> Answer:
@@ -260,6 +266,17 @@ def _logs(owner: str) -> Iterator[Asked]:
         yield "logs", "GetLogEvents", {**named, "logStreamName": "private/default/1"}
         yield "logs", "FilterLogEvents", named
         yield "logs", "FilterLogEvents", {**named, "logStreamNames": ["private/default/1"]}
+        yield "logs", "CreateLogGroup", {"logGroupName": f"{group}/new"}
+        yield "logs", "PutRetentionPolicy", {**named, "retentionInDays": 7}
+        yield "logs", "DeleteRetentionPolicy", named
+        yield "logs", "TagLogGroup", {**named, "tags": {"a": "b"}}
+        yield "logs", "UntagLogGroup", {**named, "tags": ["own"]}
+        yield "logs", "ListTagsLogGroup", named
+        resource = {"resourceArn": ARN.format("logs", f"log-group:{group}")}
+        yield "logs", "TagResource", {**resource, "tags": {"a": "b"}}
+        yield "logs", "UntagResource", {**resource, "tagKeys": ["own"]}
+        yield "logs", "ListTagsForResource", resource
+        yield "logs", "DeleteLogGroup", named
         arn = {"logGroupIdentifier": ARN.format("logs", f"log-group:{group}")}
         yield "logs", "DescribeLogStreams", arn
         yield "logs", "GetLogEvents", {**arn, "logStreamName": "private/default/1"}
