@@ -120,8 +120,9 @@ class FileObjects:
 
     def _check_way(self, segments: tuple[str, ...], prefix: str) -> None:
         """See that it is only the last name that is no directory: an object. BadUri where one on the way to it is."""
+        above = self._beneath if segments else Beneath(str(Path(self._beneath.base).parent))
         try:
-            with self._beneath.listing(segments[:-1]):
+            with above.listing(segments[:-1]):
                 return
         except FileNotFoundError:
             return

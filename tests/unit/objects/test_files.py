@@ -55,3 +55,14 @@ def test_links_in_the_store_are_not_objects(objects, tmp_path):
     (tmp_path / "store" / "link").symlink_to("/etc/hostname")
     (tmp_path / "store" / "loop").symlink_to(tmp_path / "store")
     assert [entry.key for entry in objects.list()] == ["a"]
+
+
+@pytest.mark.parametrize("with_base", [False, True])
+def test_nothing_is_below_an_object_and_nothing_can_be_where_one_is_in_the_way(tmp_path, with_base: bool):
+    (tmp_path / "one.csv").write_text("1")
+    base = tmp_path if with_base else None
+    assert list(open_objects(f"file://{tmp_path}/one.csv", base=base).list()) == []
+    with pytest.raises(BadUri, match="choose another name"):
+        list(open_objects(f"file://{tmp_path}/one.csv", base=base).list("below"))
+    with pytest.raises(BadUri, match="choose another name"):
+        list(open_objects(f"file://{tmp_path}/one.csv/below", base=base).list())
