@@ -22,7 +22,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _MOST_CAPABILITIES = 64
 #: What a companion needs of the agent's environment. The rest may hold credentials.
-_KEPT = ("PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_KEPT = ("PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO")
 _KEPT_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 _KEPT_PREFIXES = ("LC_", "PYTHON")
 

@@ -82,6 +82,8 @@ class Start(Message, frozen=True, tag=True):
     storage: StorageAccess | None = None
     #: The user of this attempt; None means the one that the agent's settings name.
     run_as: RunAs | None = None
+    #: Whose credentials for Git its code is fetched with; empty, as from an earlier version, means nobody's.
+    tenant: str = ""
 
 
 class Stop(Message, frozen=True, tag=True):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from windfall.agent.errors import AgentError
 from windfall.jobs.containers import Secret, secret_file
+from windfall.jobs.git_credentials import credential_file
 from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import given_name, split_name
 
@@ -53,6 +54,19 @@ def _read(directory: str | None, name: str) -> str:
         raise _missing(absent) from None
     except (OSError, UnicodeDecodeError) as error:
         raise _missing(f"secret {given} cannot be read ({type(error).__name__})") from None
+
+
+def git_credential(directory: str | None, kept: str) -> str | None:
+    """Return the value of a credential for Git, by its kept name; None where there is none. Raises OSError."""
+    path = credential_file(kept)
+    if directory is None or path is None:
+        return None
+    try:
+        fd = os.open(os.path.join(directory, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read().decode(errors="replace")
 
 
 def _missing(what: str) -> MissingSecret:

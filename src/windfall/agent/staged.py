@@ -37,7 +37,7 @@ from windfall.agent.directories import make_shared_directory
 from windfall.agent.errors import AgentError
 from windfall.agent.journal import Departed, Journal, Launching
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result
+from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start
 from windfall.agent.object_access import region
 from windfall.agent.places import OWN
 from windfall.agent.preparation import job_user, places_of, working_directory
@@ -47,6 +47,7 @@ from windfall.agent.speech import say
 from windfall.agent.steward.messages import Admit
 from windfall.agent.unstored import UnstoredOutputs
 from windfall.jobs.attempts import UNSTORED
+from windfall.jobs.git_credentials import credential_of
 from windfall.jobs.storage import StorageAccess
 
 #: So long what a process left may take to be saved when nothing else presses. The courier gives up much earlier when
@@ -145,7 +146,7 @@ class StagedAttempts:
                 if story.launching is None:
                     kept = errand.places.kept_directories(errand.directory)
                     unseal(errand.places.root, kept, (user.uid, user.gid))
-            self._admit(errand, user, story.launching.port if story.launching is not None else 0)
+            self._admit(errand, user, story.launching)
         except (AgentError, OSError) as error:
             self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
             return
@@ -169,11 +170,14 @@ class StagedAttempts:
             return None
         return Identity(user.uid, user.gid, user.groups)
 
-    def _admit(self, errand: Errand, user: Identity | None, port: int) -> None:
+    def _admit(self, errand: Errand, user: Identity | None, launching: Launching | None) -> None:
         """Have the steward work for the attempt, and lead the machine's metadata address to the attempt's own port."""
         token, settings = errand.token, self._machine.settings
+        port = launching.port if launching is not None else 0
         if user is not None:
-            self._steward.admit(Admit(token, user, errand.storage, errand.secret, port))
+            # Once the job runs, nobody of its user has a reason to ask for the credential.
+            credential = errand.credential if launching is None else ""
+            self._steward.admit(Admit(token, user, errand.storage, errand.secret, port, credential))
         elif settings.link_local_metadata and os.geteuid() == 0:
             # A courier with the agent's rights opens storage itself.
             self._steward.admit(
@@ -211,6 +215,7 @@ class StagedAttempts:
             market=start.market,
             region=region(self._machine.settings.objects_file),
             secret=self._steward.secret(attempt.token) if courier is not None else "",
+            credential=_credential(start),
         )
 
     # --- the courier ---------------------------------------------------------------------------------
@@ -265,7 +270,7 @@ class StagedAttempts:
             if user is not None:
                 kept = errand.places.kept_directories(errand.directory)
                 seal(errand.places.root, kept, OWN, user.gid)
-            self._admit(errand, user, report.port)
+            self._admit(errand, user, launching)
         except AgentError as error:
             self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
             return
@@ -329,6 +334,11 @@ class StagedAttempts:
             return
         if all(self._courier_user(attempt) != user for attempt in self._open.values()):
             self._couriers.rest(user)
+
+
+def _credential(start: Start) -> str:
+    source = start.staging.git if start.staging is not None else None
+    return credential_of(source.url, start.tenant) if source is not None else ""
 
 
 def _as_progressed(news: News) -> Progressed:

@@ -66,6 +66,8 @@ class StartAttempt:
     storage: StorageAccess = field(default_factory=lambda: StorageAccess(()))
     #: The user that it runs as; None means the daemon's job user.
     run_as: RunAs | None = None
+    #: Whose credentials for Git its code is fetched with.
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

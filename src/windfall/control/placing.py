@@ -266,6 +266,7 @@ def _start(
         secrets=container.options.secrets if run is None else (),
         storage=storage,
         run_as=user,
+        tenant=submitter.tenant,
     )
 
 

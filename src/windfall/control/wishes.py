@@ -17,7 +17,8 @@ from typing import TypeVar
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Invalid
-from windfall.jobs.git_urls import without_secrets
+from windfall.jobs.git_credentials import advice, credential_name, host_of
+from windfall.jobs.git_urls import carries_secret, without_secrets
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import JobId
 from windfall.jobs.staging import Checkpoints, GitSource, Staging
@@ -241,4 +242,18 @@ def _git(text: str) -> GitSource:
             f"{GIT} must be URL@REVISION, such as https://host/team/code.git@main or ...@4f2a91c; it is"
             f" {without_secrets(text)!r}"
         )
+    if (problem := secret_in_git(text)) is not None:
+        raise Invalid(problem)
     return GitSource(url, revision)
+
+
+def secret_in_git(text: str) -> str | None:
+    """Why the address of a repository cannot be kept: it has a password or token in it; None when it has none."""
+    url = text.strip().rpartition("@")[0]
+    if not carries_secret(url):
+        return None
+    host = host_of(url) or "HOST"
+    return (
+        f"{GIT} must not hold a password or token, because it is kept and shown; it is {without_secrets(text)!r}:"
+        f" leave that part out; {advice(credential_name(host))}"
+    )

@@ -1,7 +1,8 @@
 """The daemon's own secrets: what jobs are given by name, kept as files that nobody else can read.
 
-Each tenant has its own, and a job gets those of its tenant. Decides what a secret may be called and hold. A value goes
-in and never comes out again through the API: the agent reads the file when a job starts. Must not know jobs.
+Each tenant has its own, and a job gets those of its tenant. Credentials for Git are among them. Decides what a secret
+may be called and hold. A value goes in and never comes out again through the API: the agent reads the file when a job
+starts. Must not know jobs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from typing import Any
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.jobs.containers import SECRET_NAME, secret_file
+from windfall.jobs.git_credentials import (
+    BadCredential,
+    credential_file,
+    decode_credential,
+    is_credential_name,
+)
 from windfall.jobs.tenants import TENANT_NAME, qualified
 
 #: As AWS Secrets Manager has it.
@@ -38,6 +45,11 @@ class Secrets:
             raise ApiError(
                 "Invalid", f"A secret has at most {SIZE_MAX_BYTES} bytes, this one {len(content)}."
             )
+        if is_credential_name(name):
+            try:
+                decode_credential(value)
+            except BadCredential as problem:
+                raise ApiError("Invalid", f"{name} is not set: {problem}.") from None
         path = self._path(tenant, name)
         replaced = path.exists()
         try:
@@ -60,7 +72,7 @@ class Secrets:
         found = [
             {"name": entry.name, "setAt": int(entry.stat().st_mtime * 1000)}
             for entry in entries
-            if SECRET_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+            if _is_name(entry.name) and entry.is_file(follow_symlinks=False)
         ]
         return {"tenant": tenant, "secrets": sorted(found, key=lambda secret: str(secret["name"]))}
 
@@ -78,7 +90,8 @@ class Secrets:
         return {}
 
     def _path(self, tenant: str, name: str) -> Path:
-        file = secret_file(qualified(tenant, name))
+        kept = qualified(tenant, name)
+        file = secret_file(kept) or credential_file(kept)
         assert file is not None, f"{tenant}/{name} was checked before"
         return self._directory / file
 
@@ -102,12 +115,18 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
+def _is_name(name: str) -> bool:
+    """Whether it is a secret for jobs, or a credential for Git, which no job can ask for."""
+    return SECRET_NAME.fullmatch(name) is not None or is_credential_name(name)
+
+
 def _named(call: Call) -> tuple[str, str]:
     name = call.params.get("name")
-    if not isinstance(name, str) or SECRET_NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or not _is_name(name):
         raise ApiError(
             "Invalid",
-            "The name of a secret has 1 to 200 letters, digits, '_', '.' and '-', and does not begin with '.' or '-'.",
+            "The name of a secret has 1 to 200 letters, digits, '_', '.' and '-', and does not begin with '.' or '-';"
+            " that of a credential for Git is git@HOST, with a host in small letters.",
         )
     return _tenant(call), name
 

@@ -91,6 +91,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         secrets=instruction.secrets,
         storage=instruction.storage,
         run_as=instruction.run_as,
+        tenant=instruction.tenant,
     )
 
 

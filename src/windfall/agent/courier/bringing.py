@@ -14,7 +14,7 @@ from windfall.agent.courier.archives import unpack
 from windfall.agent.courier.channels import INPUT, bring_channel, checked_name
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.feeder import Order, make_pipe
-from windfall.agent.courier.git import Checkout
+from windfall.agent.courier.git import Checkout, Permission
 from windfall.agent.courier.means import Means
 from windfall.agent.courier.messages import Errand
 from windfall.agent.courier.porters import porter_mark
@@ -144,9 +144,23 @@ class Bringing:
         apart = self.means.apart or self.errand.owner is not None
         local = self.errand.storage.may_clone_locally
         scratch = f"{self.errand.places.root}/{_INCOMING}"
-        checkout = Checkout(directory, scratch, self.errand.owner, mark, apart=apart, local=local)
+        checkout = Checkout(
+            directory,
+            scratch,
+            self.errand.owner,
+            mark,
+            apart=apart,
+            local=local,
+            permission=self._permission(),
+        )
         with self.tree.passable():
             return checkout.bring(source.url, source.revision)
+
+    def _permission(self) -> Permission:
+        """The credential as it is now; it may have been replaced since the attempt before."""
+        name, found = self.errand.credential, list[str | None]()
+        self.insist(lambda: found.append(self.means.credential()))
+        return Permission.of(name, found[-1])
 
     def _bring_channel(self, channel: Channel) -> None:
         bring_channel(channel, self.stores, self.tree, f"{self.tree.root}/{_INCOMING}")

@@ -2,7 +2,7 @@
 
 Everything runs with the job's rights, never through a shell, and neither the address nor the revision can be
 taken for an option; only https, ssh and git are spoken, and file where the job may name paths of the host, also after
-a redirection and in submodules. Decides what is asked of git; must not know attempts.
+a redirection and in submodules. Only a fetch has a credential. Decides what is asked of git; must not know attempts.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from windfall.agent.courier.errors import CannotBring
+from windfall.agent.courier.git_access import Access, opened
 from windfall.agent.sandbox import DEFAULT_PATH, find_program
-from windfall.jobs.git_urls import without_secrets
+from windfall.jobs.git_credentials import BadCredential, GitCredential, advice, decode_credential
+from windfall.jobs.git_urls import HIDDEN, without_secrets
 from windfall.jobs.repositories import LOCAL_SCHEME, REMOTE_SCHEMES, repository_problem
 
 _WITHIN_S = 600
@@ -31,6 +34,7 @@ _NO_ACCESS = (
     "Permission denied",
 )
 _MOST_WORDS = 600
+_NO_ACCESS_NEEDED = Access()
 _CONFIGURATION = "[safe]\n\tdirectory = *\n"
 
 
@@ -49,6 +53,35 @@ def checked_revision(revision: str) -> str:
     return revision
 
 
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The credential that may be used for an address, and whether there is one."""
+
+    #: Its kept name; empty where the address can have none.
+    name: str = ""
+    credential: GitCredential | None = None
+
+    @classmethod
+    def of(cls, name: str, value: str | None) -> Permission:
+        """From the value of the secret; CannotBring where that is no credential."""
+        try:
+            return cls(name, decode_credential(value) if value is not None else None)
+        except BadCredential as problem:
+            raise CannotBring(
+                f"the credential for Git cannot be used: {problem}; {advice(name, 'replace')}"
+            ) from None
+
+    def explained(self, words: str) -> str:
+        """What git says of a failed fetch, with what can be done, and without the token."""
+        if self.credential is not None and self.credential.token:
+            words = words.replace(self.credential.token, HIDDEN)
+        if not self.name or not any(sign in words for sign in _NO_ACCESS):
+            return words
+        if self.credential is None:
+            return f"{words}; {advice(self.name)}"
+        return f"{words}; the credential for this host does not open it, {advice(self.name, 'replace')}"
+
+
 class Checkout:
     """One checkout into one directory."""
 
@@ -61,6 +94,7 @@ class Checkout:
         *,
         apart: bool = False,
         local: bool = False,
+        permission: Permission | None = None,
     ) -> None:
         program = find_program("git", os.environ.get("PATH") or DEFAULT_PATH)
         if program is None:
@@ -73,6 +107,8 @@ class Checkout:
         #: Whether the job's user is another one than the agent's.
         self._apart = apart
         self._local = local
+        self._scratch = scratch
+        self._permission = permission or Permission()
         self.environment = {**self._make_environment(scratch), **mark}
 
     def _make_environment(self, scratch: str) -> dict[str, str]:
@@ -88,6 +124,7 @@ class Checkout:
             "SSH_AUTH_SOCK",
             "SSL_CERT_FILE",
             "SSL_CERT_DIR",
+            "GIT_SSL_CAINFO",
             "http_proxy",
             "https_proxy",
             "no_proxy",
@@ -109,13 +146,14 @@ class Checkout:
         url, revision = checked_url(url, local=self._local), checked_revision(revision)
         self._git("init", "--quiet", ".")
         self._git("remote", "add", "origin", url)
-        commit = self._fetch(url, revision)
+        with opened(self._permission.credential, url, self._scratch, self._owner) as access:
+            commit = self._fetch(url, revision, access)
         self._git("-c", "advice.detachedHead=false", "checkout", "--quiet", "--force", "--detach", commit)
         return commit
 
-    def _fetch(self, url: str, revision: str) -> str:
+    def _fetch(self, url: str, revision: str, access: Access) -> str:
         """Fetch no more than the revision where the server allows it, everything where it does not."""
-        shallow = self._try("fetch", "--quiet", "--depth=1", "--no-tags", "origin", revision)
+        shallow = self._try("fetch", "--quiet", "--depth=1", "--no-tags", "origin", revision, access=access)
         if shallow.returncode == 0:
             commit = self._resolve("FETCH_HEAD")
             # A name that looks like a commit is taken for nothing else.
@@ -128,9 +166,11 @@ class Checkout:
             "origin",
             "+refs/heads/*:refs/remotes/origin/*",
             "+refs/tags/*:refs/tags/*",
+            access=access,
         )
         if whole.returncode != 0:
-            raise CannotBring(f"git cannot fetch {without_secrets(url)}: {told_by_git(whole.stderr)}")
+            words = self._permission.explained(told_by_git(whole.stderr))
+            raise CannotBring(f"git cannot fetch {without_secrets(url)}: {words}")
         candidates = (
             [revision] if _COMMIT.match(revision) else [f"origin/{revision}", f"tags/{revision}", revision]
         )
@@ -152,13 +192,14 @@ class Checkout:
         if answer.returncode != 0:
             raise CannotBring(f"git {arguments[0]} failed: {told_by_git(answer.stderr)}")
 
-    def _try(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command: Sequence[str] = [self._program, "-C", self._directory, *arguments]
+    def _try(self, *arguments: str, access: Access = _NO_ACCESS_NEEDED) -> subprocess.CompletedProcess[str]:
+        command: Sequence[str] = [self._program, "-C", self._directory, *access.options, *arguments]
         uid, gid = self._owner if self._owner is not None else (None, None)
         try:
             return subprocess.run(
                 command,
-                env=self.environment,
+                env={**self.environment, **access.variables},
+                pass_fds=access.descriptors,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -1,5 +1,5 @@
-"""What a courier cannot do by itself as the job's user: open object storage with the daemon's credentials, and start
-and end feeders.
+"""What a courier cannot do by itself as the job's user: open object storage with the daemon's credentials, read a
+credential for Git, and start and end feeders.
 
 Decides who does it: this process, where it has the agent's own rights, or the steward. Must not know what is moved.
 """
@@ -16,6 +16,7 @@ from windfall.agent.courier.messages import Errand
 from windfall.agent.courier.porters import kill_porters, porter_mark
 from windfall.agent.courier.stores import Stores
 from windfall.agent.directories import shared_directory
+from windfall.agent.secrets import git_credential
 from windfall.agent.settings import AgentSettings
 from windfall.agent.steward.client import Door
 from windfall.objects.errors import Unreachable
@@ -43,6 +44,10 @@ class Means(Protocol):
 
     def kill_porters(self) -> None:
         """Kill what feeds the attempt's pipes or checks out its code."""
+        ...
+
+    def credential(self) -> str | None:
+        """Return the credential for Git that the attempt's code may be fetched with."""
         ...
 
     def close(self) -> None:
@@ -77,6 +82,10 @@ class OwnMeans:
         """Kill all that carry the attempt's mark."""
         kill_porters(self._errand.token, self._settings.agent_id)
 
+    def credential(self) -> str | None:
+        """Read it from the daemon's secrets."""
+        return git_credential(self._settings.secrets_directory, self._errand.credential)
+
     def close(self) -> None:
         """Nothing is kept open."""
 
@@ -110,6 +119,10 @@ class StewardMeans:
             self._door.end_porters()
         except Unreachable:
             return
+
+    def credential(self) -> str | None:
+        """Ask for it, if there can be one."""
+        return self._door.credential() if self._errand.credential else None
 
     def close(self) -> None:
         """Close the connections to the steward."""

@@ -39,6 +39,8 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     region: str = "us-east-1"
     #: What the steward knows the attempt's couriers and feeders by; empty where there is no steward.
     secret: str = ""
+    #: The kept name of the credential that its code may be fetched with; empty where it can have none.
+    credential: str = ""
 
 
 # --- agent -> courier -------------------------------------------------------------------------------

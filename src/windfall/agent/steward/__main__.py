@@ -21,6 +21,7 @@ import msgspec
 from windfall.agent.courier.porters import kill_porters
 from windfall.agent.errors import AgentError
 from windfall.agent.messages import LineReader
+from windfall.agent.secrets import git_credential
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say
 from windfall.agent.steward.feeders import start_feeder
@@ -52,6 +53,7 @@ class Steward:
         self._porters = Porters(
             lambda admit, order: start_feeder(settings, admit, order),
             lambda token: kill_porters(token, settings.agent_id),
+            lambda kept: git_credential(settings.secrets_directory, kept),
         )
         self._link_local: LinkLocal | None = None
         if settings.link_local_metadata:
@@ -85,7 +87,7 @@ class Steward:
     def _admit(self, admit: Admit) -> None:
         with self._lock:
             known = self._admitted.get(admit.token)
-            if known is not None and msgspec.structs.replace(known.admit, port=admit.port) == admit:
+            if known is not None and known.is_same(admit):
                 known.admit = admit
                 return
             self._admitted[admit.token] = Admitted(admit, self._settings.objects_file)

@@ -24,6 +24,7 @@ from windfall.agent.steward.messages import (
     NAMES_BYTES,
     WHOLE_BYTES,
     Answer,
+    AskCredential,
     Copy,
     Delete,
     Done,
@@ -82,6 +83,12 @@ class Door:
         """Have the attempt's feeders and other porters killed."""
         with self.line() as line:
             line.ask(EndPorters(), Done)
+
+    def credential(self) -> str | None:
+        """Return the credential for Git that the attempt's code may be fetched with."""
+        with self.line() as line:
+            found = line.ask(AskCredential(), Done).content
+        return found.decode() if found is not None else None
 
     def close(self) -> None:
         """Keep no connection open; one that is in use is closed after it."""

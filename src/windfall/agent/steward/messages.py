@@ -31,6 +31,8 @@ class Admit(msgspec.Struct, frozen=True, tag=True):
     secret: str
     #: Where its instance metadata are served on the loopback interface; 0 while they are not.
     port: int = 0
+    #: The kept name of the credential that its code may be fetched with; empty for none, and once it was fetched.
+    credential: str = ""
 
 
 class Dismiss(msgspec.Struct, frozen=True, tag=True):
@@ -125,6 +127,10 @@ class EndPorters(Request, frozen=True, tag=True):
     """Kill the feeders and other porters of the attempt."""
 
 
+class AskCredential(Request, frozen=True, tag=True):
+    """Answer with the credential for Git that the attempt's code may be fetched with, if there is one."""
+
+
 class Reply(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Base of the steward's answers."""
 
@@ -154,7 +160,9 @@ class NotAdmitted(Reply, frozen=True, tag=True):
     """The agent has not told of this attempt, or not yet."""
 
 
-Asked: TypeAlias = Hello | Get | Put | Pour | Poured | List | Head | Copy | Delete | Feed | EndPorters
+Asked: TypeAlias = (
+    Hello | Get | Put | Pour | Poured | List | Head | Copy | Delete | Feed | EndPorters | AskCredential
+)
 Answer: TypeAlias = Done | Entries | Failed | NotAdmitted
 
 orders = msgspec.json.Decoder(Order)

@@ -17,6 +17,8 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from windfall.agent.courier.errors import CalledOff
 from windfall.agent.courier.stores import Stores
 from windfall.agent.steward.messages import (
@@ -25,6 +27,7 @@ from windfall.agent.steward.messages import (
     WHOLE_BYTES,
     Admit,
     Answer,
+    AskCredential,
     Asked,
     Copy,
     Delete,
@@ -64,6 +67,11 @@ class Admitted:
         self._open: dict[tuple[str, bool], ObjectStore] = {}
         self._lock = threading.Lock()
 
+    def is_same(self, admit: Admit) -> bool:
+        """Whether another order leaves alone what the attempt may store, and who works for it."""
+        known = msgspec.structs.replace(self.admit, port=admit.port, credential=admit.credential)
+        return known == admit
+
     def store(self, uri: str, names: Sequence[str], *, write: bool) -> ObjectStore:
         """Open a store for some of its objects; Refused where the attempt may not use one of them."""
         if not self.stores.may(uri, write=write):
@@ -78,10 +86,17 @@ class Admitted:
 
 
 class Porters:
-    """What the steward does about the processes that work for an attempt; the attempt is the connection's own."""
+    """What the steward does about the processes that work for an attempt, and for the one that fetches its code."""
 
-    def __init__(self, start: Callable[[Admit, bytearray], None], end: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        start: Callable[[Admit, bytearray], None],
+        end: Callable[[str], None],
+        credential: Callable[[str], str | None],
+    ) -> None:
         self.start, self.end = start, end
+        #: Returns a credential for Git by its kept name.
+        self.credential = credential
 
 
 class Service:
@@ -166,6 +181,9 @@ class Service:
                 self._porters.start(admitted.admit, content)
             case EndPorters():
                 self._porters.end(admitted.admit.token)
+            case AskCredential():
+                found = self._porters.credential(admitted.admit.credential)
+                return Done(content=found.encode() if found is not None else None)
             case _:
                 raise BadPacket("a request came out of turn")
         return Done()

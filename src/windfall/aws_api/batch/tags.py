@@ -14,7 +14,7 @@ from difflib import get_close_matches
 
 from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.capacity.market_tags import MARKET_TAGS
-from windfall.control.wishes import JOB_TAGS
+from windfall.control.wishes import GIT, JOB_TAGS, secret_in_git
 
 ENGINE = "windfall:engine"
 ISOLATION = "windfall:isolation"
@@ -57,6 +57,8 @@ def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
             raise client_exception(f"Tag key {shown(key)!r} begins with aws:, which is reserved")
         if (problem := why_unknown(key)) is not None:
             raise client_exception(problem)
+    if GIT in tags and (problem := secret_in_git(tags[GIT])) is not None:
+        raise client_exception(problem)
     if _SHOWN_ONLY.isdisjoint(tags):
         return tags
     return {key: value for key, value in tags.items() if key not in _SHOWN_ONLY}
