@@ -26,9 +26,11 @@ class StewardProcess:
     """The steward of an agent that has its directories below `root`."""
 
     def __init__(self, root: Path, variables: Mapping[str, str] | None = None) -> None:
-        for name in ("agent", "attempts"):
+        for name in ("agent", "attempts", "secrets"):
             (root / name).mkdir()
-        self.settings = AgentSettings(str(root / "agent"), str(root / "attempts"))
+        self.settings = AgentSettings(
+            str(root / "agent"), str(root / "attempts"), secrets_directory=str(root / "secrets")
+        )
         self._line, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "windfall.agent.steward"]
         command.append(msgspec.json.encode(self.settings).decode())
@@ -42,12 +44,12 @@ class StewardProcess:
         self._doors: list[Door] = []
         self._known: set[str] = set()
 
-    def admit(self, token: str, *grants: Grant | None, uid: int | None = None) -> Door:
+    def admit(self, token: str, *grants: Grant | None, uid: int | None = None, credential: str = "") -> Door:
         """Tell of an attempt of this test's user, with these grants (None: all there is); return a door for it."""
         secret = self.secrets.setdefault(token, secrets.token_hex(8))
         allowed = None if grants == (None,) else tuple(grant for grant in grants if grant is not None)
         user = Identity(os.getuid() if uid is None else uid, os.getgid())
-        self._say(Admit(token, user, StorageAccess(allowed), secret))
+        self._say(Admit(token, user, StorageAccess(allowed), secret, credential=credential))
         return self.door(token)
 
     def dismiss(self, token: str) -> None:

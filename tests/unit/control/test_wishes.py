@@ -96,6 +96,17 @@ def test_code_without_a_revision_is_refused(world, text):
         world.submits(a_job("a").tagged(git=text))
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["https://me:t0ken@host/code@main", "ssh://me:t0ken@host/code@main", "https://host/code?t=t0ken@main"],
+)
+def test_an_address_with_a_token_in_it_is_refused_without_it(world, text):
+    with pytest.raises(Invalid, match="an admin can give a credential: windfall secret git ") as refused:
+        world.submits(a_job("a").tagged(git=text))
+    assert "t0ken" not in str(refused.value)
+    assert "a" not in world.state.jobs
+
+
 @pytest.mark.parametrize(("text", "usd"), [("5", 5.0), ("$12.50", 12.5), (" 0.25 ", 0.25)])
 def test_a_budget_is_a_number_of_dollars(world, text, usd):
     world.submits(a_job("a").tagged(budget_usd=text))

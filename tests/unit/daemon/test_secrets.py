@@ -7,12 +7,13 @@ import stat
 
 import pytest
 
-from windfall.agent.secrets import MissingSecret, secret_values
+from windfall.agent.secrets import MissingSecret, git_credential, secret_values
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.daemon.secrets import SIZE_MAX_BYTES, Secrets
 from windfall.jobs.containers import Secret
+from windfall.jobs.git_credentials import GitCredential, encode_credential
 
 VALUE = "s3cr3t-value"
 
@@ -105,4 +106,35 @@ def test_a_value_that_is_none_or_too_large_is_refused_without_quoting_it(kept, t
     with pytest.raises(ApiError) as refused:
         asyncio.run(kept.set_secret(call(name="token", value=value)))
     assert "xxx" not in refused.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_credential_for_git_is_kept_like_a_secret_and_is_none_of_a_jobs(kept, tmp_path):
+    value = encode_credential(GitCredential(token=VALUE))
+    asyncio.run(kept.set_secret(call(name="git@host:8443", value=value, tenant="lab")))
+    assert stat.S_IMODE((tmp_path / "@lab" / "git@host:8443").stat().st_mode) == 0o600
+    assert git_credential(str(tmp_path), "lab/git@host:8443") == value
+    for other in ("git@host:8443", "lab/git@host", "labs/git@host:8443", "lab/../@lab/git@host:8443"):
+        assert git_credential(str(tmp_path), other) is None
+    with pytest.raises(MissingSecret):
+        secret_values(str(tmp_path), (Secret("X", "lab/git@host:8443"),))
+    listed = asyncio.run(kept.list_secrets(call(tenant="lab")))
+    assert [one["name"] for one in listed["secrets"]] == ["git@host:8443"]
+    assert VALUE not in str(listed)
+    asyncio.run(kept.remove_secret(call(name="git@host:8443", tenant="lab")))
+    assert git_credential(str(tmp_path), "lab/git@host:8443") is None
+
+
+@pytest.mark.parametrize("value", [VALUE, '{"token": "s3cr3t-value\\n"}'])
+def test_another_value_is_no_credential_for_git(kept, tmp_path, value):
+    with pytest.raises(ApiError, match="git@host is not set") as refused:
+        asyncio.run(kept.set_secret(call(name="git@host", value=value)))
+    assert VALUE not in refused.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["git@", "git@../x", "git@a/b", "git@Host", "x@host", "git@me@host"])
+def test_a_credential_is_for_a_host(kept, tmp_path, name):
+    with pytest.raises(ApiError, match="that of a credential for Git is git@HOST"):
+        asyncio.run(kept.set_secret(call(name=name, value=encode_credential(GitCredential(token=VALUE)))))
     assert list(tmp_path.iterdir()) == []

@@ -33,6 +33,7 @@ _NO_ACCESS = (
     "Repository not found",
     "Permission denied",
 )
+_PRIVATE = "it does not exist, or it is private and this machine has no access to it"
 _MOST_WORDS = 600
 _NO_ACCESS_NEEDED = Access()
 _CONFIGURATION = "[safe]\n\tdirectory = *\n"
@@ -75,11 +76,13 @@ class Permission:
         """What git says of a failed fetch, with what can be done, and without the token."""
         if self.credential is not None and self.credential.token:
             words = words.replace(self.credential.token, HIDDEN)
-        if not self.name or not any(sign in words for sign in _NO_ACCESS):
+        said = words.removesuffix(f"; {_PRIVATE}")
+        if not self.name or said == words:
             return words
+        # What can be done comes first, because Batch cuts long reasons.
         if self.credential is None:
-            return f"{words}; {advice(self.name)}"
-        return f"{words}; the credential for this host does not open it, {advice(self.name, 'replace')}"
+            return f"it does not exist, or it is private; {advice(self.name)}; {said}"
+        return f"the credential for its host does not open it; {advice(self.name, 'replace')}; {said}"
 
 
 class Checkout:
@@ -223,7 +226,5 @@ def told_by_git(text: str) -> str:
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if line not in _ADVICE]
-    words = "; ".join(telling) or "it gave no reason"
-    if any(sign in words for sign in _NO_ACCESS):
-        words += "; it does not exist, or it is private and this machine has no access to it"
-    return without_secrets(words)[:_MOST_WORDS]
+    words = without_secrets("; ".join(telling) or "it gave no reason")[:_MOST_WORDS]
+    return f"{words}; {_PRIVATE}" if any(sign in words for sign in _NO_ACCESS) else words

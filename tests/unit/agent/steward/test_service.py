@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.steward_process import HostileLine, StewardProcess
@@ -435,3 +436,42 @@ def test_a_feeder_is_not_started_by_what_is_no_order(world: World, memory: int):
     line = world.hostile()
     assert line.ask(Feed(1 << 30), memory) is None
     line.close()
+
+
+# --- credentials for Git ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(world: World) -> Path:
+    """The daemon's secrets, with credentials of two tenants among them."""
+    directory = Path(world.steward.settings.secrets_directory or "")
+    (directory / "@lab").mkdir(exist_ok=True)
+    for name in ("git@host", "@lab/git@host", "@lab/git@other", "token"):
+        (directory / name).write_text(f"value of {name}")
+    return directory
+
+
+def test_a_credential_is_the_one_that_the_agent_named(world: World, kept: Path):
+    assert world.steward.admit("lab", credential="lab/git@host").credential() == "value of @lab/git@host"
+    assert world.steward.admit("missing", credential="lab/git@missing").credential() is None
+    assert world.steward.admit("none").credential() is None
+
+
+@pytest.mark.parametrize("name", ["token", "lab/../token", "git@host/../token", "../secrets/git@host"])
+def test_another_secret_is_no_credential_whoever_names_it(world: World, kept: Path, name: str):
+    assert world.steward.admit(name, credential=name).credential() is None
+
+
+def test_a_peer_cannot_name_a_credential(world: World, kept: Path):
+    world.steward.admit("naming", credential="lab/git@host")
+    line = world.steward.line("naming")
+    line.send(msgspec.msgpack.encode(["AskCredential", "git@host"]))
+    assert line.hear() is None
+    line.close()
+
+
+def test_a_credential_is_given_until_the_agent_takes_it_back(world: World, kept: Path):
+    door = world.steward.admit("fetched", credential="git@host")
+    assert door.credential() == "value of git@host"
+    world.steward.admit("fetched")
+    wait_until(lambda: door.credential() is None, "the steward to hear that the code is fetched")
