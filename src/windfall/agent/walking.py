@@ -142,6 +142,26 @@ def opened_directory(directory: int, path: str, *, make: bool = False) -> int:
     return at
 
 
+def opened_root(path: str) -> int:
+    """Open a directory that a job may have replaced by a link; FileNotFoundError where it has. The caller closes it.
+
+    What stands before `/./` in the path is trusted, and links in it are followed. Without that, all but the last
+    name is trusted.
+    """
+    trusted, _, below = path.rpartition("/./")
+    if not trusted:
+        trusted, below = os.path.split(path.rstrip("/"))
+    above = os.open(
+        trusted or ("/" if path.startswith("/") else "."), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    )
+    try:
+        return opened_directory(above, below)
+    except NotADirectoryError:
+        raise FileNotFoundError(errno.ENOENT, "a link or a file is where the directory was", path) from None
+    finally:
+        os.close(above)
+
+
 def _remove_entry(walk: _Walk, name: str) -> None:
     try:
         os.unlink(name, dir_fd=walk.at)

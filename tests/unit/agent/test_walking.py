@@ -7,7 +7,14 @@ import os
 import pytest
 
 from tests.deep import LEVELS, deep_directory
-from windfall.agent.walking import directories_upwards, entries_below, opened_directory, remove_below, removed
+from windfall.agent.walking import (
+    directories_upwards,
+    entries_below,
+    opened_directory,
+    opened_root,
+    remove_below,
+    removed,
+)
 
 
 @pytest.fixture
@@ -79,3 +86,25 @@ def test_what_is_not_a_directory_is_removed_too_and_a_link_is_not_followed(tmp_p
     removed(str(tmp_path / "file"))
     removed(str(tmp_path / "nothing"))
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("marked", ["private/./a/b", "private/a/./b", "private/a/b"])
+def test_a_root_is_opened_through_trusted_links_alone(tmp_path, marked):
+    (tmp_path / "real" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "private").symlink_to("real")
+    opened = opened_root(f"{tmp_path}/{marked}")
+    try:
+        assert os.fstat(opened).st_ino == (tmp_path / "real" / "a" / "b").stat().st_ino
+    finally:
+        os.close(opened)
+
+
+@pytest.mark.parametrize(
+    ("swapped", "path"), [("a", "./a/b"), ("a/b", "./a/b"), ("a/b", "a/b"), ("a/b", "a/./b/")]
+)
+def test_a_root_that_became_a_link_is_gone(tmp_path, swapped, path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / swapped).rename(tmp_path / "kept")
+    (tmp_path / swapped).symlink_to(tmp_path / "kept")
+    with pytest.raises(FileNotFoundError):
+        opened_root(f"{tmp_path}/{path}")

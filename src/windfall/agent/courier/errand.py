@@ -225,11 +225,12 @@ class RunningErrand:
                 uid, gid = self.errand.owner if self.errand.owner is not None else (None, None)
                 self._sync = CheckpointSync(
                     self._stores.open(checkpoints.uri, write=True),
-                    self._means.near(directory),
+                    # The job owns what is below its private directory where it is the daemon's own user.
+                    f"{self._means.near(places.root)}/./{places.inside(checkpoints.path)}",
                     self.errand.fence,
                     publish=checkpoints.publish,
                     node=(checkpoints.writer, checkpoints.writers),
-                    known_as=(posixpath.normpath(checkpoints.path),),
+                    known_as=(posixpath.normpath(checkpoints.path), self._means.near(directory)),
                     uid=uid,
                     gid=gid,
                     say=self._on_sync_event,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 
-from windfall.agent.walking import opened_directory
+from windfall.agent.walking import opened_directory, opened_root
 
 #: As linux/inotify.h has them.
 _MOVED_FROM, _MOVED_TO = 0x40, 0x80
@@ -74,7 +74,7 @@ class Moves:
     def _watch(self, path: str) -> None:
         assert self._descriptor is not None
         with suppress(OSError):
-            root = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            root = opened_root(self._directory)
             try:
                 opened = opened_directory(root, path)
             finally:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from windfall.agent.sync.births import born_ns
 from windfall.agent.sync.links import Link, kept_target
 from windfall.agent.sync.manifests import RESERVED
-from windfall.agent.walking import entries_below, opened_directory
+from windfall.agent.walking import entries_below, opened_directory, opened_root
 
 #: Non-blocking, because a name may have become a pipe since it was looked at.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -89,7 +89,7 @@ def look_through(directory: str, before: Look | None = None, known_as: Collectio
     absolute paths, the job's own among them.
     """
     look = Look()
-    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = opened_root(directory)
     try:
         look.clock_ns = _clock_ns(root)
         known = {} if before is None else before.files
@@ -186,7 +186,7 @@ def opened_below(directory: str, path: str) -> Iterator[int]:
 def open_below(directory: str, path: str) -> int:
     """A descriptor of a regular file below a directory, for reading, which the caller closes; OSError otherwise."""
     above, _, name = path.rpartition("/")
-    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = opened_root(directory)
     try:
         holder = opened_directory(root, above)
     finally:
