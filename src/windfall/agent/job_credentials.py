@@ -16,20 +16,21 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.courier.imds import Reply
-from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
 from windfall.agent.messages import Start
 from windfall.agent.object_access import object_environment, shared_variables
 from windfall.agent.speech import say
 from windfall.jobs.storage import Grant
-from windfall.objects.credentials import ObjectOptions, resolved
 from windfall.objects.errors import ObjectsError
-from windfall.objects.policies import storage_policy
-from windfall.objects.sessions import Session, assume_role
+
+if TYPE_CHECKING:
+    from windfall.agent.courier.metadata import MetadataServer
+    from windfall.objects.sessions import Session
 
 #: Where the daemon says whose sessions jobs get, beside the keys in the agent's file of variables.
 ROLE_VARIABLE, STS_VARIABLE = "WINDFALL_SESSION_ROLE", "WINDFALL_STS_URL"
@@ -77,12 +78,12 @@ class JobCredentials:
         if not known.get(ROLE_VARIABLE):
             # Only those who could read the keys anyway get long-lived ones.
             return shared_variables(self._objects_file) if storage.grants is None else {}
-        port = self._serve()
-        if port is None:
+        address = self._serve()
+        if address is None:
             return {}
         region = known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION") or "us-east-1"
         found = {
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://{LOOPBACK}:{port}{_PATH}",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{address}{_PATH}",
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": self._token(_Identity(start.token, storage.grants)),
             "AWS_REGION": region,
             "AWS_DEFAULT_REGION": region,
@@ -116,6 +117,10 @@ class JobCredentials:
         return attempt is not None and attempt.story.result is None and attempt.story.departed is None
 
     def _session(self, identity: _Identity, now: float) -> Session:
+        from windfall.objects.credentials import ObjectOptions, resolved
+        from windfall.objects.policies import storage_policy
+        from windfall.objects.sessions import assume_role
+
         with self._lock:
             kept = self._sessions.get(identity.attempt)
             if kept is not None and kept[1] > now:
@@ -149,11 +154,14 @@ class JobCredentials:
             pass
         return None
 
-    def _serve(self) -> int | None:
-        """Listen, at the port of before if there was one; return the port, None where that is not possible."""
+    def _serve(self) -> str | None:
+        """Listen, at the port of before if there was one; return the address, None where that is not possible."""
+        # Most agents never serve credentials, and a server is much to load.
+        from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
+
         with self._lock:
             if self._server is not None:
-                return self._server.port
+                return f"http://{LOOPBACK}:{self._server.port}"
             port, secret = self._before()
             try:
                 self._secret = secret or secrets.token_bytes(32)
@@ -163,7 +171,7 @@ class JobCredentials:
             except OSError as error:
                 say(f"credentials cannot be served to programs of jobs: {error}")
                 return None
-            return self._server.port
+            return f"http://{LOOPBACK}:{self._server.port}"
 
     def _before(self) -> tuple[int, bytes]:
         try:

@@ -55,12 +55,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     largest = resources if nodes is None else most_gpus(nodes)
     _check_capability(state, queue, largest)
     known = _resolve(state, command, round_)
-    checkpoint_root = state.rules.storage.checkpoint_root(command.submitter.tenant)
-    wishes = wishes_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
-    check_staging(state, command.submitter, wishes.staging)
-    if command.submitter.is_admin and not definition.shared:
-        own = wishes_of(command.job_id, {}, {}, definition, checkpoint_root)
-        check_words_of_others(state, command.submitter, wishes.staging, own.staging)
+    wishes = _wishes(state, command, definition)
     _check_worker(wishes, command.array_size)
     check_node_wishes(nodes, wishes)
     check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)
@@ -121,6 +116,17 @@ def _tokens(
 ) -> tuple[tuple[str, int], ...]:
     tokens = definition.consumables if command.consumables is None else command.consumables
     return tokens if nodes is None else nodes.consumables or tokens
+
+
+def _wishes(state: State, command: SubmitJob, definition: JobDefinition) -> Wishes:
+    """What the job asks for by tags and parameters, if it may have the storage that it names."""
+    checkpoint_root = state.rules.storage.checkpoint_root(command.submitter.tenant)
+    wishes = wishes_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
+    check_staging(state, command.submitter, wishes.staging)
+    if command.submitter.is_admin and not definition.shared:
+        own = wishes_of(command.job_id, {}, {}, definition, checkpoint_root)
+        check_words_of_others(state, command.submitter, wishes.staging, own.staging)
+    return wishes
 
 
 def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:
