@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -15,6 +20,10 @@ if TYPE_CHECKING:
 # Without a deadline: a busy machine must not fail a property. In CI the examples are the same every time.
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
+
+
+#: The directory of this session's temporary files, where it was made here.
+_MADE = pytest.StashKey[str]()
 
 
 def in_ci() -> bool:
@@ -65,8 +74,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
+_TEMPORARY = "windfall-tests-"
+_KEPT_S = 24 * 3600
+
+
+def _own_directory() -> str:
+    """A directory for the temporary files of this session alone; those of failed ones are removed after a day.
+
+    pytest's own is one for all sessions of a user, and each that starts closes it to everybody else: jobs that run as
+    another user then lose the way to their files in the middle of another session's test.
+    """
+    for kept in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            status = kept.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _KEPT_S:
+                shutil.rmtree(kept, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=_TEMPORARY)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Leaves temporary files only of tests that failed."""
+    made = session.config.stash.get(_MADE, None)
+    if made is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(made, ignore_errors=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Chooses the hypothesis profile and takes the user's AWS account out of reach, of children too."""
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        config.option.basetemp = config.stash[_MADE] = _own_directory()
     hypothesis.settings.load_profile("ci" if in_ci() else "local")
     for name in [name for name in os.environ if name.startswith(("AWS_", "BOTO_", "WINDFALL_"))]:
         del os.environ[name]

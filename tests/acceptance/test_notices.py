@@ -162,11 +162,14 @@ def test_an_attempt_without_staging_gets_its_signals_too(house: House):
     )
     for token in ("polite", "deaf", "plain"):
         wait_until(ready(house, token), "it runs")
-    deadline_at = in_seconds(3)
-    daemon.send(*(Interrupt(token, deadline_at, "") for token in ("polite", "deaf", "plain", "unknown")))
-    codes = {token: daemon.exited(token).exit_code for token in ("polite", "deaf", "plain")}
-    assert codes == {"polite": 7, "deaf": 137, "plain": 143}
-    assert daemon.exited("polite").exited_at is None
+    # Whoever listens leaves long before the deadline, however busy the machine is.
+    daemon.send(Interrupt("polite", in_seconds(60), ""))
+    daemon.send(*(Interrupt(token, in_seconds(3), "") for token in ("deaf", "plain", "unknown")))
+    polite = daemon.exited("polite")
+    assert (polite.exit_code, polite.exited_at) == (7, None)
+    assert daemon.exited("deaf").exit_code == 137
+    # Of so short a notice the last call is a third of a second, which a busy machine may miss.
+    assert daemon.exited("plain").exit_code in (137, 143)
 
 
 def test_a_notice_survives_the_agent(house: House):

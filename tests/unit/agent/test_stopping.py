@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
-from windfall.agent.journal import Noticed
+from windfall.agent.attempt import Attempt
+from windfall.agent.journal import Intended, Noticed, Spawned, Story
+from windfall.agent.orphans import Orphans
 from windfall.agent.processes import catches
-from windfall.agent.stopping import plan_notice
+from windfall.agent.stopping import Stops, plan_notice
 
 
 @pytest.mark.parametrize(
@@ -29,6 +34,19 @@ def test_the_notice_is_divided(window_s: float, staged: bool, last_call_s: float
 
 def test_a_deadline_in_the_past_is_now():
     assert plan_notice(Noticed("t", 5_000, 1_000, ""), staged=True) == (1_000, 1_000)
+
+
+def test_shortly_before_the_end_everybody_is_asked_to_leave_and_nobody_killed_yet(tmp_path: Path):
+    with subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True) as process:
+        now = time.time_ns() // 1_000_000
+        own = Intended("a", "a", str(tmp_path / "a.log"), [], 1, 1.0, False, now)
+        # An hour's notice that ends in four seconds: the last five are those of the last call.
+        noticed = Noticed("a", now - 3_600_000, now + 4_000, "")
+        story = Story(own, spawned=Spawned("a", process.pid, 0, now, "process"), noticed=noticed)
+        stops = Stops(Orphans("agent-of-these-tests"), lambda _: None)
+        stops.interrupt(Attempt(story, None))
+        stops.press()
+        assert process.wait() == -signal.SIGTERM
 
 
 def test_who_catches_a_signal_is_known_to_the_kernel():
