@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import sys
 import urllib.error
 import urllib.request
 
-import boto3
 import pytest
 
 from tests.acceptance.daemon import a_queue
+from tests.acceptance.s3_jobs import (
+    OPTIONS,
+    ROLE,
+    require_s3_server,
+    s3_of,
+    said_by,
+    submit_client,
+    submitted,
+)
 from tests.waiting import wait_until
-from windfall.daemon.seaweedfs import S3ServerError, find_program
 
-ROLE = "arn:aws:iam::123456789012:role/training"
 PROGRAM = """
 import json, os, boto3
 from botocore.exceptions import ClientError
@@ -38,56 +43,11 @@ print("SAID " + json.dumps(said))
 
 
 @pytest.fixture
-def with_s3(fresh, require):
-    try:
-        find_program()
-    except S3ServerError as error:
-        require(False, str(error))
-    # The programs need this environment's boto3, which another user may not be able to read.
-    user = pwd.getpwuid(os.getuid()).pw_name
-    options = ("--gpus", "none", "--runtime", "process", "--job-user", user)
-    windfall = fresh(*options, "--s3", "--s3-port", "0")
+def with_s3(fresh):
+    require_s3_server()
+    windfall = fresh(*OPTIONS)
     a_queue(windfall)
     return windfall
-
-
-def s3_of(windfall):
-    variables = windfall.environment
-    return boto3.client(
-        "s3",
-        endpoint_url=variables["AWS_ENDPOINT_URL_S3"],
-        region_name="us-east-1",
-        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
-    )
-
-
-def submit_client(windfall):
-    printed = windfall.windfall("keys", "create", "--role", "submit").stdout
-    key = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
-    return boto3.client(
-        "batch",
-        endpoint_url=windfall.url,
-        region_name="us-east-1",
-        aws_access_key_id=key["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=key["AWS_SECRET_ACCESS_KEY"],
-    )
-
-
-def submitted(batch, name, *command, role=ROLE):
-    properties = {
-        "image": "any",
-        "command": list(command),
-        "resourceRequirements": [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "256"}],
-        **({"jobRoleArn": role} if role else {}),
-    }
-    batch.register_job_definition(jobDefinitionName=name, type="container", containerProperties=properties)
-    return batch.submit_job(jobName=name, jobQueue="q", jobDefinition=name)["jobId"]
-
-
-def said_by(windfall, job_id):
-    text = windfall.windfall("logs", job_id).stdout
-    return json.loads(text.partition("SAID ")[2].splitlines()[0])
 
 
 def test_a_job_with_a_role_reads_and_writes_its_tenants_buckets_and_no_more(with_s3):

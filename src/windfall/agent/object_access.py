@@ -34,7 +34,7 @@ def region(objects_file: str | None) -> str:
 def shared_variables(objects_file: str | None) -> dict[str, str]:
     """Return the variables that a job may have so that it reaches the storage too."""
     known = object_environment(objects_file)
-    return {name: known[name] for name in _SHARED if name in known}
+    return {name: known[name] for name in _SHARED if known.get(name)}
 
 
 def _from_file(path: str | None) -> dict[str, str]:

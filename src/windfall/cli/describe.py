@@ -17,7 +17,7 @@ from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.options import data_option, job_argument, json_option, print_json
 from windfall.cli.wording import ago, counted, duration, gpu_name, memory, moment
 
-ISOLATION_TAG = "windfall:isolation"
+ISOLATION_TAG, NOT_APPLIED_TAG = "windfall:isolation", "windfall:not-applied"
 
 Job = dict[str, Any]
 
@@ -96,6 +96,7 @@ def _asks(client: Client, job: Job) -> list[tuple[str, str]]:
         ("asks for", amounts),
         ("GPUs held", _gpus_held(client, job) if "GPU" in asked else ""),
         ("isolation", (job.get("tags") or {}).get(ISOLATION_TAG, "")),
+        ("not applied", (job.get("tags") or {}).get(NOT_APPLIED_TAG, "")),
         # Names only: values may be secrets, and --json shows them to who asks.
         ("environment", ", ".join(entry["name"] for entry in variables)),
         ("attempts", f"at most {(job.get('retryStrategy') or {}).get('attempts', 1)}"),

@@ -67,8 +67,8 @@ class ObjectStorage:
         self._environment, left_out = without_own(
             environment, key_ids, [*addresses, *([] if own_s3 is None else [own_s3])]
         )
-        for reason in left_out:
-            log.warning("not used for object storage: %s", reason)
+        if left_out:
+            log.warning("not used for object storage: %s", "; ".join(left_out))
         self._server: S3Server | None = None
         self.url: str | None = None
         #: Held while the server is started or ended; once closed it is not started again.
@@ -86,6 +86,7 @@ class ObjectStorage:
             self._settings.objects_url,
             None if s3_is_there else (data / "objects").as_uri(),
             serves_s3=self._settings.s3,
+            gives_sessions=self._settings.s3 or self._settings.job_role is not None,
             private=tuple({data.as_uri(), data.resolve().as_uri()}),
         )
 

@@ -9,30 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from os import devnull
 
-from windfall.objects.credentials import stored_profile
+from windfall.objects.credentials import KEY_VARIABLES, is_api_key, stored_profile
 
-_KEY_ID = "AWS_ACCESS_KEY_ID"
-_KEYS = (_KEY_ID, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_KEY_ID = KEY_VARIABLES[0]
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS")
-#: What every access key of Windfall begins with.
-_OWN_SHAPE = "WNDF"
 
 
 def without_own(
     environment: Mapping[str, str], key_ids: Collection[str], addresses: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The environment without Windfall's own keys and addresses, and a line about each thing left out.
+    """The environment without Windfall's own keys and addresses, and some words about each thing left out.
 
     What is left out is empty rather than missing: an agent that inherited it must not find it either.
     """
     left, told = dict(environment), []
 
     def is_own(key_id: str) -> bool:
-        return key_id in key_ids or key_id.startswith(_OWN_SHAPE)
+        return key_id in key_ids or is_api_key(key_id)
 
     if is_own(left.get(_KEY_ID, "")):
         told.append(f"{_KEY_ID} is {left[_KEY_ID]}, a key of Windfall's API")
-        left.update(dict.fromkeys(_KEYS, ""))
+        left.update(dict.fromkeys(KEY_VARIABLES, ""))
     for name in _ENDPOINTS:
         if left.get(name, "").rstrip("/") in addresses:
             told.append(f"{name} is {left[name]}, which is Windfall itself")

@@ -21,7 +21,7 @@ import msgspec
 
 from windfall.aws_api.protocol.errors import KeyFileError
 from windfall.aws_api.protocol.keys import Key, load_keys
-from windfall.daemon.s3_identities import identity_names, secret_of, server_configuration
+from windfall.daemon.s3_identities import identity_names, secret_of, server_configuration, session_secret
 from windfall.daemon.s3_key_wrapping import DEFAULT_KEY_ID, KeyWrapping
 from windfall.daemon.s3_relay import serve_relay
 from windfall.daemon.s3_resigning import completed, lacks_key
@@ -142,7 +142,9 @@ class _Companion:
     def _complete(self, head: bytes) -> bytes:
         return completed(head, DEFAULT_KEY_ID, self._find_secret) if lacks_key(head) else head
 
-    def _find_secret(self, access_key_id: str) -> str | None:
+    def _find_secret(self, access_key_id: str, token: str) -> str | None:
+        if token:
+            return session_secret(token, self._secrets.sessions)
         return secret_of((self._directory / "keys.json").read_text(), access_key_id)
 
     async def _serve_keys(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,7 +8,9 @@ policy is used only for a tenant that has something left out of what it owns, wh
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -148,6 +150,20 @@ def secret_of(configuration: str, access_key_id: str) -> str | None:
             if credential["accessKey"] == access_key_id:
                 return str(credential["secretKey"])
     return None
+
+
+def session_secret(token: str, signing_key: str) -> str | None:
+    """The secret of the session that a token of SeaweedFS is for; None for another kind of token.
+
+    SeaweedFS keeps no sessions: it finds the secret by the same rule. Whether the token is valid is left to it.
+    """
+    try:
+        claims = token.split(".")[1]
+        session = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sid"]
+        said = f"secret-key:{session}".encode()
+        return base64.b64encode(hmac.digest(base64.b64decode(signing_key), said, "sha256")).decode()
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def _identity(

@@ -25,8 +25,8 @@ _REFUSAL = (
     " or ask for AES256"
 )
 
-#: Finds the secret of an access key.
-FindSecret = Callable[[str], str | None]
+#: Finds the secret of an access key; the second argument is the session's token, empty for a lasting key.
+FindSecret = Callable[[str, str], str | None]
 
 
 class CannotComplete(Exception):
@@ -51,9 +51,10 @@ def completed(head: bytes, key_id: str, find_secret: FindSecret) -> bytes:
     if claim is None or headers.get(b"x-amz-content-sha256", b"").startswith(_SIGNED_CHUNKS):
         raise CannotComplete(_REFUSAL)
     access_key_id, date, region, service, names, signature = claim.groups()
-    secret = find_secret(access_key_id.decode("latin-1"))
+    token = headers.get(b"x-amz-security-token", b"").decode("latin-1")
+    secret = find_secret(access_key_id.decode("latin-1"), token)
     if secret is None:
-        if b"x-amz-security-token" in headers:
+        if token:
             raise CannotComplete(_REFUSAL)
         return head
 
@@ -71,6 +72,9 @@ def completed(head: bytes, key_id: str, find_secret: FindSecret) -> bytes:
     if any(name not in headers for name in listed) or not hmac.compare_digest(
         signed(headers, names), signature.decode()
     ):
+        if token:
+            # It may be a session whose secret is found by another rule than ours.
+            raise CannotComplete(_REFUSAL)
         return head
     headers[_KEY_ID] = key_id.encode()
     now_listed = b";".join(sorted({*listed, _KEY_ID}))

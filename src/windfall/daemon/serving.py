@@ -244,7 +244,9 @@ class _Daemon:
         samples = SampleReader(self._directory.logs)
         application = Application(
             [
-                batch_service(self._gate, account, new_id=lambda: str(uuid.uuid4()), clock_ms=clock_ms),
+                batch_service(
+                    self._gate, account, lambda: str(uuid.uuid4()), clock_ms, self._training.storage
+                ),
                 training_service(self._gate, account, clock_ms, self._directory.logs, self._training),
                 logs_service(self._gate, self._directory.logs, account, clock_ms),
                 cloudwatch_service(self._gate, samples.recording),

@@ -181,6 +181,8 @@ class StorageLayout:
     bucket_home: str | None = None
     #: Whether its own S3 server holds the buckets, so that they are its to give away.
     serves_s3: bool = False
+    #: Whether its S3 gives temporary credentials to the programs of jobs.
+    gives_sessions: bool = False
     #: Directories of its own, as URIs, of which only `root` and `bucket_home` may ever be used by jobs.
     private: tuple[str, ...] = ()
 
@@ -191,6 +193,13 @@ class StorageLayout:
     def bucket_root(self, tenant: str) -> str | None:
         """Where `s3://bucket` of a tenant is a directory; None where there is an S3."""
         return None if self.bucket_home is None else f"{_home(self.bucket_home, tenant)}/{_BUCKETS}"
+
+    def why_no_credentials(self, *, is_admin: bool) -> str | None:
+        """Why the programs of a job with a role get no credentials for S3; None if they do."""
+        if self.bucket_home is not None:
+            return "there is no S3: see windfall up --s3"
+        # Those who could read the daemon's keys anyway get them.
+        return None if self.gives_sessions or is_admin else "the setting job_role is missing"
 
     def is_private(self, place: Location) -> bool:
         """Whether a place holds, or lies in, what is the daemon's own and no job's."""

@@ -16,6 +16,10 @@ from urllib.parse import urlsplit
 from windfall.objects.errors import BadUri, Refused
 
 DEFAULT_REGION = "us-east-1"
+#: The id of a key, its secret and the token of a session.
+KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+#: What every access key of Windfall begins with.
+_API_KEY = "WNDF"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ROLES_OF_THE_MACHINE = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -40,6 +44,11 @@ class ObjectOptions:
     def __repr__(self) -> str:
         """Without secrets: options end up in logs."""
         return f"ObjectOptions(endpoint_url={self.endpoint_url!r}, access_key_id={self.access_key_id!r})"
+
+
+def is_api_key(access_key_id: str) -> bool:
+    """Whether a key has the form of one of Windfall's API, which opens no storage but Windfall's own."""
+    return access_key_id.startswith(_API_KEY)
 
 
 def resolved(options: ObjectOptions, environment: Mapping[str, str]) -> ObjectOptions:

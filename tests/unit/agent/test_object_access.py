@@ -20,6 +20,8 @@ def test_the_file_comes_before_the_environment_and_is_read_anew(
     path.write_text(json.dumps({"AWS_ACCESS_KEY_ID": "file", "SECRET": "not for jobs"}))
     assert object_environment(str(path))["AWS_ACCESS_KEY_ID"] == "file"
     assert shared_variables(str(path)) == {"AWS_ACCESS_KEY_ID": "file", "AWS_REGION": "eu-west-1"}
+    path.write_text(json.dumps({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}))
+    assert shared_variables(str(path)) == {"AWS_REGION": "eu-west-1"}, "a job has no use for empty ones"
 
 
 @pytest.mark.parametrize("content", ["no json", "[1]"])

@@ -74,10 +74,11 @@ def test_keys_of_the_api_and_own_addresses_are_not_used_for_storage(settings, tm
     assert json.loads(told.read_text())["AWS_ACCESS_KEY_ID"] == "", "an agent that inherited it finds nothing"
     assert storage.layout.bucket_home is not None, "there is no S3 elsewhere"
     lines = [record.getMessage() for record in caplog.records]
-    assert [line.split(" is ")[0] for line in lines] == [
-        "not used for object storage: AWS_ACCESS_KEY_ID",
-        "not used for object storage: AWS_ENDPOINT_URL",
-    ]
+    (line,) = lines
+    assert line.startswith(
+        f"not used for object storage: AWS_ACCESS_KEY_ID is {key_id}, a key of Windfall's API;"
+    )
+    assert "AWS_ENDPOINT_URL is http://127.0.0.1:8470/, which is Windfall itself" in line
     assert "the secret" not in caplog.text
 
 
@@ -112,6 +113,23 @@ def test_a_profile_that_holds_a_key_of_the_api_is_not_used(settings, tmp_path, c
 def test_buckets_are_directories_only_where_there_is_no_s3(settings, change, environment, there):
     storage = ObjectStorage(replace(settings, **change), environment)
     assert (storage.layout.bucket_home is None) is there
+
+
+@pytest.mark.parametrize(
+    ("change", "environment", "is_admin", "why"),
+    [
+        ({}, {}, True, "there is no S3"),
+        ({"job_role": "arn:aws:iam::1:role/r"}, {}, False, "there is no S3"),
+        ({}, {"AWS_ACCESS_KEY_ID": "x"}, False, "job_role"),
+        ({}, {"AWS_ACCESS_KEY_ID": "x"}, True, None),
+        ({"job_role": "arn:aws:iam::1:role/r"}, {"AWS_ACCESS_KEY_ID": "x"}, False, None),
+        ({"s3": True}, {}, False, None),
+    ],
+)
+def test_it_is_known_why_a_role_opens_nothing(settings, change, environment, is_admin, why):
+    storage = ObjectStorage(replace(settings, **change), environment)
+    told = storage.layout.why_no_credentials(is_admin=is_admin)
+    assert told is None if why is None else why in told
 
 
 class FakeServer:

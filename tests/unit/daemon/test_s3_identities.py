@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.daemon.s3_identities import identity_names, policies, secret_of, server_configuration
+from windfall.daemon.s3_identities import (
+    identity_names,
+    policies,
+    secret_of,
+    server_configuration,
+    session_secret,
+)
 from windfall.daemon.s3_secrets import ensure_secrets
 from windfall.jobs.storage import Grant
 
@@ -64,3 +72,16 @@ def test_a_key_that_is_revoked_or_gone_stays_listed_without_credentials(tmp_path
 
 def test_a_key_with_a_session_token_has_no_s3(tmp_path):
     assert identities(tmp_path, replace(KEY, session_token="t"))[0]["WNDFONE"]["credentials"] == []
+
+
+@pytest.mark.parametrize("token", ["", "no token", "a.b.c", "a.W10.c", "a.eyJ4IjoxfQ.c", "a.MQ.c"])
+def test_a_token_that_is_none_of_the_servers_has_no_secret(token):
+    assert session_secret(token, "c2lnbmluZyBrZXk=") is None
+
+
+def test_the_secret_of_a_session_depends_on_the_servers_own():
+    # {"sid":"one"}; the rule is SeaweedFS's, and tests/acceptance/test_job_s3_clients.py holds it against the server.
+    token = "head.eyJzaWQiOiJvbmUifQ.mark"
+    found = {session_secret(token, key) for key in ("c2lnbmluZyBrZXk=", "YW5vdGhlciBrZXk=")}
+    assert None not in found
+    assert len(found) == 2

@@ -32,7 +32,7 @@ def headers_in(head):
     }
 
 
-def secret(key_id):
+def secret(key_id, _token):
     return SECRET if key_id == KEY_ID else None
 
 
@@ -51,10 +51,17 @@ def test_a_request_is_completed_and_its_new_signature_is_right():
 
 def test_what_is_signed_wrongly_or_by_a_stranger_is_left_to_the_server_to_refuse():
     head = head_of()
-    assert completed(head, "k", lambda _: "another secret") == head
-    assert completed(head, "k", lambda _: None) == head
+    assert completed(head, "k", lambda *_: "another secret") == head
+    assert completed(head, "k", lambda *_: None) == head
     tampered = head.replace(b"/bucket/", b"/others/")
     assert completed(tampered, "k", secret) == tampered
+
+
+def test_a_session_is_signed_for_with_the_secret_of_its_token():
+    head = head_of(**{"x-amz-security-token": "a token"})
+    done = completed(head, "alias/aws/s3", lambda key_id, token: SECRET if token == "a token" else None)
+    assert headers_in(done)[ADDED] == "alias/aws/s3"
+    assert headers_in(done)["x-amz-security-token"] == "a token"
 
 
 def test_what_cannot_be_signed_anew_is_told_what_to_do():
@@ -63,7 +70,8 @@ def test_what_cannot_be_signed_anew_is_told_what_to_do():
     streamed = plain.replace(digest, b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
     presigned = b"\r\n".join(line for line in plain.split(b"\r\n") if not line.startswith(b"Authorization"))
     temporary = head_of(**{"x-amz-security-token": "temporary"}).replace(KEY_ID.encode(), b"ASIASESSION")
-    for head in (streamed, presigned, temporary):
+    wrong = head_of(**{"x-amz-security-token": "temporary"}).replace(b"/bucket/", b"/others/")
+    for head in (streamed, presigned, temporary, wrong):
         with pytest.raises(CannotComplete, match="SSEKMSKeyId"):
             completed(head, "k", secret)
 

@@ -17,9 +17,12 @@ from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
 from windfall.control.ports import Gate, Store
 from windfall.jobs.errors import Rejected
+from windfall.jobs.storage import StorageLayout
 from windfall.jobs.tenants import View
 
 Answer = TypeVar("Answer")
+#: Where nobody asks what a job lacks.
+S3_FOR_ALL = StorageLayout(gives_sessions=True)
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class Desk:
     #: Draws a new UUID, for jobs and environments.
     new_id: Callable[[], str]
     clock_ms: Callable[[], int]
+    #: Where objects are; tells whether programs of jobs get credentials for it.
+    storage: StorageLayout = S3_FOR_ALL
     #: Held from reading a document to writing it back, so that two updates at once do not lose one.
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 

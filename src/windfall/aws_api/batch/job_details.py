@@ -41,6 +41,7 @@ from windfall.jobs.definitions import JobDefinition, effective_container
 from windfall.jobs.ids import DefinitionKey, JobId, split_child, split_node
 from windfall.jobs.job import Job, JobKind
 from windfall.jobs.states import JobState
+from windfall.jobs.storage import StorageLayout
 
 JOBS_MAX = 100
 REASON_MAX = 255
@@ -59,7 +60,10 @@ async def describe_jobs(desk: Desk, call: Call) -> dict[str, Any]:
         return {"jobs": []}
     jobs, definitions = await desk.read(lambda store: _with_definitions(store, find_jobs(store, wanted)))
     arns = desk.arns(call)
-    return {"jobs": [job_detail(job, _definition_of(job, definitions), arns) for job in jobs]}
+    details = [job_detail(job, _definition_of(job, definitions), arns) for job in jobs]
+    for job, detail in zip(jobs, details, strict=True):
+        _name_unused_role(detail, job, _definition_of(job, definitions), desk.storage)
+    return {"jobs": details}
 
 
 def detail_of(store: Store, job: Job, arns: Arns) -> dict[str, Any]:
@@ -181,6 +185,24 @@ def _ignored(job: Job, definition: JobDefinition, task: Mapping[str, Any] | None
         if last.was_plain and definition.container.shared_memory_mib is not None:
             members.append("linuxParameters.sharedMemorySize")
     return {NOT_APPLIED: ", ".join(members)[:VALUE_MAX]} if members else {}
+
+
+def _name_unused_role(
+    detail: dict[str, Any],
+    job: Job,
+    definition: tuple[JobDefinition, Mapping[str, Any]] | None,
+    storage: StorageLayout,
+) -> None:
+    """Add the role to what is not applied if the job's programs get no credentials by it, with the reason."""
+    if definition is None or not definition[0].container.has_role:
+        return
+    why = storage.why_no_credentials(is_admin=job.submission.submitter.is_admin)
+    if job.submission.worker is not None:
+        why = "children of warm workers get no credentials"
+    if why is not None:
+        before = detail["tags"].get(NOT_APPLIED)
+        members = [f"jobRoleArn ({why})", *([before] if before else [])]
+        detail["tags"][NOT_APPLIED] = ", ".join(members)[:VALUE_MAX]
 
 
 def array_properties(job: Job) -> dict[str, Any] | None:

@@ -26,11 +26,12 @@ from windfall.aws_api.batch import (
     submitting,
     tagging,
 )
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.desk import S3_FOR_ALL, Desk
 from windfall.aws_api.batch.rejections import CLIENT_EXCEPTION, wrap_error
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.tenants.gate import PerView
 from windfall.control.ports import Gate
+from windfall.jobs.storage import StorageLayout
 
 DEFAULT_ACCOUNT_ID = "123456789012"
 
@@ -89,10 +90,14 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 
 
 def batch_service(
-    gate: Gate, account_id: str, new_id: Callable[[], str], clock_ms: Callable[[], int]
+    gate: Gate,
+    account_id: str,
+    new_id: Callable[[], str],
+    clock_ms: Callable[[], int],
+    storage: StorageLayout = S3_FOR_ALL,
 ) -> ModelledService:
-    """AWS Batch over a gate; `new_id` draws UUIDs and `clock_ms` tells the time in milliseconds."""
-    desks = PerView(Desk(gate, account_id, new_id, clock_ms).seen_by)
+    """AWS Batch over a gate; `new_id` draws UUIDs and `clock_ms` returns the time in milliseconds."""
+    desks = PerView(Desk(gate, account_id, new_id, clock_ms, storage).seen_by)
     return ModelledService(
         "batch",
         {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},

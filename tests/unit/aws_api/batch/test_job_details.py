@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from tests.unit.aws_api.batch.fakes import ACCOUNT, ARN, JOB_ID, NOW, REGION, a_definition, a_job, an_attempt
+from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.job_details import describe_jobs
+from windfall.aws_api.protocol.service import Call, Caller, Role
 from windfall.jobs.containers import ContainerOptions, Mount
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency, DependencyType
@@ -14,6 +19,8 @@ from windfall.jobs.ids import JobId, attempt_token, task_id
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.states import JobState
+from windfall.jobs.storage import StorageLayout
+from windfall.jobs.submitters import Submitter
 
 OTHER = JobId("bbbbbbbb-0000-4000-8000-000000000002")
 TASK = task_id(attempt_token(JOB_ID, 1), 0)
@@ -149,6 +156,33 @@ def test_a_process_says_what_of_its_definition_means_nothing_to_it(world, descri
     container = ContainerSpec("img", Resources(1, 64), options=options, shared_memory_mib=128)
     world.store.all_definitions["train:1"] = a_definition(container=container)
     detail = described(a_job(state=JobState.RUNNING, attempts=[an_attempt(isolation=isolation)]))
+    assert detail["tags"].get("windfall:not-applied") == expected
+
+
+@pytest.mark.parametrize(
+    ("storage", "is_admin", "has_role", "expected"),
+    [
+        (
+            StorageLayout(bucket_home="file:///b"),
+            True,
+            True,
+            "jobRoleArn (there is no S3: see windfall up --s3)",
+        ),
+        (StorageLayout(), False, True, "jobRoleArn (the setting job_role is missing)"),
+        (StorageLayout(), True, True, None),
+        (StorageLayout(gives_sessions=True), False, True, None),
+        (StorageLayout(bucket_home="file:///b"), True, False, None),
+    ],
+)
+def test_a_role_that_opens_nothing_is_named_with_the_reason(world, storage, is_admin, has_role, expected):
+    container = ContainerSpec("img", Resources(1, 64), has_role=has_role)
+    world.store.all_definitions["train:1"] = a_definition(container=container)
+    job = a_job(submission={"submitter": Submitter(is_admin=is_admin)})
+    world.store.all_jobs[job.id] = job
+    desk = Desk(world.gate, ACCOUNT, lambda: JOB_ID, lambda: NOW, storage)
+    caller = Caller("k", Role.READ, "t")
+    call = Call("batch", "DescribeJobs", {"jobs": [job.id]}, caller, REGION, "request", 10)
+    (detail,) = asyncio.run(describe_jobs(desk, call))["jobs"]
     assert detail["tags"].get("windfall:not-applied") == expected
 
 
