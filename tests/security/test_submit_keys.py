@@ -88,6 +88,30 @@ ls /proc/1/root{data}
     assert "keys.json" not in attacked.run(attacked.client(attacked.key()), script)
 
 
+def test_a_shared_definition_is_changed_by_administrators_alone(attacked: Attacked):
+    a_definition(attacked.admin, "shared-tool", "echo", "of the administrators")
+    batch, vision = attacked.client(attacked.key()), attacked.client(attacked.key(tenant="vision"))
+    code, _ = refusal(batch.deregister_job_definition, jobDefinition="shared-tool:1")
+    assert code == "AccessDeniedException"
+    # A revision of a submit key is its own tenant's, and takes the shared one's place for nobody else.
+    a_definition(batch, "shared-tool", "echo", "of somebody else")
+    job = vision.submit_job(jobName="x", jobQueue=QUEUE, jobDefinition="shared-tool")["jobId"]
+    assert attacked.log(job).strip() == "of the administrators"
+
+
+@pytest.mark.parametrize("kind", ["job-queue", "compute-environment"])
+def test_tags_of_shared_things_are_changed_by_administrators_alone(attacked: Attacked, kind: str):
+    arn = f"arn:aws:batch:us-east-1:123456789012:{kind}/{QUEUE}"
+    attacked.admin.tag_resource(resourceArn=arn, tags={"owner": "administrators"})
+    for tenant in ("default", "vision"):
+        batch = attacked.client(attacked.key(tenant=tenant))
+        assert (
+            refusal(batch.tag_resource, resourceArn=arn, tags={"owner": "me"})[0] == "AccessDeniedException"
+        )
+        assert refusal(batch.untag_resource, resourceArn=arn, tagKeys=["owner"])[0] == "AccessDeniedException"
+    assert attacked.admin.list_tags_for_resource(resourceArn=arn)["tags"] == {"owner": "administrators"}
+
+
 def test_a_terminal_that_shows_a_log_obeys_nothing_in_it(attacked: Attacked):
     batch = attacked.client(attacked.key())
     said = (

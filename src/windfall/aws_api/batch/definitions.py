@@ -111,8 +111,19 @@ async def deregister_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
     name, _, revision = definition_reference(call.params["jobDefinition"]).partition(":")
     if not revision:
         raise client_exception(f"Job definition {name} must be given with its revision, as {name}:1")
+    if call.caller.role < Role.ADMIN and await is_shared(desk, f"{name}:{revision}"):
+        raise AccessDeniedError(
+            f"All tenants share job definition {name}:{revision}, and deregistering it needs an admin key; the key"
+            f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
+        )
     await desk.execute(DeregisterJobDefinition(name, int(revision)))
     return {}
+
+
+async def is_shared(desk: Desk, key: str) -> bool:
+    """Whether this revision serves all tenants, so that administrators alone change it."""
+    definition = await desk.read(lambda store: store.definition(DefinitionKey(key)))
+    return definition is not None and definition.shared
 
 
 def _definitions_asked(store: Store, params: Mapping[str, Any]) -> list[JobDefinition]:

@@ -6,7 +6,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import (
@@ -23,6 +23,7 @@ from windfall.aws_api.batch.arns import (
     parse_arn,
 )
 from windfall.aws_api.batch.consumable_resources import consumable_named
+from windfall.aws_api.batch.definitions import is_shared
 from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.environments import environment_named
 from windfall.aws_api.batch.job_details import find_jobs, job_tags
@@ -32,7 +33,7 @@ from windfall.aws_api.batch.rejections import client_exception, does_not_exist, 
 from windfall.aws_api.batch.scheduling_policies import policy_in
 from windfall.aws_api.batch.service_environments import service_environment_tags
 from windfall.aws_api.batch.service_jobs import service_job_tags
-from windfall.aws_api.batch.tags import OWN, check_tags, is_own
+from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.errors import AccessDeniedError
 from windfall.aws_api.protocol.service import Call, Role
 from windfall.control.events import TagResource
@@ -72,14 +73,14 @@ _KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB, *_DECLARED})
 
 async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """TagResource: add tags, or change those of the same key."""
-    kind, name = await _taggable(desk, call, call.params["tags"])
+    kind, name = await _taggable(desk, call)
     await desk.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
     return {}
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """UntagResource: remove tags by key; keys that are not there are no error."""
-    kind, name = await _taggable(desk, call, call.params["tagKeys"])
+    kind, name = await _taggable(desk, call)
     await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
     return {}
 
@@ -102,11 +103,11 @@ def _resource(call: Call) -> tuple[str, str]:
     return kind, name
 
 
-async def _taggable(desk: Desk, call: Call, keys: Iterable[str]) -> tuple[str, str]:
+async def _taggable(desk: Desk, call: Call) -> tuple[str, str]:
     kind, name = _resource(call)
-    if call.caller.role < Role.ADMIN and any(map(is_own, keys)) and await _is_admins(desk, kind, name):
+    if call.caller.role < Role.ADMIN and await _is_admins(desk, kind, name):
         raise AccessDeniedError(
-            f"A {OWN} tag changes how Windfall treats a {kind}, and changing that needs an admin key; the key"
+            f"All tenants share this {kind}, and changing its tags needs an admin key; the key"
             f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
         )
     if kind == JOB and ":" in name:
@@ -118,8 +119,7 @@ async def _is_admins(desk: Desk, kind: str, name: str) -> bool:
     """Whether only an admin key may change a thing: shared capacity, and definitions that serve all tenants."""
     if kind != DEFINITION:
         return kind in _ADMIN_KINDS
-    definition = await desk.read(lambda store: store.definition(DefinitionKey(name)))
-    return definition is not None and definition.shared
+    return await is_shared(desk, name)
 
 
 def _tags_of(store: Store, kind: str, name: str) -> Mapping[str, str] | None:
