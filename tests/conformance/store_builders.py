@@ -20,6 +20,7 @@ from windfall.jobs.job import Job, Submission
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.states import JobState
+from windfall.jobs.submitters import Submitter
 
 NOW = 1_800_000_000_000
 _arrivals = itertools.count()
@@ -133,6 +134,7 @@ def any_submission(**given: st.SearchStrategy[Any]) -> st.SearchStrategy[Submiss
         "queue": NAMES,
         "definition": NAMES,
         "share": st.none() | NAMES,
+        "submitter": any_of(Submitter, tenant=st.sampled_from(["default", "vision", "lab.2"])),
         "consumables": st.lists(st.tuples(NAMES, st.integers(0, 9)), max_size=3).map(tuple),
     }
     return any_of(Submission, **{**named, **given})

@@ -68,7 +68,7 @@ COMMANDS: dict[str, Entry] = {
     "down": Entry("down:down", "Stop the daemon."),
     "image": Entry("images:image", "Map image names to directories of this host."),
     "secret": Entry("secret:secret", "Keep secrets for jobs, by name."),
-    "storage": Entry("storage:storage", "Register object storage that jobs may use."),
+    "storage": Entry("storage:storage", "Register object storage for jobs."),
     "keys": Entry("keys:keys", "Create, list and revoke access keys."),
     "doctor": Entry("doctor:doctor", "Check this host for GPU jobs, and say how to mend what is missing."),
     "lint": Entry("lint:lint", "Find what is likely to go wrong with GPU job definitions."),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from windfall.agent.credentials import can_drop_in_one_thread
 from windfall.daemon.errors import BadSetting
 from windfall.jobs.job_users import UserRange
 
@@ -54,6 +53,9 @@ class Accounts:
                 name, first, count = [*line.split(":"), "", ""][:3]
                 if first.isdecimal() and count.isdecimal():
                     taken.append((f"{name}'s in {path}", int(first), int(first) + int(count)))
+        # Commands read settings too, and need nothing of the agent's for it.
+        from windfall.agent.credentials import can_drop_in_one_thread
+
         return cls(os.geteuid() == 0 and can_drop_in_one_thread(), tuple(taken))
 
     def owner_of(self, wanted: UserRange) -> str | None:
