@@ -13,6 +13,8 @@ import pytest
 from tests.waiting import wait_until
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+#: What runs in the background may have been started with Ctrl-C ignored; the demo must not inherit that here.
+COMMAND = ["env", "--default-signal=INT", sys.executable, str(DEMO)]
 
 
 def having(word: str) -> list[str]:
@@ -45,7 +47,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, moment: str, 
     with (tmp_path / "said").open("wb") as said:
         (tmp_path / "tmp").mkdir()
         demo = subprocess.Popen(
-            [sys.executable, str(DEMO)],
+            COMMAND,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -76,7 +78,7 @@ def test_a_second_ctrl_c_does_not_keep_the_demo_from_cleaning_up(tmp_path: Path)
     with (tmp_path / "said").open("wb") as said:
         (tmp_path / "tmp").mkdir()
         demo = subprocess.Popen(
-            [sys.executable, str(DEMO)],
+            COMMAND,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

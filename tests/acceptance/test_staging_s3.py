@@ -59,16 +59,16 @@ def test_everything_goes_through_s3(house: House, s3_server: RunningS3, prefix: 
     )
     script = (
         "cd /opt/ml; cat input/data/train/a.csv; echo; cat input/data/piped_0; echo; echo 5 > checkpoints/step; "
-        f"cat /dev/zero | head -c 9000000 > model/weights; ls {house.root}; echo $AWS_ENDPOINT_URL_S3"
+        f"cat /dev/zero | head -c 9000000 > model/weights; ls {house.root}"
     )
     daemon = house.daemon()
     daemon.send(staged(house, "a", script, staging))
     exited = daemon.exited("a")
     assert exited.exit_code == 0, house.log("a")
     said = house.log("a").split()
-    assert (said[:2], said[-1]) == (["1,2", "1,2"], s3_server.url)
+    assert said[:2] == ["1,2", "1,2"]
     if "bubblewrap" in daemon.inventory.abilities:
-        assert said[2:-1] == ["attempts"], "what the sandbox hides"
+        assert said[2:] == ["attempts"], "what the sandbox hides"
     assert exited.checkpoint is not None
     assert objects.get("checkpoints/step") == b"5\n", "as SageMaker publishes it, under its own name"
     objects.get_file("model.tar.gz", tmp_path / "model.tar.gz")

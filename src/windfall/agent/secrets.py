@@ -41,11 +41,13 @@ def _value(directory: str | None, secret: Secret) -> str:
 
 def _read(directory: str | None, name: str) -> str:
     path = secret_file(name)
-    if directory is None or path is None:
+    if path is None:
         raise _missing(f"there is no secret {name} here")
     tenant, given = split_name(name)
     option = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
     absent = f"there is no secret {given} here; an admin sets it with: windfall secret set {given}{option}"
+    if directory is None:
+        raise _missing(absent)
     try:
         fd = os.open(os.path.join(directory, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(fd, encoding="utf-8") as file:

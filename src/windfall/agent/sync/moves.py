@@ -71,6 +71,10 @@ class Moves:
         if descriptor is not None:
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        # A user has few of them (128 on many hosts), so none may outlive the one that listens.
+        self.close()
+
     def _watch(self, path: str) -> None:
         assert self._descriptor is not None
         with suppress(OSError):

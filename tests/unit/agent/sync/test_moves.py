@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +53,17 @@ def test_nothing_is_known_after_the_end_or_before_the_start(tmp_path, moves):
     moves.listen([])
     moves.hear()
     assert not moves.has("a", 0)
+
+
+def test_the_kernel_is_asked_no_longer_when_nobody_listens(tmp_path):
+    def listening() -> int:
+        # A descriptor that lists the others is gone when it is looked at.
+        links = [link for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)]
+        return sum("inotify" in str(link.readlink()) for link in links)
+
+    before = listening()
+    heard = Moves(str(tmp_path))
+    heard.listen([])
+    assert listening() == before + 1
+    del heard
+    assert listening() == before
