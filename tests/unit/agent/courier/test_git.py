@@ -111,7 +111,8 @@ def test_a_bad_address_is_refused_without_its_token():
 
 
 @pytest.mark.parametrize("revision", ["main", "0" * 40])
-def test_a_fetch_that_fails_shows_no_token(tmp_path, revision: str):
+def test_a_fetch_that_fails_shows_no_token(tmp_path, revision: str, require):
+    require(shutil.which("git") is not None, "git is not installed")
     (tmp_path / "code").mkdir()
     checkout = Checkout(str(tmp_path / "code"), str(tmp_path), None, {})
     with pytest.raises(
