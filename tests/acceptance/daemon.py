@@ -25,7 +25,9 @@ class RunningWindfall:
 
     def __init__(self, *options: str) -> None:
         # Not pytest's tmp_path: jobs run as another user, who must be able to pass through.
-        self.root = Path(tempfile.mkdtemp(prefix="windfall-test-"))
+        # Nor below /tmp where jobs are in sandboxes, which have a /tmp of their own.
+        above = None if os.geteuid() == 0 else "/var/tmp"
+        self.root = Path(tempfile.mkdtemp(prefix="windfall-test-", dir=above))
         self.root.chmod(0o755)
         self.data = self.root / "data"
         self.options = options
