@@ -33,7 +33,7 @@ def print_capacity(client: Client, job_id: str, now: int) -> None:
         Column("MARKET"),
         Column("BEGAN WITH"),
         Column("NEWEST SAVED"),
-        Column("NOW, OR WHY IT LEFT", shrinks=True),
+        Column("NOW, OR WHY IT LEFT", folds=True),
     ]
     print_table(columns, [_row(attempt, now) for attempt in attempts])
 

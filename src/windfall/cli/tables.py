@@ -20,6 +20,8 @@ _UNBOUNDED = 10_000
 SHORT_ID = 8
 #: A column is not cut to less than this.
 NARROWEST = 8
+#: A text that folds stands in its column from this width on, and else below its row.
+NARROWEST_FOLDED = 30
 GAP = "  "
 
 STATE_STYLES = {
@@ -40,12 +42,13 @@ Cell = str | Text
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's title, and what it does in a narrow terminal: stays, is cut, or goes."""
+    """A column's title, and what it does in a narrow terminal: stays, is cut, goes, or folds (the last one)."""
 
     title: str
     shrinks: bool = False
     right: bool = False
     optional: bool = False
+    folds: bool = False
 
 
 class _Stdout(Console):
@@ -70,6 +73,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> No
 
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room: int) -> list[Text]:
     """The lines of a table, its titles first, that has so much room."""
+    if columns[-1].folds:
+        return _folded(columns, [list(row) for row in rows], room)
     cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]
     widths = [
         max([len(column.title), *(row[number].cell_len for row in cells)])
@@ -87,6 +92,28 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room:
             line.append(cell).append(GAP)
         line.rstrip()
         lines.append(line)
+    return lines
+
+
+def _folded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> list[Text]:
+    """The lines of a table whose last column is shown whole: beside the others, or below them if it has no room."""
+    heads = table_lines(columns[:-1], [row[:-1] for row in rows], room)
+    told = [cell if isinstance(cell, Text) else Text(plain(cell)) for cell in (row[-1] for row in rows)]
+    beside = max(head.cell_len for head in heads) + len(GAP)
+    fits = room - beside >= min(NARROWEST_FOLDED, max([len(columns[-1].title), *map(len, told)]))
+    indent = beside if fits else len(GAP)
+    lines = []
+    for head, text in zip(heads, [Text(columns[-1].title if fits else "", style="bold"), *told], strict=True):
+        parts = [
+            part for part in text.wrap(console(), max(NARROWEST_FOLDED, room - indent)) if part.plain.strip()
+        ]
+        if fits and parts:
+            head.pad_right(indent - head.cell_len)
+            head.append(parts.pop(0))
+        lines.append(head)
+        lines += [Text(" " * indent).append(part) for part in parts]
+    for line in lines:
+        line.rstrip()
     return lines
 
 

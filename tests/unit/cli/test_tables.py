@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,17 @@ def test_optional_columns_go_last(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "32")
     print_table(COLUMNS, [ROW])
     assert "QUEUE" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("room", "beside"), [(200, True), (60, True), (40, False), (20, False)])
+def test_a_text_that_folds_is_shown_whole(capsys, monkeypatch, room, beside):
+    monkeypatch.setenv("COLUMNS", str(room))
+    why = "checkpoints cannot be stored for 20 s now: links are not followed here"
+    print_table([Column("JOB"), Column("TYPE"), Column("WHY", folds=True)], [["0123456789", "local", why]])
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.split() == (["JOB", "TYPE", "WHY"] if beside else ["JOB", "TYPE"])
+    assert " ".join(" ".join(lines).split()) == f"0123456789 local {why}"
+    assert all(len(line) <= max(room, 32) for line in lines)
 
 
 def test_output_for_programs_is_never_cut(capsys, monkeypatch):

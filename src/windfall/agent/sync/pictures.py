@@ -41,8 +41,7 @@ class _Filling:
     """A directory that the store does not know yet."""
 
     since: float
-    moving: frozenset[str] = frozenset()
-    #: When a write was last seen to go on from one look to the next.
+    #: When a write was last seen to go on.
     long_at: float = float("-inf")
     is_open_ended: bool = False
 
@@ -189,9 +188,8 @@ class Pictures:
             state = before.get(unit) or _Filling(now)
             if not moving:
                 state.since = now
-            elif moving & (state.moving | judgement.growing) - judgement.restless:
+            elif moving & judgement.lasting - judgement.restless:
                 state.long_at = now
-            state.moving = moving
             state.is_open_ended = state.is_open_ended or now - max(state.since, state.long_at) >= _FILLING_S
             self._filling[unit] = state
             lacks = any(path not in self._uploaded for path in paths)

@@ -37,8 +37,8 @@ class Judgement:
     moving: frozenset[str] = frozenset()
     #: Those of the moving ones for which nobody waits any longer.
     restless: frozenset[str] = frozenset()
-    #: Those of the moving ones that were moving at the look before too, and grow.
-    growing: frozenset[str] = frozenset()
+    #: Those of the moving ones that a single write would have left still by now: they go on being written.
+    lasting: frozenset[str] = frozenset()
     #: Those of the still ones that are being appended to.
     appended: frozenset[str] = frozenset()
     #: Names that have just vanished: they may be about to be replaced.
@@ -102,7 +102,7 @@ class Stillness:
             still=frozenset((still | appended) - moving),
             moving=frozenset(moving),
             restless=frozenset(path for path in moving if self._is_restless(path, now)),
-            growing=frozenset(path for path in moving if self._moving[path].grows),
+            lasting=frozenset(path for path in moving if now - self._moving[path].since >= self.settle_s),
             appended=frozenset(appended - moving),
             gone=frozenset(self._gone),
         )

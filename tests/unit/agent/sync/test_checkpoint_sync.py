@@ -200,11 +200,11 @@ def test_a_version_that_was_read_in_full_is_committed_though_it_is_written_over_
     assert job.restored() == {"a": b"aft"}
 
 
-def seconds(job, count, act):
+def seconds(job, count, act, every_s=1.0):
     """Let a program act once before each of so many looks."""
     for number in range(count):
         act(number)
-        synced = job.pass_once()
+        synced = job.pass_once(every_s)
     return synced
 
 
@@ -217,6 +217,12 @@ def test_a_program_that_adds_a_file_before_every_look_has_all_but_the_last_ones_
     assert {f"{below}file-{number}" for number in range(25)} <= stored.keys()
     assert synced.alarm is None
     assert not job.said("alarm")
+
+
+@pytest.mark.parametrize("every_s", [0.1, 0.3, 0.6, 5.0])
+def test_a_new_directory_that_is_filled_without_end_is_stored_however_often_it_is_looked_at(job, every_s):
+    seconds(job, int(20 / every_s), lambda number: job.write(f"new/file-{number}", b"%d" % number), every_s)
+    assert "new/file-0" in job.restored()
 
 
 def test_a_program_that_keeps_its_last_files_has_them_stored(job):

@@ -74,7 +74,7 @@ def test_a_write_that_goes_on_is_not_one_that_never_rests():
     for second in range(60):
         growing = Found(Stamp(1, 1, second, second, second), 0o644)
         judged = stillness.judge({"a": growing}, ["a"], float(second))
-    assert (judged.growing, judged.restless) == ({"a"}, frozenset())
+    assert (judged.lasting, judged.restless) == ({"a"}, frozenset())
 
 
 def test_files_that_live_from_one_look_to_the_next_are_read_at_once():
