@@ -35,7 +35,7 @@ KINDS = {"change": "change the job", "share": "share a GPU", "instance": "anothe
 @data_option
 @json_option
 def advise(job: str | None, everything: bool, since: str | None, data: Path | None, as_json: bool) -> None:
-    """Say what limits a job on its GPUs, with the evidence, and what would help.
+    """Find what limits a job on its GPUs, and what would help.
 
     With --all: jobs ranked by wasted GPU hours (held hours times the part in which no kernel ran).
     """

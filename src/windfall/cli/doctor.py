@@ -27,7 +27,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "skip": "dim"}
 @data_option
 @json_option
 def doctor(job_user: str | None, container_socket: str | None, data: Path | None, as_json: bool) -> int:
-    """Check this host for GPU jobs, and say how to mend what is missing.
+    """Check this host for GPU jobs, and say how to fix problems.
 
     Looks at the NVIDIA driver, the container engine, shared memory, cgroups, namespaces, disk, clock and limits, with
     the settings that `windfall up` would have. Exits with 1 if something is bad: jobs that need it would fail.

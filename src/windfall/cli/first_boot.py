@@ -36,7 +36,7 @@ _SIZE = re.compile(r"[1-9][0-9]{0,4}[mMgG]")
 )
 @click.option("--base64", "encoded", is_flag=True, help="Encoded, as create-launch-template takes it.")
 def user_data(ami: str, shm: str, encoded: bool) -> None:
-    """Print user data for GPU instances: drivers checked, runtime set, no deadlock with the ECS agent."""
+    """Print user data that prepares GPU instances of EC2."""
     if not _SIZE.fullmatch(shm):
         raise BadUsage(f"--shm must be a size such as 8g or 512m, not {shm!r}")
     text = render(ami, shm.lower())

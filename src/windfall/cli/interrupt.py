@@ -24,7 +24,7 @@ from windfall.cli.wording import counted
 @data_option
 @json_option
 def interrupt(target: str, notice_s: float | None, data: Path | None, as_json: bool) -> None:
-    """Take a job's place away, with notice, as a spot interruption does.
+    """Interrupt a job with notice, as a spot market would.
 
     The job is told in every way that programs listen for, may save and leave until the notice is over, and
     waits for a new place afterwards. `windfall status` names the instances.

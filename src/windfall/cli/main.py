@@ -30,57 +30,107 @@ BROKEN_PIPE, INTERRUPTED = 141, 130
 class Entry:
     """Where a command lives, and its line in the list of commands."""
 
+    #: The heading in `windfall --help` that it stands under.
+    group: str
     place: str
     summary: str
     #: Whether somebody waits for its lines one by one.
     streams: bool = False
 
 
+RUN, LOOK, DECIDE, OPERATE, AWS = (
+    "Run jobs",
+    "Look at jobs and capacity",
+    "Decide what to change",
+    "Operate Windfall",
+    "Work with AWS",
+)
+#: The headings of `windfall --help`, in their order.
+GROUPS = (RUN, LOOK, DECIDE, OPERATE, AWS)
+
 COMMANDS: dict[str, Entry] = {
-    "up": Entry("up:up", "Start the daemon in the foreground.", streams=True),
-    "env": Entry("env:env", "Print export lines for AWS clients."),
-    "run": Entry("run:run", "Run a command as a job, follow its log, exit with its code.", streams=True),
-    "jobs": Entry("jobs:jobs", "List jobs: live ones and those finished lately."),
-    "logs": Entry("logs:logs", "Show the log of a job, or follow it.", streams=True),
-    "why": Entry("why:why", "Explain why a job is where it is, and what would move it."),
-    "describe": Entry("describe:describe", "Show everything about a job."),
-    "top": Entry("top:top", "Watch the host, its GPUs and what jobs use, live.", streams=True),
-    "metrics": Entry("metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."),
-    "cancel": Entry("stopping:cancel", "Cancel jobs that have not started."),
-    "terminate": Entry("stopping:terminate", "Stop jobs, running or not."),
-    "interrupt": Entry(
-        "interrupt:interrupt", "Take a job's place away, with notice, as a spot interruption does."
+    "up": Entry(OPERATE, "up:up", "Start the daemon in the foreground.", streams=True),
+    "env": Entry(AWS, "env:env", "Print export lines for AWS clients."),
+    "run": Entry(RUN, "run:run", "Run a command as a job, follow its log, exit with its code.", streams=True),
+    "jobs": Entry(LOOK, "jobs:jobs", "List jobs: live ones and those finished lately."),
+    "logs": Entry(LOOK, "logs:logs", "Show the log of a job, or follow it.", streams=True),
+    "why": Entry(LOOK, "why:why", "Explain why a job is where it is, and what would move it."),
+    "describe": Entry(LOOK, "describe:describe", "Show everything about a job."),
+    "top": Entry(LOOK, "top:top", "Watch the host, its GPUs and what jobs use, live.", streams=True),
+    "metrics": Entry(LOOK, "metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."),
+    "cancel": Entry(RUN, "stopping:cancel", "Cancel jobs that have not started."),
+    "terminate": Entry(RUN, "stopping:terminate", "Stop jobs, running or not."),
+    "interrupt": Entry(RUN, "interrupt:interrupt", "Interrupt a job with notice, as a spot market would."),
+    "advise": Entry(DECIDE, "advise:advise", "Find what limits a job on its GPUs, and what would help."),
+    "cost": Entry(DECIDE, "cost:cost", "Show what jobs cost, and what their time went into."),
+    "catalog": Entry(
+        AWS, "catalog:catalog", "List EC2 instance types with what they have and what they cost."
     ),
-    "advise": Entry(
-        "advise:advise", "Say what limits a job on its GPUs, with the evidence, and what would help."
-    ),
-    "cost": Entry("cost:cost", "Show what jobs cost, and what their time went into."),
-    "catalog": Entry("catalog:catalog", "List EC2 instance types with what they have and what they cost."),
-    "queues": Entry("queues:queues", "List job queues with their jobs by state."),
-    "shares": Entry(
-        "shares:shares", "Show how the shares of queues stand: use, weight, score, and who waits."
-    ),
+    "queues": Entry(LOOK, "queues:queues", "List job queues with their jobs by state."),
+    "shares": Entry(LOOK, "shares:shares", "Show the shares of queues: use, weight, score, waiting jobs."),
     "schedules": Entry(
-        "schedules:schedules", "List schedules with their next runs and forecast; the history of one."
+        LOOK, "schedules:schedules", "List schedules with their next runs; show the history of one."
     ),
-    "gpus": Entry("gpus:gpus", "List GPUs with their health and who has them; fence one by hand."),
-    "status": Entry("status:status", "Show what the daemon has, what it runs and what waits."),
-    "down": Entry("down:down", "Stop the daemon."),
-    "image": Entry("images:image", "Map image names to directories of this host."),
-    "secret": Entry("secret:secret", "Keep secrets for jobs, by name."),
-    "storage": Entry("storage:storage", "Register object storage for jobs."),
-    "keys": Entry("keys:keys", "Create, list and revoke access keys."),
-    "doctor": Entry("doctor:doctor", "Check this host for GPU jobs, and say how to mend what is missing."),
-    "lint": Entry("lint:lint", "Find what is likely to go wrong with GPU job definitions."),
+    "gpus": Entry(LOOK, "gpus:gpus", "List GPUs with their health and who has them; fence one by hand."),
+    "status": Entry(LOOK, "status:status", "Show what the daemon has, what it runs and what waits."),
+    "down": Entry(OPERATE, "down:down", "Stop the daemon."),
+    "image": Entry(OPERATE, "images:image", "Map image names to directories of this host."),
+    "secret": Entry(OPERATE, "secret:secret", "Keep secrets for jobs, by name."),
+    "storage": Entry(OPERATE, "storage:storage", "Register object storage for jobs."),
+    "keys": Entry(OPERATE, "keys:keys", "Create, list and revoke access keys."),
+    "doctor": Entry(OPERATE, "doctor:doctor", "Check this host for GPU jobs, and say how to fix problems."),
+    "lint": Entry(AWS, "lint:lint", "Find what is likely to go wrong with GPU job definitions."),
     "user-data": Entry(
+        AWS,
         "first_boot:user_data",
-        "Print user data for GPU instances: drivers checked, runtime set, no deadlock with the ECS agent.",
+        "Print user data that prepares GPU instances of EC2.",
     ),
     "bench": Entry(
-        "bench.command:bench", "Measure this machine's CPU and GPU by jobs that run on it.", streams=True
+        DECIDE,
+        "bench.command:bench",
+        "Measure this machine's CPU and GPU by jobs that run on it.",
+        streams=True,
     ),
-    "completion": Entry("completion:completion", "Print a completion script for your shell."),
+    "completion": Entry(OPERATE, "completion:completion", "Print a completion script for your shell."),
 }
+
+#: Other names of commands, which people know from elsewhere.
+ALIASES = {
+    "ls": "jobs",
+    "ps": "jobs",
+    "list": "jobs",
+    "kill": "terminate",
+    "queue": "queues",
+    "show": "describe",
+    "explain": "why",
+}
+
+#: What people type for something that has another name here, or that could mean two things.
+MEANT = {
+    "submit": "`windfall run --detach -- CMD` submits a job and returns; without --detach it follows the log",
+    "stop": "`windfall terminate JOB` stops a job, `windfall down` stops the daemon",
+    "start": "`windfall run -- CMD` starts a job, `windfall up` starts the daemon",
+    "server": "`windfall up` starts the daemon",
+    "daemon": "`windfall up` starts the daemon, `windfall down` stops it",
+    "rm": "`windfall terminate JOB` stops a job",
+    "delete": "`windfall terminate JOB` stops a job",
+    "nodes": "`windfall status` shows this host and its instances",
+    "watch": "`windfall top` watches the host, `windfall logs --follow JOB` follows a log",
+    "wait": "`windfall logs --follow JOB` follows a job until it ends",
+    "price": "`windfall cost` shows what jobs cost, `windfall catalog` the prices of EC2",
+    "config": "`windfall up --help` lists the options, docs/settings.md the settings of windfall.toml",
+    "version": "`windfall --version` prints the version",
+    "help": "`windfall --help` lists the commands",
+}
+_SAME = {"serve": "server", "remove": "rm", "prices": "price", "settings": "config", "restart": "daemon"}
+_SLURM = {
+    "sbatch": "submit",
+    "srun": "`windfall run -- CMD` runs a job and follows its log",
+    "squeue": "`windfall jobs` lists the jobs",
+    "scancel": "`windfall terminate JOB` stops a job",
+    "sinfo": "`windfall status` shows this host and its instances",
+}
+MEANT |= {name: MEANT.get(text, text) for name, text in (_SAME | _SLURM).items()}
 
 
 class LazyGroup(click.Group):
@@ -95,8 +145,8 @@ class LazyGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002 (click passes it by name)
         cmd_name: str,
     ) -> click.Command | None:
-        """The command of that name, imported now."""
-        entry = COMMANDS.get(cmd_name)
+        """The command of that name or alias, imported now."""
+        entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
         return None if entry is None else load(entry)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -113,24 +163,41 @@ class LazyGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002 (click passes it by name)
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write the list of commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+        """Write the commands under their headings without importing any."""
+        for group in GROUPS:
+            lines = [(name, entry.summary) for name, entry in COMMANDS.items() if entry.group == group]
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(_LONGEST_NAME), summary) for name, summary in lines])
+        aliases = ", ".join(f"{alias} ({name})" for alias, name in ALIASES.items())
+        with formatter.section("Other names"):
+            formatter.write_text(aliases)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; one that does not exist is refused with the nearest that does."""
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean `windfall {close[0]}`?" if close else "`windfall --help` lists the commands"
-            raise CommandLineError(f"there is no command {args[0]!r}; {hint}")
+        """Find the command; one that does not exist is refused with what was probably meant."""
+        if args and not args[0].startswith("-"):
+            name = ALIASES.get(args[0], args[0])
+            if name not in COMMANDS:
+                raise CommandLineError(f"there is no command {name!r}; {_meant(name)}")
+            args = [name, *args[1:]]
         found = super().resolve_command(ctx, args)
         if not sys.stdout.isatty() and not COMMANDS[found[0] or ""].streams:
             ctx.with_resource(_in_one_piece())
         return found
+
+
+_LONGEST_NAME = max(map(len, COMMANDS))
+
+
+def _meant(name: str) -> str:
+    """What somebody who typed this name was looking for: by its meaning, else by its spelling."""
+    if name in MEANT:
+        return MEANT[name]
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+    return f"did you mean `windfall {close[0]}`?" if close else "`windfall --help` lists the commands"
 
 
 class ReaderLeft(Exception):

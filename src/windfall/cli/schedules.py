@@ -39,7 +39,7 @@ _WIDE = 120
 @data_option
 @json_option
 def schedules(name: str | None, limit: int | None, data: Path | None, as_json: bool) -> None:
-    """List schedules with their next runs and forecast; the history of one.
+    """List schedules with their next runs; show the history of one.
 
     NAME is a schedule's name, or GROUP/NAME. Times are those of the schedule's own time zone.
     """

@@ -20,7 +20,7 @@ Answer = dict[str, Any]
 @data_option
 @json_option
 def shares(queue: str | None, data: Path | None, as_json: bool) -> None:
-    """Show how the shares of queues stand: use, weight, score, and who waits.
+    """Show the shares of queues: use, weight, score, waiting jobs.
 
     QUEUE is the name of a job queue; without it, all queues with a scheduling policy are shown.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import click
 import pytest
 
-from windfall.cli.main import COMMANDS, cli, load
+from windfall.cli.main import ALIASES, COMMANDS, GROUPS, MEANT, cli, load
 
 HELP_AND_MODULES = """
 import sys
@@ -57,7 +58,9 @@ def test_help_imports_no_command_and_nothing_heavy():
         check=True,
     )
     modules = set(loaded.stderr.split())
-    assert "Commands:" in loaded.stdout
+    headings = [line for line in loaded.stdout.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings == ["Options:", *(f"{group}:" for group in GROUPS), "Other names:"]
+    assert all(f"\n  {name} " in loaded.stdout for name in COMMANDS)
     assert not modules & {"botocore", "rich", "uvicorn", "asyncio", "windfall.cli.run", "http.client"}
 
 
@@ -77,6 +80,23 @@ def test_an_unknown_command_gets_the_nearest_one(windfall):
     ran = windfall("job")
     assert ran.code == 2
     assert ran.err == "windfall: there is no command 'job'; did you mean `windfall jobs`?\n"
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_is_its_command(windfall, alias):
+    ran = windfall(alias, "--help")
+    assert ran.code == 0
+    assert ran.out == windfall(ALIASES[alias], "--help").out
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_name_from_elsewhere_gets_commands_that_exist(windfall, name):
+    ran = windfall(name, "anything")
+    assert ran.code == 2
+    assert ran.err.startswith(f"windfall: there is no command {name!r}; `windfall ")
+    named = re.findall(r"`windfall ([a-z][a-z-]*)", ran.err)
+    assert all(command in COMMANDS for command in named)
+    assert not {name} & (COMMANDS.keys() | ALIASES.keys())
 
 
 @pytest.mark.parametrize(
@@ -167,5 +187,6 @@ def test_the_shell_completes_commands_and_jobs(daemon):
         return subprocess.run(RUN, capture_output=True, text=True, check=False, env=env).stdout
 
     assert "describe" in complete("windfall des")
+    assert "abc-1" in complete("windfall show tra")
     assert "abc-1" in complete("windfall why tra")
     assert complete("windfall jobs --queue q").split(",")[-1].strip() == "q"
