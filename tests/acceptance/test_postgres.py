@@ -42,6 +42,19 @@ def test_a_daemon_on_postgresql_survives_its_own_death(fresh, postgres_server):
     assert (children[3]["statusReason"], children[3]["attempts"]) == ("Dependent Job failed", [])
 
 
+def test_a_database_that_a_plain_initdb_under_the_c_locale_makes(fresh, postgres_server):
+    postgres_server.execute("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    windfall = fresh("--store", postgres_server.url(database="ascii"), "--gpus", "none")
+    batch = a_queue(windfall)
+    a_definition(batch, "hello", "echo", "zażółć")
+    job_id = batch.submit_job(jobName="a", jobQueue="q", jobDefinition="hello")["jobId"]
+    windfall.wait_for([job_id])
+    windfall.kill_daemon()
+    windfall.up()
+    [job] = windfall.wait_for([job_id], "SUCCEEDED")
+    assert job["container"]["command"] == ["echo", "zażółć"]
+
+
 def test_a_store_that_does_not_answer_is_a_clear_error(fresh):
     windfall = fresh("--gpus", "none")
     refused = windfall.windfall(

@@ -41,9 +41,9 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def url(self, schema: str | None = None) -> str:
+    def url(self, schema: str | None = None, database: str = "postgres") -> str:
         """Where it is; with a schema, tables are made and found there."""
-        url = f"postgresql://postgres@/postgres?host={quote(str(self._folder), safe='')}"
+        url = f"postgresql://postgres@/{database}?host={quote(str(self._folder), safe='')}"
         return url if schema is None else f"{url}&options={quote(f'-csearch_path={schema}', safe='')}"
 
     def execute(self, sql: str) -> list[tuple]:

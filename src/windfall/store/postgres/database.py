@@ -29,6 +29,10 @@ _CONNECTING = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+#: What the URL cannot change: everything that is stored is UTF-8, whatever the locale of the server or of this process.
+_ENCODING = {"client_encoding": "UTF8"}
+#: The encodings of a database that keep every character. SQL_ASCII stores bytes as they come.
+_WHOLE_ENCODINGS = ("UTF8", "SQL_ASCII")
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: Whatever the server's default is, an acknowledged round survives a power cut; stricter settings stay.
 _DURABLE = (
@@ -102,7 +106,7 @@ class PostgresDatabase:
             settings = conninfo_to_dict(url)
         except psycopg.Error as error:
             raise CannotOpen(f"the PostgreSQL URL cannot be read: {error}") from error
-        self._conninfo = make_conninfo("", **{**_CONNECTING, **settings})
+        self._conninfo = make_conninfo("", **{**_CONNECTING, **settings, **_ENCODING})
         #: For messages; without the password.
         self.where = (
             f"PostgreSQL database {settings.get('dbname', '')} on {settings.get('host', 'the local socket')}"
@@ -218,4 +222,11 @@ class PostgresDatabase:
             raise CannotOpen(
                 f"{self.where} does not answer: {error}. Is the server up, and the URL right?"
             ) from error
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in _WHOLE_ENCODINGS:
+            connection.close()
+            raise CannotOpen(
+                f"{self.where} has the encoding {encoding}, which cannot hold every character; create the database"
+                " with `createdb --encoding UTF8 --template template0 NAME`"
+            )
         return connection
