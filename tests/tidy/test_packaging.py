@@ -30,7 +30,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
 
 
 def test_the_wheel_knows_its_version_licence_and_program(wheel):
-    folder = f"windfall-{windfall.__version__}.dist-info"
+    folder = f"windfall_batch-{windfall.__version__}.dist-info"
     assert "windfall = windfall.cli.main:main" in wheel.read(f"{folder}/entry_points.txt").decode()
     assert "License-Expression: Apache-2.0" in wheel.read(f"{folder}/METADATA").decode()
     assert f"{folder}/licenses/LICENSE" in wheel.namelist()

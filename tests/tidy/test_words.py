@@ -35,6 +35,11 @@ WORDS: tuple[tuple[str, str, str], ...] = (
         "Leave the choice of the index to the machine's own pip configuration",
     ),
     (
+        r"\b(?:pipx? install|uv tool install|pip install -\S+)\s+['\"]?windfall(?![\w./-])",
+        "another project's package",
+        "The distribution is called windfall-batch: pip install 'windfall-batch[s3]', or pip install '.[s3]'",
+    ),
+    (
         r"\b(?:TODO|FIXME|XXX|HACK)\b",
         "a promise in the text",
         "Do it now, or open an issue and say here what is so today",
@@ -107,6 +112,8 @@ def test_no_test_sleeps():
         ("https://pypi.org/simple", "pip configuration"),
         ("https://files.pythonhosted.org/x.whl", "pip configuration"),
         ("pip install --extra-index-url X", "pip configuration"),
+        ("pip install 'windfall[s3]'", "windfall-batch"),
+        ("pipx install windfall", "windfall-batch"),
         ("# TODO later", "open an issue"),
         ("# FIXME", "open an issue"),
         ("# XXX: why?", "open an issue"),

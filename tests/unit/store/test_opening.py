@@ -53,7 +53,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("psycopg", "windfall.store.postgres"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingDriver, match=r"pip install 'windfall\[postgres\]'"):
+    with pytest.raises(MissingDriver, match=r"pip install 'windfall-batch\[postgres\]'"):
         open_store("postgresql://host/database")
 
 
