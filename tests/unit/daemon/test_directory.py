@@ -50,7 +50,9 @@ def test_daemons_of_one_store_share_a_directory_and_nobody_else_does(tmp_path):
     locks = [directory.share("store-a"), directory.share("store-a")]
     with pytest.raises(AlreadyRunning, match="with another store"):
         directory.share("store-b")
-    with pytest.raises(AlreadyRunning, match=rf"another Windfall daemon \(pid {os.getpid()}\) uses ") as refused:
+    with pytest.raises(
+        AlreadyRunning, match=rf"another Windfall daemon \(pid {os.getpid()}\) uses "
+    ) as refused:
         directory.lock()
     assert "store-a" not in str(refused.value)
     assert "\n" not in str(refused.value)
