@@ -51,9 +51,13 @@ def scrubbed(text: str) -> str:
 class Tenant:
     """A key, and the clients of one who has it."""
 
-    def __init__(self, windfall: RunningWindfall, name: str, role: str = "submit") -> None:
+    def __init__(
+        self, windfall: RunningWindfall, tenant: str, role: str = "submit", name: str | None = None
+    ) -> None:
         self.windfall = windfall
-        self.key = a_key(windfall, "--role", role, "--tenant", name)
+        self.key = a_key(
+            windfall, "--role", role, "--tenant", tenant, *(["--name", name] if name is not None else [])
+        )
         self.batch, self.logs, self.scheduler, self.sagemaker = (
             client_with(windfall, self.key, service)
             for service in ("batch", "logs", "scheduler", "sagemaker")
@@ -166,6 +170,27 @@ def test_a_definition_of_the_administrators_serves_all_with_their_own_secrets(wi
     assert "windfall secret set token" in job["attempts"][0]["container"]["reason"]
     (job,) = windfall.wait_for([lab.runs("echo", "mine", definition="shared")])
     assert job["container"]["command"] == ["echo", "mine"]
+
+
+def test_who_submitted_what_is_shown_to_those_who_may_see_it(windfall, rival):
+    """The administrator reads owners of all tenants, and a tenant those of its own keys."""
+    lab = Tenant(windfall, "lab", name="ana")
+    other = Tenant(windfall, "lab", name="bo")
+    jobs = [lab.runs("true"), other.submits("train"), rival.runs("true")]
+    windfall.wait_for(jobs)
+    everything = windfall.windfall("jobs").stdout
+    assert {"OWNER", "lab/ana", "lab/bo", f"rival/{rival.key['AWS_ACCESS_KEY_ID']}"} <= set(
+        everything.split()
+    )
+    seen, by_user, by_tenant = lab.says(
+        "windfall jobs", "windfall cost --by user", "windfall cost --by tenant"
+    )
+    assert {"ana", "bo"} <= set(seen.split()) & set(by_user.split())
+    assert "lab" in by_tenant.split()
+    assert "rival" not in seen + by_user + by_tenant
+    assert {"lab", "rival"} <= set(windfall.windfall("cost", "--by", "tenant").stdout.split())
+    # Those who have all jobs in sight to themselves are not told who they are.
+    assert "OWNER" not in rival.says("windfall jobs")[0]
 
 
 @pytest.fixture

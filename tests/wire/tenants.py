@@ -303,12 +303,13 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
         for operation in ("Why", "Attempts", "Cost", "Advise", "Samples"):
             yield "windfall", operation, {"jobId": job}
         yield "windfall", "Interrupt", {"jobId": job, "noticeS": 0}
+        yield "windfall", "Owners", {"jobIds": [job]}
         yield "windfall", "FindJobs", {"text": job}
         yield "windfall", "FindJobs", {"text": job[:8]}
     yield "windfall", "Interrupt", {"instance": "i-0"}
     for text in ("hidden", "run-1", "service", f"{owner}/run-1"):
         yield "windfall", "FindJobs", {"text": text}
-    for by in ("queue", "job", "day", "tag:own"):
+    for by in ("queue", "user", "tenant", "job", "day", "tag:own"):
         yield "windfall", "Cost", {"by": by}
     yield "windfall", "Advise", {}
     for operation in ("Status", "Top", "Shares", "Gpus", "Schedules"):

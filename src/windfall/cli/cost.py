@@ -44,7 +44,7 @@ Answer = dict[str, Any]
 
 @click.command()
 @click.argument("job", metavar="[JOB]", required=False)
-@click.option("--by", metavar="queue|tag:NAME|day|job", help="What a row is (default: queue).")
+@click.option("--by", metavar="queue|user|tenant|tag:NAME|day|job", help="What a row is (default: queue).")
 @click.option(
     "--since", metavar="7d", help="Jobs created in this time, and all live ones (30m, 12h, 7d, 2w, all)."
 )

@@ -19,6 +19,9 @@ from windfall.cli.wording import ago, duration
 #: How long a finished job stays in the list that nobody asked more of.
 LATELY_MS = 24 * 3600 * 1000
 
+#: How many jobs one question about owners names.
+OWNERS_PAGE = 1_000
+
 Job = dict[str, Any]
 
 
@@ -47,7 +50,8 @@ def jobs(
 ) -> None:
     """List jobs: live ones and those finished lately.
 
-    Newest first. The shortened ids of a narrow terminal can be used wherever a JOB is asked for.
+    Newest first, with their owners where some are not yours.
+    The shortened ids of a narrow terminal can be used wherever a JOB is asked for.
     """
     client = connect(data)
     now = time.time_ns() // 1_000_000
@@ -61,15 +65,16 @@ def jobs(
         if not everything and not states:
             found = [job for job in found if _is_current(job, now)]
     shown = found[:limit]
+    owners = {} if array is not None else _owners(client, shown)
     if as_json:
-        print_json({"jobs": shown})
+        print_json({"jobs": [job | owners.get(job["jobId"], {}) for job in shown]})
         return
     if not shown:
         note(
             "no jobs" if everything or states or array else "no live jobs, and none finished today; see --all"
         )
         return
-    _print(shown, now, with_queue=array is None)
+    _print(shown, owners, now, with_queue=array is None)
     if len(found) > limit:
         note(f"there are more than {limit}; see them with --limit N")
 
@@ -90,13 +95,25 @@ def _is_current(job: Job, now: int) -> bool:
     )
 
 
-def _print(found: list[Job], now: int, *, with_queue: bool) -> None:
+def _owners(client: Client, shown: list[Job]) -> dict[str, Job]:
+    """Who submitted each job: `owner`, `tenant`, and whether it was the caller's own key (`mine`)."""
+    owners: dict[str, Job] = {}
+    for start in range(0, len(shown), OWNERS_PAGE):
+        ids = [job["jobId"] for job in shown[start : start + OWNERS_PAGE]]
+        owners |= client.own("Owners", jobIds=ids)["owners"]
+    return owners
+
+
+def _print(found: list[Job], owners: dict[str, Job], now: int, *, with_queue: bool) -> None:
     from windfall.cli.tables import Column, has_room, print_table, shown_ids, state
 
     ids = shown_ids([job["jobId"] for job in found], room=has_room())
     columns = [Column("JOB"), Column("NAME", shrinks=True)]
     if with_queue:
         columns.append(Column("QUEUE", shrinks=True, optional=True))
+    with_owner = not all(owner["mine"] for owner in owners.values())
+    if with_owner:
+        columns.append(Column("OWNER", shrinks=True))
     columns += [
         Column("STATE"),
         Column("CREATED"),
@@ -106,11 +123,13 @@ def _print(found: list[Job], now: int, *, with_queue: bool) -> None:
     rows = []
     for shown_id, job in zip(ids, found, strict=True):
         queue = [job["jobQueue"]] if with_queue else []
+        owner = [owners.get(job["jobId"], {}).get("owner") or "-"] if with_owner else []
         rows.append(
             [
                 shown_id,
                 job["jobName"],
                 *queue,
+                *owner,
                 state(job["status"]),
                 ago(job.get("createdAt"), now),
                 _ran(job, now),

@@ -31,13 +31,16 @@ def keys() -> None:
 @click.option("--role", type=click.Choice(["admin", "submit", "read"]), default="submit", show_default=True)
 @click.option("--tenant", default="default", show_default=True, help="Whom the key belongs to.")
 @click.option("--user", metavar="NAME", help="Unix account that its jobs run as (the daemon must be root).")
+@click.option("--name", help="Who holds the key, as `windfall jobs` and `windfall cost` call the owner.")
 @data_option
 @json_option
-def create(role: str, tenant: str, user: str | None, data: Path | None, as_json: bool) -> None:
+def create(
+    role: str, tenant: str, user: str | None, name: str | None, data: Path | None, as_json: bool
+) -> None:
     """Make a key and show its secret, once."""
     path = _file(data)
     try:
-        key = create_key(path, role=Role[role.upper()], tenant=tenant, now=_now(), user=user)
+        key = create_key(path, role=Role[role.upper()], tenant=tenant, now=_now(), user=user, name=name)
     except KeyFileError as error:
         raise _refusal(error) from None
     if as_json:
@@ -59,10 +62,12 @@ def list_(data: Path | None, as_json: bool) -> None:
     from windfall.cli.tables import Column, print_table
 
     now = _now()
+    has_names = any(key.name is not None for key in found)
     has_users = any(key.user is not None for key in found)
     print_table(
         [
             Column("KEY"),
+            *([Column("NAME", shrinks=True)] if has_names else []),
             Column("ROLE"),
             Column("TENANT", shrinks=True),
             *([Column("USER", shrinks=True)] if has_users else []),
@@ -72,6 +77,7 @@ def list_(data: Path | None, as_json: bool) -> None:
         [
             [
                 key.access_key_id,
+                *([key.name or "-"] if has_names else []),
                 key.role.name.lower(),
                 key.tenant,
                 *([key.user or "-"] if has_users else []),
@@ -132,6 +138,7 @@ def _described(key: Key) -> dict[str, Any]:
         "role": key.role.name.lower(),
         "tenant": key.tenant,
         "user": key.user,
+        "name": key.name,
         "createdAt": key.created_at,
         "revokedAt": key.revoked_at,
     }

@@ -20,11 +20,13 @@ from windfall.accounting.times import CATEGORIES, HELD, Times, in_category
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.ports import JobFilter, Store
+from windfall.daemon.owners import OwnerOf, Owners, owner_of
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 from windfall.jobs.states import TERMINAL, JobState
 
 TAG = "tag:"
+KINDS = ("queue", "user", "tenant", "day", "job")
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
 
 Answer = dict[str, Any]
@@ -56,15 +58,21 @@ class Costs:
     """The handler of `Cost`."""
 
     def __init__(
-        self, reader: Reader, rates: Rates, clock_ms: Callable[[], int], bounds: Bounds = ORDINARY
+        self,
+        reader: Reader,
+        rates: Rates,
+        clock_ms: Callable[[], int],
+        bounds: Bounds = ORDINARY,
+        owners: Owners | None = None,
     ) -> None:
         self._reader = reader
         self._rates = rates
         self._clock_ms = clock_ms
         self._bounds = bounds
+        self._owners = owners
 
     async def cost(self, call: Call) -> Answer:
-        """One job's ledger (`jobId`), or sums `by` queue, tag:NAME, day or job of what is live or was created since."""
+        """One job's ledger (`jobId`), or sums `by` queue, user and so on of what is live or was created since."""
         now = self._clock_ms()
         if call.params.get("jobId") is not None:
             return await self._one(JobId(_text(call, "jobId")), now)
@@ -73,6 +81,8 @@ class Costs:
         if not isinstance(since, int) or isinstance(since, bool):
             raise ApiError("Invalid", "sinceAt must be a time in whole milliseconds since the epoch.")
         bill = _Bill(by, self._rates, now, self._bounds)
+        if by == "user" and self._owners is not None:
+            bill.owner_of = await self._owners.named(call.caller)
         filters = [JobFilter(created_after=since - 1), JobFilter(states=LIVE, created_before=since)]
         for wanted in filters:
             await self._gather(bill, wanted)
@@ -113,6 +123,7 @@ class _Bill:
         self._now = now
         #: Whether a child of an array has a row of its own.
         self._own_rows = own_rows
+        self.owner_of: OwnerOf = partial(owner_of, names={}, with_tenant=False)
         self._rows: dict[str | None, Sum] = {}
         self._names: dict[str | None, str] = {}
         self._total = Sum()
@@ -163,6 +174,10 @@ class _Bill:
             return datetime.fromtimestamp(placed_at / 1000, UTC).strftime("%Y-%m-%d")
         if self._by == "job":
             return job.id if self._own_rows or job.parent is None else job.parent
+        if self._by == "user":
+            return self.owner_of(job.submission.submitter)
+        if self._by == "tenant":
+            return job.submission.submitter.tenant
         return job.submission.tags.get(self._by.removeprefix(TAG))
 
     def answer(self) -> Answer:
@@ -250,9 +265,9 @@ def _camel(category: str) -> str:
 
 def _by(call: Call) -> str:
     by = call.params.get("by", "queue")
-    if by in ("queue", "day", "job") or (isinstance(by, str) and by.startswith(TAG) and len(by) > len(TAG)):
+    if by in KINDS or (isinstance(by, str) and by.startswith(TAG) and len(by) > len(TAG)):
         return str(by)
-    raise ApiError("Invalid", f"by must be queue, day, job or {TAG}NAME, not {by!r}.")
+    raise ApiError("Invalid", f"by must be {', '.join(KINDS)} or {TAG}NAME, not {by!r}.")
 
 
 def _text(call: Call, name: str) -> str:

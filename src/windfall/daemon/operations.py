@@ -29,6 +29,7 @@ from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.monitoring import Monitoring
 from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.owners import Owners
 from windfall.daemon.samples import SampleReader
 from windfall.daemon.secrets import Secrets
 from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
@@ -101,13 +102,16 @@ class Operations:
         places = StoragePlaces(self._loop, self._objects)
         monitoring = self._monitoring(rates)
         calendar = CalendarListing(self._loop, self._clock_ms)
+        owners = Owners(self._long_reads, DataDirectory(self._settings.data).keys)
+        costs = Costs(self._long_reads, rates, self._clock_ms, owners=owners)
         return {
             "Status": (Role.READ, self.status),
             "Why": (Role.READ, self.why),
             "FindJobs": (Role.READ, self.find_jobs),
+            "Owners": (Role.READ, owners.list),
             "Attempts": (Role.READ, interruptions.attempts),
             "Interrupt": (Role.SUBMIT, interruptions.interrupt),
-            "Cost": (Role.READ, Costs(self._long_reads, rates, self._clock_ms).cost),
+            "Cost": (Role.READ, costs.cost),
             "Advise": (Role.READ, lambda call: self._adviser(rates).advise(call)),
             "Samples": (Role.READ, monitoring.samples),
             "Top": (Role.READ, monitoring.top),

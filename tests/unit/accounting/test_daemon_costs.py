@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.accounting.builders import START, a_job, a_mark, an_attempt, an_interrupted, at
 from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.keys import Role, create_key, revoke_key
 from windfall.aws_api.protocol.request import Request
-from windfall.aws_api.protocol.service import Caller, PlainService
+from windfall.aws_api.protocol.service import Call, Caller, PlainService
 from windfall.control.changes import Changes
 from windfall.daemon.costs import ORDINARY, Bounds, Costs
+from windfall.daemon.owners import Owners
 from windfall.jobs.ids import JobId, QueueName, child_id
 from windfall.jobs.job import Job
 from windfall.jobs.states import JobState
+from windfall.jobs.submitters import Submitter
 from windfall.store.opening import open_store
 
 HOUR = 3600
@@ -219,7 +222,7 @@ def test_your_own_rates_price_what_has_no_price(store, ask):
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"by": "colour"}, "by must be queue, day, job or tag:NAME"),
+        ({"by": "colour"}, "by must be queue, user, tenant, day, job or tag:NAME"),
         ({"by": "tag:"}, "by must be"),
         ({"by": 3}, "by must be"),
         ({"sinceAt": "yesterday"}, "sinceAt must be a time"),
@@ -232,3 +235,41 @@ def test_your_own_rates_price_what_has_no_price(store, ask):
 def test_a_question_that_cannot_be_meant_is_refused(store, ask, params, text):
     with pytest.raises(ApiError, match=text):
         ask(**params)
+
+
+def a_finished_of(job_id, submitter):
+    job = a_finished(job_id)
+    job.submission = replace(job.submission, submitter=submitter)
+    return job
+
+
+def test_sums_by_owner_use_the_name_of_the_key_else_its_account_else_its_id(store, tmp_path):
+    keys = tmp_path / "keys.json"
+    alice = create_key(keys, role=Role.SUBMIT, tenant="vision", now=1, name="alice").access_key_id
+    kept(
+        store,
+        a_finished_of("a", Submitter("vision", alice)),
+        a_finished_of("b", Submitter("vision", alice, user="nobody")),
+        a_finished_of("c", Submitter("default", "WNDF1", user="bob")),
+        a_finished_of("d", Submitter("default", "WNDF2")),
+        a_finished_of("e", Submitter()),
+    )
+    revoke_key(keys, alice, now=2)
+    reader = Reader(store)
+    costs = Costs(reader, UNPRICED, lambda: at(10 * HOUR), owners=Owners(reader, keys))
+
+    def summed(by, role):
+        call = Call("windfall", "Cost", {"by": by}, Caller("key", role, "default"), "us-east-1", "request", 0)
+        return by_key(asyncio.run(costs.cost(call)))
+
+    assert summed("user", Role.ADMIN) == {"vision/alice": 2, "bob": 1, "WNDF2": 1, None: 1}
+    assert summed("user", Role.READ) == {"alice": 2, "bob": 1, "WNDF2": 1, None: 1}
+    assert summed("tenant", Role.ADMIN) == {"vision": 2, "default": 3}
+
+
+@pytest.mark.parametrize("ids", [None, "a", [1], {"a": 1}, ["a"] * 10_001])
+def test_owners_of_what_is_no_list_of_jobs_are_refused(store, tmp_path, ids):
+    caller = Caller("key", Role.READ, "default")
+    call = Call("windfall", "Owners", {"jobIds": ids}, caller, "us-east-1", "request", 0)
+    with pytest.raises(ApiError, match="Owners"):
+        asyncio.run(Owners(Reader(store), tmp_path / "keys.json").list(call))

@@ -36,7 +36,7 @@ class FakeDaemon:
     url: str
     directory: Path
     key: Key
-    answers: Answers = field(default_factory=dict)
+    answers: Answers = field(default_factory=lambda: {"Owners": {"owners": {}}})
     asked: list[Asked] = field(default_factory=list)
 
     def params_of(self, operation: str) -> list[dict[str, Any]]:

@@ -100,6 +100,32 @@ def test_the_table_says_that_there_is_more(listed, windfall):
     assert "there are more than 2" in ran.err
 
 
+def test_owners_are_shown_where_a_job_is_not_the_caller_s_own(listed, windfall):
+    mine = {"owner": "me", "tenant": "default", "mine": True}
+    listed.answers["Owners"] = {"owners": {"new": mine, "r": mine}}
+    assert "OWNER" not in windfall("jobs").out
+    hers = {"owner": "vision/ana\x1b[2J", "tenant": "vision", "mine": False}
+    listed.answers["Owners"] = {"owners": {"new": mine, "r": hers}}
+    shown = windfall("jobs").out
+    assert "OWNER" in shown.splitlines()[0]
+    assert "vision/ana" in shown
+    assert "\x1b" not in shown
+    assert [job["owner"] for job in json.loads(windfall("jobs", "--json").out)["jobs"]] == [
+        "me",
+        hers["owner"],
+    ]
+
+
+def test_more_jobs_than_one_question_names_are_asked_for_in_parts(daemon, windfall):
+    many = [{"jobId": f"j{n}", "jobName": "n", "status": "RUNNING", "createdAt": n} for n in range(1_500)]
+    daemon.answers["describejobqueues"] = {"jobQueues": [{"jobQueueName": "q"}]}
+    daemon.answers["listjobs"] = lambda asked: {
+        "jobSummaryList": many if asked["jobStatus"] == "RUNNING" else []
+    }
+    assert windfall("jobs", "--limit", "2000").code == 0
+    assert [len(asked["jobIds"]) for asked in daemon.params_of("Owners")] == [1_000, 500]
+
+
 def test_children_are_listed_by_index(daemon, windfall):
     daemon.answers["listjobs"] = lambda asked: {
         "jobSummaryList": [

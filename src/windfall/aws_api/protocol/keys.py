@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import pwd
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from windfall.jobs.tenants import TENANT_NAME
 logger = logging.getLogger(__name__)
 
 _FORMAT_VERSION = 1
+_NAME = re.compile(r"\w[\w .@+-]{0,63}")
 _ID_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
@@ -53,6 +55,8 @@ class Key:
     revoked_at: int | None = None
     #: The Unix account that jobs submitted with it run as; None leaves that to its tenant.
     user: str | None = None
+    #: Whom the key was made for, for people to read.
+    name: str | None = None
 
     def __repr__(self) -> str:
         return f"Key({self.access_key_id}, {self.role.name.lower()}, tenant={self.tenant})"
@@ -71,7 +75,8 @@ def ensure_keys_file(path: Path, *, now: int) -> list[Key]:
     """Return the keys of the file, which is made with one admin key when there is none yet."""
     with _locked(path):
         if not path.exists():
-            _save(path, [_new_key(Role.ADMIN, "default", now=now, with_session_token=False)])
+            first = _new_key(Role.ADMIN, "default", now=now, with_session_token=False)
+            _save(path, [replace(first, name=_own_account())])
         return load_keys(path)
 
 
@@ -83,8 +88,14 @@ def create_key(
     now: int,
     with_session_token: bool = False,
     user: str | None = None,
+    name: str | None = None,
 ) -> Key:
     """Add a new key to the file and return it; this is the only time its secret is handed out."""
+    if name is not None and not _NAME.fullmatch(name):
+        raise KeyFileError(
+            f"{name!r} cannot be the name of a key: use 1 to 64 letters, digits, spaces, '.', '_', '@', '+' or '-', "
+            "the first a letter or digit."
+        )
     if user is not None:
         _check_user(path, user)
     if not TENANT_NAME.fullmatch(tenant):
@@ -92,11 +103,19 @@ def create_key(
             f"{tenant!r} cannot be a tenant: use 1 to 64 letters, digits, '.', '_' or '-', "
             "the first a letter or digit."
         )
-    key = replace(_new_key(role, tenant, now=now, with_session_token=with_session_token), user=user)
+    new = _new_key(role, tenant, now=now, with_session_token=with_session_token)
+    key = replace(new, user=user, name=name)
     with _locked(path):
         keys = load_keys(path) if path.exists() else []
         _save(path, [*keys, key])
     return key
+
+
+def _own_account() -> str | None:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # A container may run as a number that has no account.
+        return None
 
 
 def _check_user(path: Path, user: str) -> None:
@@ -221,9 +240,10 @@ def _parse_key(entry: Mapping[str, Any]) -> Key:
         created_at=int(entry["created_at"]),
         revoked_at=None if entry.get("revoked_at") is None else int(entry["revoked_at"]),
         user=entry.get("user"),
+        name=entry.get("name"),
     )
     texts: list[object] = [key.access_key_id, key.secret_access_key, key.tenant, key.session_token or "-"]
-    texts.append("-" if key.user is None else key.user)
+    texts += ["-" if text is None else text for text in (key.user, key.name)]
     if not all(isinstance(text, str) and text for text in texts):
         raise ValueError
     return key
