@@ -509,6 +509,33 @@ def test_outputs_that_could_not_be_stored_are_kept_and_stored_later_whoever_dies
     wait_until(lambda: not inside(plain, "a").exists(), "what is stored is removed")
 
 
+def test_a_last_checkpoint_that_could_not_be_stored_is_kept_and_stored_later(plain: House):
+    daemon = plain.daemon()
+    script = 'cd "$WINDFALL_CHECKPOINT_DIR"; trap "echo last > state; exit 0" TERM; ' + WAITS
+    daemon.send(staged(plain, "a", script, kept(plain)))
+    wait_until(ready(plain, "a"), "it runs")
+    store = plain.root / "store"
+    store.rename(plain.root / "away")
+    store.write_text("a file where the directory should be")
+    daemon.send(Stop("a", 5.0, save_within_s=1.0))
+    exited = daemon.exited("a")
+    assert exited.exit_code == 0
+    assert exited.reason is not None
+    assert exited.reason.startswith(f"Artifact upload failed: {store_of(plain)}/job: the last checkpoint: ")
+    daemon.send(Forget(["a"]))
+    agent = daemon.inventory.agent_pid
+    daemon.close()
+    os.kill(agent, signal.SIGKILL)
+    daemon = plain.daemon()
+    assert (inside(plain, "a") / "checkpoints" / "state").read_text() == "last\n"
+    store.unlink()
+    (plain.root / "away").rename(store)
+    wait_until(lambda: not inside(plain, "a").exists(), "what is stored is removed")
+    daemon.send(staged(plain, "b", 'cat "$WINDFALL_CHECKPOINT_DIR"/state', kept(plain), FENCE + 1))
+    daemon.exited("b")
+    assert plain.log("b") == "last\n"
+
+
 def test_a_terminated_job_does_not_hold_its_place_while_the_store_is_away(plain: House):
     output = Output("/opt/ml/model", f"{store_of(plain)}/models/model.tar.gz")
     daemon = plain.daemon()

@@ -45,7 +45,7 @@ from windfall.agent.sealing import seal, unseal
 from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
 from windfall.agent.steward.messages import Admit
-from windfall.agent.unstored import UnstoredOutputs
+from windfall.agent.unstored import Unstored
 from windfall.jobs.attempts import UNSTORED
 from windfall.jobs.git_credentials import credential_of
 from windfall.jobs.storage import StorageAccess
@@ -89,7 +89,7 @@ class StagedAttempts:
         couriers.on_report = self._on_report
         couriers.on_new = self._on_new_courier
         #: What ended attempts have left that is not stored yet.
-        self.unstored = UnstoredOutputs(journal.directory, self._store)
+        self.unstored = Unstored(journal.directory, self._store)
         self.unstored.ask()
 
     # --- the stages ----------------------------------------------------------------------------------
@@ -196,8 +196,7 @@ class StagedAttempts:
         code = story.departed.exit_code if isinstance(story.departed, Exited) else None
         # Exit code 0 within the window is success, and its outputs are wanted.
         interrupted = story.noticed is not None and code != 0
-        killed_at = story.departed.at if code is not None and _was_killed(attempt, code) else None
-        return Finish(errand, code, interrupted, story.losing, deadline_at, killed_at)
+        return Finish(errand, code, interrupted, story.losing, deadline_at, _killed_at(attempt))
 
     def _errand(self, attempt: Attempt, courier: Identity | None) -> Errand:
         start, user = attempt.story.accepted, job_user(attempt, self._machine)
@@ -221,13 +220,13 @@ class StagedAttempts:
     # --- the courier ---------------------------------------------------------------------------------
 
     def _store(self, user: Identity | None, order: Store) -> None:
-        """Have outputs stored whose attempt is over."""
+        """Have stored what an attempt left that is over."""
         errand = order.errand
         if user is not None:
             make_shared_directory(self._machine.settings.attempts_directory, user.uid, user.gid)
             errand = msgspec.structs.replace(errand, secret=self._steward.secret(errand.token))
             self._steward.admit(Admit(errand.token, user, errand.storage, errand.secret))
-        self._couriers.send(user, Store(errand, order.outputs))
+        self._couriers.send(user, msgspec.structs.replace(order, errand=errand))
 
     def _on_new_courier(self, user: Identity | None) -> None:
         self.unstored.ask_of(user)
@@ -299,9 +298,10 @@ class StagedAttempts:
         if self._open.pop(attempt.token, None) is not None:
             self._let_go(attempt.token, user)
         reason = departed.reason if isinstance(departed, Exited) else None
-        if report.unstored and not attempt.given_up:
+        if (report.unstored or report.unstored_checkpoint) and not attempt.given_up:
             # Before the end is told: from then on nobody else knows of what is not stored.
-            order = Store(self._errand(attempt, user), report.unstored)
+            lacks = (report.unstored, report.unstored_checkpoint, _killed_at(attempt))
+            order = Store(self._errand(attempt, user), *lacks)
             self.unstored.keep(order, attempt.intended.private_directories, user)
             reason = reason or f"{UNSTORED}: {report.why_unstored}"
         if isinstance(departed, Lost):
@@ -356,6 +356,16 @@ def _as_progressed(news: News) -> Progressed:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _killed_at(attempt: Attempt) -> int | None:
+    """When the process was killed; None where it left by itself, or nobody knows."""
+    departed = attempt.story.departed
+    if not isinstance(departed, Exited) or departed.exit_code is None:
+        return None
+    if not _was_killed(attempt, departed.exit_code):
+        return None
+    return departed.at
 
 
 def _was_killed(attempt: Attempt, exit_code: int) -> bool:

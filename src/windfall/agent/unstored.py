@@ -30,7 +30,7 @@ class _Kept(msgspec.Struct, frozen=True):
     user: Identity | None = None
 
 
-class UnstoredOutputs:
+class Unstored:
     """The records of one agent."""
 
     def __init__(self, agent_directory: str, send: Callable[[Identity | None, Store], None]) -> None:
@@ -52,7 +52,8 @@ class UnstoredOutputs:
     def keep(self, order: Store, directories: Sequence[str], user: Identity | None) -> None:
         """Remember what is not stored, durably, and have it tried from now on."""
         # The secret by which a courier is known is made anew by every agent, and is nobody else's to read.
-        order = Store(msgspec.structs.replace(order.errand, secret=""), order.outputs)
+        errand = msgspec.structs.replace(order.errand, secret="")
+        order = msgspec.structs.replace(order, errand=errand)
         kept = _Kept(order, list(directories), user)
         os.makedirs(self._directory, 0o700, exist_ok=True)
         path = self._path(order.errand.token)

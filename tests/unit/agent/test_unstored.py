@@ -10,7 +10,7 @@ from tests.waiting import wait_until
 from windfall.agent.courier.messages import Errand, Store
 from windfall.agent.demotion import Identity
 from windfall.agent.places import Places
-from windfall.agent.unstored import UnstoredOutputs
+from windfall.agent.unstored import Unstored
 from windfall.jobs.staging import Output, Staging
 from windfall.jobs.storage import StorageAccess
 
@@ -27,13 +27,13 @@ def test_it_is_asked_for_until_it_is_stored_whichever_agent_that_is(tmp_path):
     left = tmp_path / "task.ml"
     (left / "model").mkdir(parents=True)
     told: list[object] = []
-    outputs = UnstoredOutputs(str(tmp_path / "agent"), lambda *line: told.append(line))
+    outputs = Unstored(str(tmp_path / "agent"), lambda *line: told.append(line))
     order = an_order(left)
     outputs.keep(order, [str(left)], SOMEBODY)
     assert told == [(SOMEBODY, order)]
     assert outputs.directories == {str(left)}
     again: list[object] = []
-    later = UnstoredOutputs(str(tmp_path / "agent"), lambda *line: again.append(line))
+    later = Unstored(str(tmp_path / "agent"), lambda *line: again.append(line))
     later.ask_of(None)
     assert again == []
     later.ask_of(SOMEBODY)
@@ -46,21 +46,21 @@ def test_it_is_asked_for_until_it_is_stored_whichever_agent_that_is(tmp_path):
     assert later.stored("t#1", SOMEBODY)
     wait_until(lambda: not left.exists(), "the directory is removed")
     assert later.directories == set()
-    assert UnstoredOutputs(str(tmp_path / "agent"), lambda *_line: None).directories == set()
+    assert Unstored(str(tmp_path / "agent"), lambda *_line: None).directories == set()
 
 
 def test_a_record_that_cannot_be_read_harms_nobody(tmp_path):
-    outputs = UnstoredOutputs(str(tmp_path / "agent"), lambda *_line: None)
+    outputs = Unstored(str(tmp_path / "agent"), lambda *_line: None)
     outputs.keep(an_order(tmp_path / "x"), [], None)
     for path in (tmp_path / "agent" / "unstored").iterdir():
         path.write_text("half of")
-    assert UnstoredOutputs(str(tmp_path / "agent"), lambda *_line: None).directories == set()
+    assert Unstored(str(tmp_path / "agent"), lambda *_line: None).directories == set()
 
 
 def test_the_secret_of_a_courier_is_not_written_down(tmp_path):
     order = an_order(tmp_path / "x")
     secret = "nobody else's"
     order = Store(msgspec.structs.replace(order.errand, secret=secret), order.outputs)
-    UnstoredOutputs(str(tmp_path / "agent"), lambda *_line: None).keep(order, [], SOMEBODY)
+    Unstored(str(tmp_path / "agent"), lambda *_line: None).keep(order, [], SOMEBODY)
     (record,) = (tmp_path / "agent" / "unstored").iterdir()
     assert secret not in record.read_text()

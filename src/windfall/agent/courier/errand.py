@@ -6,6 +6,7 @@ an end at its deadline even while the store hangs, so it waits for its work with
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import posixpath
@@ -34,7 +35,13 @@ from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
 from windfall.agent.courier.newsboard import Newsboard
 from windfall.agent.courier.progress import MOST_BYTES, parse_progress
 from windfall.agent.courier.stores import Stores
-from windfall.agent.courier.taking import read_failure, store_late, take_output, wanted_outputs
+from windfall.agent.courier.taking import (
+    read_failure,
+    store_late,
+    take_output,
+    wanted_outputs,
+    wants_checkpoint,
+)
 from windfall.agent.courier.tree import Tree
 from windfall.agent.errors import AgentError
 from windfall.agent.places import NOTICE, PROGRESS, REBALANCE
@@ -58,6 +65,8 @@ _TIME_WAS_UP = "the time was up before everything was in the object store"
 #: Not evenly: a program that writes once a second would be met in the middle of it each time.
 _PAUSES = (1.0, 0.8, 1.1, 0.9, 1.2)
 _LOOK_AT_ORDERS_EVERY_S = 0.05
+#: So long one try to store a checkpoint may take after its attempt is over; what it has moved counts for the next.
+_LATE_FLUSH_S = 600.0
 
 
 class RunningErrand:
@@ -91,7 +100,9 @@ class RunningErrand:
         self._broken = False
         #: Wanted outputs that are not in the store yet, and why.
         self._unstored: dict[Output, str] = {}
-        #: Whether the attempt is over and only its outputs are wanted.
+        #: Why the last checkpoint is not in the store though it is wanted; None where it is.
+        self._unstored_checkpoint: str | None = None
+        #: Whether the attempt is over and only what it left is wanted.
         self._stores_late = False
 
     # --- orders --------------------------------------------------------------------------------------
@@ -115,7 +126,7 @@ class RunningErrand:
             threading.Thread(target=self._finish, name="finish", daemon=True).start()
 
     def store(self, order: Store) -> None:
-        """Store outputs of an attempt that ended without that, however long it takes; a repetition changes nothing."""
+        """Store what an attempt left that ended without that, however long it takes; a repetition changes nothing."""
         if self._worker is None:
             self._begin(lambda: self._store(order))
 
@@ -256,6 +267,8 @@ class RunningErrand:
         began = time.monotonic()
         assert self._order is not None
         self._unstored = dict.fromkeys(wanted_outputs(self._order), _TIME_WAS_UP)
+        if wants_checkpoint(self._order) and self._checkpoints() is not None:
+            self._unstored_checkpoint = _TIME_WAS_UP
         threading.Thread(target=self._save, name="save", daemon=True).start()
         while not self._saved.wait(_LOOK_AT_ORDERS_EVERY_S):
             order = self._order
@@ -275,9 +288,22 @@ class RunningErrand:
         self.board.publish(at_once=True)
         failure = None if order.exit_code == 0 else read_failure(self.errand, self._tree)
         board = self.board
-        unstored = () if order.lose else tuple(self._unstored)
-        why = next((f"{one.uri}: {self._unstored[one]}" for one in unstored), None)
-        self._tell(Finished(self.errand.token, board.checkpoint, board.progress, failure, unstored, why))
+        unstored = {} if order.lose else {one.uri: why for one, why in self._unstored.items()}
+        checkpoints = self.errand.places.staging.checkpoints
+        lacks_checkpoint = self._unstored_checkpoint is not None and wants_checkpoint(order)
+        if lacks_checkpoint and checkpoints is not None:
+            unstored[checkpoints.uri] = f"the last checkpoint: {self._unstored_checkpoint}"
+        self._tell(
+            Finished(
+                self.errand.token,
+                board.checkpoint,
+                board.progress,
+                failure,
+                unstored=() if order.lose else tuple(self._unstored),
+                unstored_checkpoint=lacks_checkpoint,
+                why_unstored=next((f"{uri}: {why}" for uri, why in unstored.items()), None),
+            )
+        )
 
     def _save(self) -> None:
         try:
@@ -304,8 +330,10 @@ class RunningErrand:
         try:
             synced = sync.flush(_monotonic(order.deadline_at), order.killed_at)
         except SupersededError as error:
+            self._unstored_checkpoint = None
             self.board.complain("checkpoints", str(error))
             return
+        self._unstored_checkpoint = None if synced.is_whole else synced.alarm or _TIME_WAS_UP
         self.board.complain("checkpoints", synced.alarm)
         self.board.set(checkpoint=synced.mark)
 
@@ -334,8 +362,23 @@ class RunningErrand:
         """Try again and again, ever less often, until everything is stored or its directory is gone."""
         self._stores_late = True
         root = self.errand.places.root
-        if store_late(order, self._take, lambda: os.path.isdir(root), self._leave.wait):
+        left = {one.path: functools.partial(self._take, one) for one in order.outputs}
+        if order.checkpoint:
+            left["the last checkpoint"] = functools.partial(self._take_checkpoint, order.killed_at)
+        if store_late(self.errand.token, left, lambda: os.path.isdir(root), self._leave.wait):
             self._tell(Stored(self.errand.token))
+
+    def _take_checkpoint(self, killed_at: int | None) -> None:
+        sync = self._checkpoints()
+        if sync is None:
+            return
+        try:
+            synced = sync.flush(time.monotonic() + _LATE_FLUSH_S, killed_at)
+        except SupersededError as error:
+            say(f"{self.errand.token}: its last checkpoint is not stored: {error}")
+            return
+        if not synced.is_whole:
+            raise CannotBring(synced.alarm or _TIME_WAS_UP)
 
     def _take(self, output: Output) -> None:
         take_output(output, self.errand, self._tree, self._stores, self._means.merge_directory)

@@ -77,6 +77,9 @@ class Store(Line, frozen=True, tag=True):
 
     errand: Errand
     outputs: tuple[Output, ...]
+    #: Whether the last checkpoint is to be stored too.
+    checkpoint: bool = False
+    killed_at: int | None = None
 
 
 class Drop(Line, frozen=True, tag=True):
@@ -130,8 +133,9 @@ class Finished(Line, frozen=True, tag=True):
     checkpoint: Mark | None = None
     progress: Progress | None = None
     failure: str | None = None
-    #: Outputs that are not in the store, though they were wanted, and why.
+    #: Outputs that are not in the store though they were wanted, whether the last checkpoint is not, and why.
     unstored: tuple[Output, ...] = ()
+    unstored_checkpoint: bool = False
     why_unstored: str | None = None
 
 

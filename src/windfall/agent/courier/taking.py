@@ -7,12 +7,12 @@ it may take; it is cut off from outside.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from windfall.agent.courier.archives import content_of, files_below, packed
 from windfall.agent.courier.errors import CalledOff, CannotBring
 from windfall.agent.courier.merging import MergedOutput
-from windfall.agent.courier.messages import Errand, Finish, Store
+from windfall.agent.courier.messages import Errand, Finish
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
 from windfall.agent.speech import say
@@ -20,7 +20,7 @@ from windfall.jobs.staging import Output
 from windfall.objects.errors import BadUri, Full, NotFound, Refused, Unreachable
 
 _FAILURE_CHARACTERS = 1024
-#: How often outputs are tried again whose attempt is over.
+#: How often is tried again what an attempt has left that is over.
 _STORE_AGAIN_S, _STORE_AGAIN_MOST_S = 2.0, 60.0
 
 
@@ -30,6 +30,11 @@ def wanted_outputs(order: Finish) -> list[Output]:
         return []
     outputs = order.errand.places.staging.outputs
     return [output for output in outputs if output.when_failed or order.exit_code == 0]
+
+
+def wants_checkpoint(order: Finish) -> bool:
+    """Whether the last checkpoint is kept until it is stored: nobody goes on from a job that ended by itself."""
+    return not order.lose and not order.interrupted
 
 
 def check_output(output: Output, stores: Stores) -> None:
@@ -73,14 +78,20 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merg
 
 
 def store_late(
-    order: Store, take: Callable[[Output], None], is_there: Callable[[], bool], wait: Callable[[float], bool]
+    token: str,
+    left: Mapping[str, Callable[[], None]],
+    is_there: Callable[[], bool],
+    wait: Callable[[float], bool],
 ) -> bool:
-    """Try outputs again, ever less often, until they are stored or their directory is gone; False where called off."""
-    pause_s, token = _STORE_AGAIN_S, order.errand.token
-    for output in order.outputs:
+    """Try to store each thing again, ever less often, until it is stored or the directory is gone.
+
+    False where it was called off.
+    """
+    pause_s = _STORE_AGAIN_S
+    for name, take in left.items():
         while True:
             try:
-                take(output)
+                take()
                 break
             except CalledOff:
                 return False
@@ -88,7 +99,7 @@ def store_late(
                 if not is_there():
                     say(f"{token}: what it left was removed, so it is not stored")
                     return True
-                say(f"{token}: {output.path} cannot be stored yet: {error}")
+                say(f"{token}: {name} cannot be stored yet: {error}")
             if wait(pause_s):
                 return False
             pause_s = min(_STORE_AGAIN_MOST_S, pause_s * 2)

@@ -159,7 +159,8 @@ class CheckpointSync:
             f"{path} cannot be read ({why}); it is not stored"
             for path, why in self._uploader.unreadable.items()
         ]
-        return replace(report, alarm=next(iter([*filter(None, [self._held_back]), *unread]), report.alarm))
+        alarm = next(iter([*filter(None, [self._held_back]), *unread]), report.alarm)
+        return replace(report, alarm=alarm, is_whole=True)
 
     def _flush(self, counted: Counted, deadline: float, killed_at: int | None) -> None:
         monotonic = self._clocks.monotonic

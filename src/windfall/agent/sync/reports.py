@@ -65,6 +65,8 @@ class Synced:
     lag_s: float
     #: What is wrong, in a sentence, or None.
     alarm: str | None = None
+    #: Whether all that a flush may store of the directory is in the store.
+    is_whole: bool = False
 
 
 Say = Callable[[SyncEvent], None]

@@ -260,10 +260,10 @@ def with_model(tmp_path: Path, output: Output = MODEL) -> Run:
     return run
 
 
-def stored_late(run: Run) -> None:
+def stored_late(run: Run, *outputs: Output, checkpoint: bool = False) -> None:
     run.running = RunningErrand(run.errand, run.settings, run.said.append, run.mood.open)
-    run.running.store(Store(run.errand, (MODEL,)))
-    run.running.store(Store(run.errand, (MODEL,)))
+    for _again in range(2):
+        run.running.store(Store(run.errand, outputs, checkpoint))
     wait_until(lambda: run.of(Stored), "it is stored")
 
 
@@ -278,7 +278,7 @@ def test_an_output_that_cannot_be_stored_is_told_and_can_be_stored_later(tmp_pat
     assert finished.why_unstored.startswith("mood://models/model.tar.gz: ")
     assert any("is kept in" in alarm for alarm in run.alarms())
     (tmp_path / "store" / "models").unlink()
-    stored_late(run)
+    stored_late(run, MODEL)
     with tarfile.open(tmp_path / "store" / "models" / "model.tar.gz") as archive:
         assert archive.getnames() == ["weights"]
 
@@ -290,7 +290,40 @@ def test_a_store_that_is_away_until_the_time_is_up_has_not_stored_it(tmp_path: P
     finished = run.finished()
     assert finished.unstored == (MODEL,)
     run.mood.away.clear()
-    stored_late(run)
+    stored_late(run, MODEL)
+
+
+def test_the_last_checkpoint_is_told_as_not_stored_and_can_be_stored_later(run: Run, tmp_path: Path):
+    run.prepared().write("checkpoints/state", "1")
+    run.finish(within_s=0)
+    # Of what was committed before, or of nothing.
+    finished = run.finished()
+    assert finished.unstored_checkpoint
+    assert (finished.why_unstored or "").startswith("mood://job: the last checkpoint: ")
+    stored_late(run, checkpoint=True)
+    assert restored(tmp_path) == {"state": "1"}
+
+
+@pytest.mark.parametrize("ends", [{"interrupted": True}, {"lose": True}])
+def test_the_last_checkpoint_of_a_lost_place_is_not_waited_for(run: Run, ends: dict[str, bool]):
+    run.prepared().write("checkpoints/state", "1")
+    run.mood.away.set()
+    run.finish(within_s=0, **ends)
+    assert not run.finished().unstored_checkpoint
+
+
+def test_a_checkpoint_that_a_later_attempt_has_superseded_is_not_stored_late(run: Run, tmp_path: Path):
+    run.prepared().write("checkpoints/state", "1")
+    run.mood.away.set()
+    run.finish(within_s=0)
+    assert run.finished().unstored_checkpoint
+    later = Run(tmp_path, Staging(checkpoints=CHECKPOINTS), 5).prepared()
+    later.write("checkpoints/state", "2")
+    later.finish()
+    assert not later.finished().unstored_checkpoint
+    run.mood.away.clear()
+    stored_late(run, checkpoint=True)
+    assert restored(tmp_path) == {"state": "2"}
 
 
 def test_a_store_that_is_full_is_waited_for(tmp_path: Path):
@@ -311,7 +344,7 @@ def test_what_was_removed_by_hand_is_not_waited_for(tmp_path: Path):
     run.finish(within_s=0.2)
     run.finished()
     shutil.rmtree(run.root)
-    stored_late(run)
+    stored_late(run, MODEL)
 
 
 def test_what_is_lost_with_its_host_is_not_wanted_any_more(tmp_path: Path):
