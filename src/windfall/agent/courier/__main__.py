@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windfall.agent.courier.errand import RunningErrand
+from windfall.agent.courier.late import LateErrand
 from windfall.agent.courier.means import Means, OwnMeans, StewardMeans
 from windfall.agent.courier.messages import (
     Command,
@@ -56,6 +57,7 @@ class Courier:
         self._door = door
         self._telling = threading.Lock()
         self._errands: dict[str, RunningErrand] = {}
+        self._late: dict[str, LateErrand] = {}
         if settings.link_local_metadata and door is None and os.geteuid() != 0:
             say(
                 "instance metadata are not served at EC2's own address: only root can give it to an interface"
@@ -79,7 +81,8 @@ class Courier:
     def tell(self, line: Line) -> None:
         """Report to the agent; called from all threads."""
         if isinstance(line, Finished | Stored | Dropped | PrepareFailed):
-            errand = self._errands.pop(line.token, None)
+            errands = self._late if isinstance(line, Stored) else self._errands
+            errand = errands.pop(line.token, None)
             if errand is not None:
                 errand.close()
         content = encode([line])
@@ -99,7 +102,7 @@ class Courier:
         elif isinstance(command, Finish):
             self._errand(command.errand).finish(command)
         elif isinstance(command, Store):
-            self._errand(command.errand).store(command)
+            self._store(command)
         elif isinstance(command, Prepare):
             self._errand(command.errand).prepare()
         else:
@@ -108,13 +111,22 @@ class Courier:
     def _errand(self, errand: Errand) -> RunningErrand:
         running = self._errands.get(errand.token)
         if running is None:
-            settings, door = self._settings, self._door
-            means: Means = OwnMeans(errand, settings)
-            if door is not None:
-                means = StewardMeans(errand, settings, door)
-            running = RunningErrand(errand, self._settings, self.tell, means=means)
+            running = RunningErrand(errand, self._settings, self.tell, means=self._means(errand))
             self._errands[errand.token] = running
         return running
+
+    def _store(self, order: Store) -> None:
+        """Begin to store what an attempt left; a repetition changes nothing."""
+        token = order.errand.token
+        if token not in self._late:
+            late = LateErrand(order, self._settings, self.tell, means=self._means(order.errand))
+            self._late[token] = late
+            late.begin()
+
+    def _means(self, errand: Errand) -> Means:
+        if self._door is None:
+            return OwnMeans(errand, self._settings)
+        return StewardMeans(errand, self._settings, self._door)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,10 +6,7 @@ an end at its deadline even while the store hangs, so it waits for its work with
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
-import posixpath
 import threading
 import time
 from collections.abc import Callable
@@ -28,16 +25,14 @@ from windfall.agent.courier.messages import (
     Line,
     Prepared,
     PrepareFailed,
-    Store,
-    Stored,
 )
 from windfall.agent.courier.metadata import LOOPBACK, MetadataServer
 from windfall.agent.courier.newsboard import Newsboard
 from windfall.agent.courier.progress import MOST_BYTES, parse_progress
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.taking import (
+    checkpoint_sync,
     read_failure,
-    store_late,
     take_output,
     wanted_outputs,
     wants_checkpoint,
@@ -65,8 +60,6 @@ _TIME_WAS_UP = "the time was up before everything was in the object store"
 #: Not evenly: a program that writes once a second would be met in the middle of it each time.
 _PAUSES = (1.0, 0.8, 1.1, 0.9, 1.2)
 _LOOK_AT_ORDERS_EVERY_S = 0.05
-#: So long one try to store a checkpoint may take after its attempt is over; what it has moved counts for the next.
-_LATE_FLUSH_S = 600.0
 
 
 class RunningErrand:
@@ -102,8 +95,6 @@ class RunningErrand:
         self._unstored: dict[Output, str] = {}
         #: Why the last checkpoint is not in the store though it is wanted; None where it is.
         self._unstored_checkpoint: str | None = None
-        #: Whether the attempt is over and only what it left is wanted.
-        self._stores_late = False
 
     # --- orders --------------------------------------------------------------------------------------
 
@@ -125,11 +116,6 @@ class RunningErrand:
         if first:
             threading.Thread(target=self._finish, name="finish", daemon=True).start()
 
-    def store(self, order: Store) -> None:
-        """Store what an attempt left that ended without that, however long it takes; a repetition changes nothing."""
-        if self._worker is None:
-            self._begin(lambda: self._store(order))
-
     def drop(self) -> None:
         """Stop everything and report when nothing of the attempt is touched any more."""
         self._leave.set()
@@ -142,7 +128,7 @@ class RunningErrand:
 
     def tick(self) -> None:
         """Read the progress file and pass news on, if there are any; called once a second."""
-        if self._worker is not None and not self._leave.is_set() and not self._stores_late:
+        if self._worker is not None and not self._leave.is_set():
             self.board.progress = parse_progress(self._tree.read(PROGRESS, MOST_BYTES)) or self.board.progress
             self._look_at_feeder()
         self.board.publish()
@@ -227,25 +213,9 @@ class RunningErrand:
 
     def _checkpoints(self) -> CheckpointSync | None:
         """Return the sync of the checkpoint directory, None when the attempt has none."""
-        places = self.errand.places
-        checkpoints, directory = places.staging.checkpoints, places.checkpoint_directory
-        if checkpoints is None or directory is None:
-            return None
         with self._sync_lock:
             if self._sync is None:
-                uid, gid = self.errand.owner if self.errand.owner is not None else (None, None)
-                self._sync = CheckpointSync(
-                    self._stores.open(checkpoints.uri, write=True),
-                    # The job owns what is below its private directory where it is the daemon's own user.
-                    f"{self._means.near(places.root)}/./{places.inside(checkpoints.path)}",
-                    self.errand.fence,
-                    publish=checkpoints.publish,
-                    node=(checkpoints.writer, checkpoints.writers),
-                    known_as=(posixpath.normpath(checkpoints.path), self._means.near(directory)),
-                    uid=uid,
-                    gid=gid,
-                    say=self._on_sync_event,
-                )
+                self._sync = checkpoint_sync(self.errand, self._means, self._stores, self._on_sync_event)
             return self._sync
 
     def _on_sync_event(self, event: SyncEvent) -> None:
@@ -357,28 +327,6 @@ class RunningErrand:
                 self.board.complain(output.path, f"{output.path} could not be stored: {error}; {kept}")
             else:
                 self._unstored.pop(output, None)
-
-    def _store(self, order: Store) -> None:
-        """Try again and again, ever less often, until everything is stored or its directory is gone."""
-        self._stores_late = True
-        root = self.errand.places.root
-        left = {one.path: functools.partial(self._take, one) for one in order.outputs}
-        if order.checkpoint:
-            left["the last checkpoint"] = functools.partial(self._take_checkpoint, order.killed_at)
-        if store_late(self.errand.token, left, lambda: os.path.isdir(root), self._leave.wait):
-            self._tell(Stored(self.errand.token))
-
-    def _take_checkpoint(self, killed_at: int | None) -> None:
-        sync = self._checkpoints()
-        if sync is None:
-            return
-        try:
-            synced = sync.flush(time.monotonic() + _LATE_FLUSH_S, killed_at)
-        except SupersededError as error:
-            say(f"{self.errand.token}: its last checkpoint is not stored: {error}")
-            return
-        if not synced.is_whole:
-            raise CannotBring(synced.alarm or _TIME_WAS_UP)
 
     def _take(self, output: Output) -> None:
         take_output(output, self.errand, self._tree, self._stores, self._means.merge_directory)

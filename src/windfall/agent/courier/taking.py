@@ -6,22 +6,23 @@ it may take; it is cut off from outside.
 
 from __future__ import annotations
 
+import posixpath
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from windfall.agent.courier.archives import content_of, files_below, packed
-from windfall.agent.courier.errors import CalledOff, CannotBring
+from windfall.agent.courier.errors import CannotBring
+from windfall.agent.courier.means import Means
 from windfall.agent.courier.merging import MergedOutput
 from windfall.agent.courier.messages import Errand, Finish
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
-from windfall.agent.speech import say
+from windfall.agent.sync.checkpoint_sync import CheckpointSync
+from windfall.agent.sync.reports import SyncEvent
 from windfall.jobs.staging import Output
 from windfall.objects.errors import BadUri, Full, NotFound, Refused, Unreachable
 
 _FAILURE_CHARACTERS = 1024
-#: How often is tried again what an attempt has left that is over.
-_STORE_AGAIN_S, _STORE_AGAIN_MOST_S = 2.0, 60.0
 
 
 def wanted_outputs(order: Finish) -> list[Output]:
@@ -77,33 +78,27 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merg
                 store.put_pieces(name, content_of(name, fd))
 
 
-def store_late(
-    token: str,
-    left: Mapping[str, Callable[[], None]],
-    is_there: Callable[[], bool],
-    wait: Callable[[float], bool],
-) -> bool:
-    """Try to store each thing again, ever less often, until it is stored or the directory is gone.
-
-    False where it was called off.
-    """
-    pause_s = _STORE_AGAIN_S
-    for name, take in left.items():
-        while True:
-            try:
-                take()
-                break
-            except CalledOff:
-                return False
-            except Exception as error:  # noqa: BLE001 - whatever it is may be over at the next try
-                if not is_there():
-                    say(f"{token}: what it left was removed, so it is not stored")
-                    return True
-                say(f"{token}: {name} cannot be stored yet: {error}")
-            if wait(pause_s):
-                return False
-            pause_s = min(_STORE_AGAIN_MOST_S, pause_s * 2)
-    return True
+def checkpoint_sync(
+    errand: Errand, means: Means, stores: Stores, say: Callable[[SyncEvent], None]
+) -> CheckpointSync | None:
+    """Return the sync of an attempt's checkpoint directory, None when the attempt has none."""
+    places = errand.places
+    checkpoints, directory = places.staging.checkpoints, places.checkpoint_directory
+    if checkpoints is None or directory is None:
+        return None
+    uid, gid = errand.owner if errand.owner is not None else (None, None)
+    return CheckpointSync(
+        stores.open(checkpoints.uri, write=True),
+        # The job owns what is below its private directory where it is the daemon's own user.
+        f"{means.near(places.root)}/./{places.inside(checkpoints.path)}",
+        errand.fence,
+        publish=checkpoints.publish,
+        node=(checkpoints.writer, checkpoints.writers),
+        known_as=(posixpath.normpath(checkpoints.path), means.near(directory)),
+        uid=uid,
+        gid=gid,
+        say=say,
+    )
 
 
 def read_failure(errand: Errand, tree: Tree) -> str | None:

@@ -155,12 +155,11 @@ class CheckpointSync:
         if worker.is_alive() or not self._is_settled:
             return replace(report, alarm=report.alarm or "the time was up before everything was in the store")
         self.close()
-        unread = [
+        unread = (
             f"{path} cannot be read ({why}); it is not stored"
             for path, why in self._uploader.unreadable.items()
-        ]
-        alarm = next(iter([*filter(None, [self._held_back]), *unread]), report.alarm)
-        return replace(report, alarm=alarm, is_whole=True)
+        )
+        return replace(report, alarm=self._held_back or next(unread, report.alarm), is_whole=True)
 
     def _flush(self, counted: Counted, deadline: float, killed_at: int | None) -> None:
         monotonic = self._clocks.monotonic

@@ -13,6 +13,7 @@ from tests.deep import LEVELS, deep_directory
 from tests.unit.agent.courier.moody_store import Mood
 from tests.waiting import wait_until
 from windfall.agent.courier.errand import RunningErrand
+from windfall.agent.courier.late import LateErrand
 from windfall.agent.courier.messages import (
     Dropped,
     Errand,
@@ -261,9 +262,7 @@ def with_model(tmp_path: Path, output: Output = MODEL) -> Run:
 
 
 def stored_late(run: Run, *outputs: Output, checkpoint: bool = False) -> None:
-    run.running = RunningErrand(run.errand, run.settings, run.said.append, run.mood.open)
-    for _again in range(2):
-        run.running.store(Store(run.errand, outputs, checkpoint))
+    LateErrand(Store(run.errand, outputs, checkpoint), run.settings, run.said.append, run.mood.open).begin()
     wait_until(lambda: run.of(Stored), "it is stored")
 
 
