@@ -250,7 +250,7 @@ def test_a_job_that_waits_can_say_why(windfall, batch):
     job_id = submit(batch, "too-many-gpus")
     windfall.wait_for([job_id], "RUNNABLE")
     said = windfall.windfall("why", job_id).stdout
-    assert "asks 9 GPUs" in said
+    assert "asks for 9 GPUs" in said
     assert "8" in said
     wait_until(
         lambda: (

@@ -15,10 +15,9 @@ def remedies(diagnosis: Diagnosis, job: Job, shared_memory_mib: int | None = Non
     if cause is FailureCause.GPU_MEMORY:
         return _gpu_memory(job)
     if cause is FailureCause.HOST_MEMORY:
-        more = f"ask for more memory than {asked.memory_mib:,} MiB, such as {asked.memory_mib * 2:,}"
-        return [
-            f"{more} (resourceRequirements MEMORY), or make it need less: fewer loader workers, smaller batches"
-        ]
+        has = asked.memory_mib
+        more = f"set resourceRequirements MEMORY to {has * 2:,} MiB or more (it has {has:,} MiB)"
+        return [f"{more}, or make it need less: fewer loader workers, smaller batches"]
     if cause is FailureCause.SHARED_MEMORY:
         return _shared_memory(shared_memory_mib)
     if cause is FailureCause.KILLED_BY_TIME:
@@ -68,7 +67,7 @@ def _gpu_memory(job: Job) -> list[str]:
         )
     else:
         found.append(
-            f"ask for a GPU with more memory{tried} (tag windfall:gpu-memory-gib), or tag it {ON_GPU_OOM}"
+            f"ask for a GPU with more memory{tried} (tag windfall:gpu-memory-gib), or use the tag {ON_GPU_OOM}"
         )
     # Seeds and forums say so, and it is wrong: /dev/shm is the host's memory.
     found.append("sharedMemorySize does not help: shared memory is the host's, not the GPU's")
@@ -87,7 +86,7 @@ def _shared_memory(asked_mib: int | None) -> list[str]:
 def _no_gpu(asked: float) -> list[str]:
     mended = ["use an image and a framework with CUDA; `windfall doctor` checks driver and container runtime"]
     if not asked:
-        return ["ask for a GPU: resourceRequirements GPU; a job without one sees none", *mended]
+        return ["set resourceRequirements GPU to 1: a job that asks for no GPU sees none", *mended]
     return [*mended, "a simulated GPU is one in name only: `windfall gpus` says whether those here are real"]
 
 

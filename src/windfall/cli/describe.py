@@ -15,9 +15,11 @@ from windfall.cli.containers import container_of
 from windfall.cli.errors import Refused
 from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.options import data_option, job_argument, json_option, print_json
+from windfall.cli.plain_words import EXITED, plainly
 from windfall.cli.wording import ago, counted, duration, gpu_name, memory, moment
 
 ISOLATION_TAG, NOT_APPLIED_TAG = "windfall:isolation", "windfall:not-applied"
+CHECKPOINT_TAG, DIAGNOSIS_TAG = "windfall:checkpoint", "windfall:diagnosis"
 
 Job = dict[str, Any]
 
@@ -50,7 +52,8 @@ def _what(job: Job) -> list[tuple[str, Any]]:
         ("job", job["jobId"]),
         ("name", job["jobName"]),
         ("state", state(job["status"])),
-        ("reason", job.get("statusReason") or ""),
+        ("reason", _reason(job)),
+        ("cause", plainly((job.get("tags") or {}).get(DIAGNOSIS_TAG, ""))),
         ("exit code", "" if container.get("exitCode") is None else str(container["exitCode"])),
         ("nodes", _nodes(job)),
         ("queue", _last_part(job["jobQueue"])),
@@ -58,6 +61,19 @@ def _what(job: Job) -> list[tuple[str, Any]]:
         ("image", container.get("image", "")),
         ("command", shlex.join(container.get("command") or [])),
     ]
+
+
+def _reason(job: Job) -> str:
+    """Why it is in its state; how a job ended that simply ran to its end is in its exit code."""
+    reason = str(job.get("statusReason") or "")
+    ran = reason == EXITED and container_of(job).get("exitCode") is not None
+    return "" if ran else plainly(reason)
+
+
+def _attempts(job: Job) -> str:
+    most = (job.get("retryStrategy") or {}).get("attempts", 1)
+    free = len(job.get("attempts") or []) > most or CHECKPOINT_TAG in (job.get("tags") or {})
+    return f"at most {most}" + (", interruptions not counted" if free else "")
 
 
 def _nodes(job: Job) -> str:
@@ -99,7 +115,7 @@ def _asks(client: Client, job: Job) -> list[tuple[str, str]]:
         ("not applied", (job.get("tags") or {}).get(NOT_APPLIED_TAG, "")),
         # Names only: values may be secrets, and --json shows them to who asks.
         ("environment", ", ".join(entry["name"] for entry in variables)),
-        ("attempts", f"at most {(job.get('retryStrategy') or {}).get('attempts', 1)}"),
+        ("attempts", _attempts(job)),
         ("timeout", _timeout(job)),
     ]
 
@@ -109,7 +125,8 @@ def _links(job: Job) -> list[tuple[str, str]]:
         " ".join(part for part in (entry.get("jobId"), entry.get("type")) if part)
         for entry in job.get("dependsOn") or []
     ]
-    tags = {name: text for name, text in (job.get("tags") or {}).items() if name != ISOLATION_TAG}
+    shown = (ISOLATION_TAG, NOT_APPLIED_TAG, DIAGNOSIS_TAG)
+    tags = {name: text for name, text in (job.get("tags") or {}).items() if name not in shown}
     return [
         ("depends on", ", ".join(waits)),
         ("tags", ", ".join(f"{name}={text}" for name, text in tags.items())),
@@ -159,14 +176,15 @@ def _print_attempts(job: Job) -> None:
         container = container_of(attempt)
         started, stopped = attempt.get("startedAt"), attempt.get("stoppedAt")
         code = container.get("exitCode")
-        reasons = [attempt.get("statusReason"), container.get("reason")]
+        status = attempt.get("statusReason")
+        reasons = [None if status == EXITED and code is not None else status, container.get("reason")]
         rows.append(
             [
                 str(number),
                 moment(started),
                 duration(stopped - started) if started and stopped else "",
                 "" if code is None else str(code),
-                "; ".join(reason for reason in reasons if reason),
+                plainly("; ".join(reason for reason in reasons if reason)),
             ]
         )
     columns = [
@@ -174,7 +192,7 @@ def _print_attempts(job: Job) -> None:
         Column("STARTED"),
         Column("RAN", right=True),
         Column("EXIT", right=True),
-        Column("REASON", shrinks=True),
+        Column("REASON", folds=True),
     ]
     print_table(columns, rows)
 

@@ -14,6 +14,7 @@ from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.listing import ALL_STATES, FINISHED, children, job_id, newest_jobs
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json, queue_option
+from windfall.cli.plain_words import plainly
 from windfall.cli.wording import ago, duration
 
 #: How long a finished job stays in the list that nobody asked more of.
@@ -147,7 +148,11 @@ def _ran(job: Job, now: int) -> str:
 
 
 def remark(job: Job) -> str:
-    """What is most worth knowing about a job beside its state."""
+    """What is most worth knowing about a job beside its state, without AWS's terms."""
+    return plainly(_remark(job))
+
+
+def _remark(job: Job) -> str:
     array = job.get("arrayProperties") or {}
     if "size" in array:
         summary = array.get("statusSummary") or {}

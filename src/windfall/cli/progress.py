@@ -16,6 +16,7 @@ from windfall.cli.jobs import remark
 from windfall.cli.listing import FINISHED, children
 from windfall.cli.log_reading import LogFollower
 from windfall.cli.notes import note
+from windfall.cli.plain_words import cannot_start, plainly
 from windfall.cli.terminal_text import for_terminal, wants_colours
 
 #: A job that waits for less is not worth a word.
@@ -41,7 +42,7 @@ class Progress:
         self._clock = clock
         self._asked_at = clock()
         self._due_s = PATIENT_FOR_S
-        self._told = ""
+        self._told = ("", "")
         self._follower = LogFollower(self._emit)
 
     def look(self, client: Client, job: Job) -> bool:
@@ -59,7 +60,7 @@ class Progress:
         if job["status"] == "FAILED":
             note(f"job {self._job_id} FAILED: {remark(job) or 'no reason is known'}")
             if diagnosis := (job.get("tags") or {}).get(DIAGNOSIS_TAG):
-                note(f"{diagnosis}; what to do: windfall why {self._job_id}")
+                note(f"{plainly(diagnosis)}; what to do: windfall why {self._job_id}")
 
     def _explain(self, client: Client, status: str) -> None:
         self._asked_at, self._due_s = self._clock(), TELL_EVERY_S
@@ -69,11 +70,11 @@ class Progress:
             return
         if answer["state"] != status:
             return  # It has gone on meanwhile: there is nothing to explain any more.
-        reasons = answer["reasons"]
-        text = f"{status}: {reasons[0]['text']}" if reasons else status
-        if text != self._told:
-            self._told = text
-            note(f"the job is {text}")
+        reason = plainly(answer["reasons"][0]["text"]) if answer["reasons"] else ""
+        if (status, reason) != self._told:
+            self._told = (status, reason)
+            state = "cannot start as it is" if cannot_start(answer.get("awsReason")) else f"is {status}"
+            note(f"the job {state}{reason and ': '}{reason}")
 
     def _emit(self, events: list[dict[str, Any]]) -> None:
         lines = (for_terminal(event["message"], colours=self._colours) for event in events)

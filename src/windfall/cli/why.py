@@ -10,6 +10,7 @@ import click
 from windfall.cli.client import connect
 from windfall.cli.listing import job_id
 from windfall.cli.options import data_option, job_argument, json_option, print_json
+from windfall.cli.plain_words import is_of_run, plainly, with_options
 from windfall.cli.wording import ahead
 
 
@@ -34,14 +35,17 @@ def why(job: str, data: Path | None, as_json: bool) -> None:
 
     out = console()
 
+    of_run = is_of_run(answer.get("jobDefinition"))
+
     def say(text: str) -> None:
-        out.print(Padding(Text(plain(text)), (0, 0, 0, 2), expand=False))
+        words = plainly(with_options(text) if of_run else text)
+        out.print(Padding(Text(plain(words)), (0, 0, 0, 2), expand=False))
 
     out.print(Text.assemble(plain(answer["jobName"]), " ", answer["jobId"], " ", state(answer["state"])))
     for reason in answer["reasons"]:
+        if reason["text"] == f"is {answer['state']}":
+            continue  # The line above has said so.
         say(reason["text"])
-    if answer.get("awsReason"):
-        say(f"AWS calls it {answer['awsReason']}")
     if answer.get("expectedAt"):
         now = time.time_ns() // 1_000_000
         say(f"capacity is expected {ahead(answer['expectedAt'], now)}")

@@ -22,8 +22,12 @@ from windfall.scheduling.counterfactuals import AskLessGpuMemory
 from windfall.scheduling.dispatch_order import jobs_ahead
 from windfall.scheduling.explain import Explanation, explain
 from windfall.scheduling.gpu_reasons import GpusFenced
+from windfall.scheduling.reasons import RoomTaken
 from windfall.scheduling.snapshot import Snapshot
-from windfall.scheduling.wording import utc
+from windfall.scheduling.wording import Resource, amount_of, counted, utc
+
+#: Jobs that are named as the ones that hold what another waits for.
+NAMED_HOLDERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,7 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
             *_taken_away(job),
             *_outgrown(job),
             *((reason.code, reason.text()) for reason in explanation.reasons),
+            *_held_by(state, job, explanation, now),
             *_fenced_beside(snapshot, view.queue, job, explanation),
             *_limited(state, job),
         ],
@@ -172,6 +177,48 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
         explanation.expected_at,
         explanation.aws_reason,
     )
+
+
+def _held_by(state: State, job: Job, explanation: Explanation, now: int) -> list[tuple[str, str]]:
+    """Which jobs hold what it needs, those that hold most first; those of other tenants are only counted."""
+    said: list[tuple[str, str]] = []
+    for reason in explanation.reasons:
+        if not isinstance(reason, RoomTaken):
+            continue
+        machine = state.instances[reason.instance].machine
+        uses = [
+            state.occupancy.instances[instance.id]
+            for instance in state.instances.values()
+            if instance.id in state.occupancy.instances
+            and (instance.id == reason.instance or (machine is not None and instance.machine == machine))
+        ]
+        held = [
+            (reason.resource.of(hold.resources), state.attempts[token])
+            for use in uses
+            for token, hold in use.holds.items()
+            if token in state.attempts and reason.resource.of(hold.resources)
+        ]
+        held.sort(key=lambda pair: -pair[0])
+        tenant = job.submission.submitter.tenant
+        own = [pair for pair in held if pair[1].submission.submitter.tenant == tenant]
+        said += [
+            ("held_by", _holder(reason.resource, amount, holder, now))
+            for amount, holder in own[:NAMED_HOLDERS]
+        ]
+        if others := len(held) - len(own[:NAMED_HOLDERS]):
+            whose = " of other tenants" if len(own) <= NAMED_HOLDERS else ""
+            said.append(("held_by", f"{counted(others, 'more job', 'more jobs')}{whose} hold the rest"))
+    return said
+
+
+def _holder(resource: Resource, amount: float, job: Job, now: int) -> str:
+    attempt, limit_s = job.attempt, job.submission.timeout_s
+    holds = f"job {job.id} ({job.submission.name}) holds {amount_of(resource, amount)}"
+    if attempt is None or attempt.started_at is None:
+        return f"{holds} and is starting"
+    if limit_s is None:
+        return f"{holds}, has run for {(now - attempt.started_at) // 1000:,} s and has no time limit"
+    return f"{holds} until {utc(attempt.started_at + limit_s * 1000)} at the latest"
 
 
 def _taken_away(job: Job) -> list[tuple[str, str]]:

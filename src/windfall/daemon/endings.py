@@ -7,7 +7,7 @@ from typing import Any
 from windfall.advisor.failures import Ending, diagnose
 from windfall.advisor.remedies import remedies
 from windfall.control.wishes import PREEMPTIONS_MAX
-from windfall.jobs.attempts import Attempt
+from windfall.jobs.attempts import EXITED, Attempt
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import JobId
@@ -27,7 +27,10 @@ REMEDIES = (
     ("CannotCreateContainerError", "`windfall doctor` checks the container engine"),
     ("ResourceInitializationError", "`windfall secret list` shows which secrets there are"),
     ("CannotStartContainerError", "check the command and that the job's user may run it"),
-    ("Host EC2", "set retryStrategy.attempts above 1, so that a lost host is only a delay"),
+    (
+        "Host EC2",
+        "set retryStrategy.attempts to 3, or keep checkpoints (tag windfall:checkpoint=true) to have it tried again",
+    ),
     ("Dependent Job failed", "look at the job it depends on; `windfall describe` names it"),
     (
         "Array Child Job failed",
@@ -40,13 +43,7 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
     """The end of a job (or of a child that never left the rest of its array); `definition` is the job's, if known."""
     if job.id != asked and job.rest is not None:
         return _answer(job.rest, job.rest_reason or job.status_reason, [])
-    lines = [
-        f"attempt {a.number}: {a.status_reason or 'ended'}"
-        + (f", exit code {a.exit_code}" if a.exit_code is not None else "")
-        + (f", {a.reason}" if a.reason else "")
-        + (f" ({a.diagnosis.cause})" if a.diagnosis and a is not job.attempts[-1] else "")
-        for a in job.attempts
-    ]
+    lines = [_line(attempt, is_last=attempt is job.attempts[-1]) for attempt in job.attempts]
     answer = _answer(job.state, job.status_reason, lines)
     texts = [text for a in job.attempts[-1:] for text in (a.reason, a.status_reason) if text] + [
         job.status_reason or ""
@@ -62,8 +59,8 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
         if found is not None:
             # What the attempt's own line has said is not said again. Evidence has single spaces, and may be cut.
             said = found.evidence.rstrip("…") in " ".join(lines[-1].split())
-            seen = "" if said else f": {found.evidence}"
-            answer["reasons"].append({"code": found.cause, "text": f"{found.cause}{seen}"})
+            text = f"cause: {found.cause}" if said else f"{found.cause}: {found.evidence}"
+            answer["reasons"].append({"code": found.cause, "text": text})
         fitting = [todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)]
         answer["changes"] = [todo.format(id=job.id) for todo in fitting[:1]]
         if found is not None and (found.cause is not FailureCause.NOT_STARTED or not fitting):
@@ -71,6 +68,15 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
         if not answer["changes"] and job.attempts:
             answer["changes"] = [f"read its log: windfall logs {job.id}"]
     return answer
+
+
+def _line(attempt: Attempt, *, is_last: bool) -> str:
+    """How one attempt ended; that its process ended goes without saying where its exit code is known."""
+    code = None if attempt.exit_code is None else f"exit code {attempt.exit_code}"
+    status = attempt.status_reason if attempt.status_reason != EXITED or code is None else None
+    parts = [part for part in (status, code, attempt.reason) if part] or ["ended"]
+    cause = f" ({attempt.diagnosis.cause})" if attempt.diagnosis and not is_last else ""
+    return f"attempt {attempt.number}: {', '.join(parts)}{cause}"
 
 
 def _left_too_often(job: Job) -> bool:
@@ -91,7 +97,7 @@ def _shared_memory_mib(job: Job, definition: JobDefinition | None) -> int | None
 
 
 def _answer(state: str, reason: str | None, lines: list[str]) -> dict[str, Any]:
-    first = f"is {state}" + (f": {reason}" if reason else "")
+    first = f"is {state}" + (f": {reason}" if reason and reason != EXITED else "")
     return {
         "state": state,
         "reasons": [{"code": "ended", "text": first}] + [{"code": "attempt", "text": line} for line in lines],

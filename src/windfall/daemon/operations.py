@@ -193,12 +193,18 @@ class Operations:
             for service_job in await self._loop.read(lambda store: store.service_jobs([job_id])):
                 return await why_service_job(self._loop, service_job)
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
-        answer: dict[str, Any] = {"jobId": job_id, "jobName": found[0].submission.name, "changes": []}
+        submission = found[0].submission
+        answer: dict[str, Any] = {
+            "jobId": job_id,
+            "jobName": submission.name,
+            "jobDefinition": submission.definition,
+            "changes": [],
+        }
         if live is None:
             # It has the texts of all failures with it, which only this question needs.
             from windfall.daemon.endings import how_it_ended
 
-            key = found[0].submission.definition
+            key = submission.definition
             definition = await self._loop.read(lambda store: store.definition(key)) if key else None
             ending = how_it_ended(found[0], job_id, definition)
             return answer | {"expectedAt": None, "awsReason": None} | ending

@@ -46,7 +46,7 @@ class GpusNotShared:
     kinds: tuple[str, ...]
 
     def text(self) -> str:
-        asks = f"asks {number(self.share)} of a GPU{self.asked}"
+        asks = f"asks for {number(self.share)} of a GPU{self.asked}"
         none = f"no {'such ' if self.asked else ''}GPU of {self.environment} can be shared"
         return f"{asks}, and {none} ({', '.join(self.kinds)}); `windfall gpus` says why"
 

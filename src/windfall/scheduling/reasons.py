@@ -76,7 +76,9 @@ class GpusOnFargate:
     instead: tuple[EnvironmentName, ...]
 
     def text(self) -> str:
-        asks = f"asks {amount_of(Resource.GPUS, self.gpus)}, Fargate environment {self.environment} has none"
+        asks = (
+            f"asks for {amount_of(Resource.GPUS, self.gpus)}, Fargate environment {self.environment} has none"
+        )
         return f"{asks}; {listed(self.instead)} would take it" if self.instead else asks
 
 
@@ -92,7 +94,8 @@ class AsksTooMuch:
 
     def text(self) -> str:
         asked = amount_of(self.resource, self.asked)
-        return f"asks {asked}, the largest instance of {self.environment} has {number(self.largest)}"
+        largest = f"the largest instance of {self.environment} has {number(self.largest)}"
+        return f"asks for {asked}, and {largest}: it can never run there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ class OtherInstanceType:
     types: tuple[str, ...]
 
     def text(self) -> str:
-        return f"asks an instance of type {self.asked}, {self.environment} has {listed(self.types)}"
+        return f"asks for an instance of type {self.asked}, {self.environment} has {listed(self.types)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,7 @@ class NoneAvailable:
     types: tuple[str, ...]
 
     def text(self) -> str:
-        return f"no more instances of type {listed(self.types)} can be had for {self.environment} now"
+        return f"no more instances of type {listed(self.types)} are available for {self.environment} now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +320,7 @@ class RoomTaken:
         needs = f"needs {asked}, {free} of {number(self.total)} {verb} free"
         runs = "runs" if self.running == 1 else "run"
         where = f"on {self.instance} of {self.environment}"
-        return f"{needs} {where}, where {counted(self.running, 'attempt', 'attempts')} {runs}"
+        return f"{needs} {where}, where {counted(self.running, 'job', 'jobs')} {runs}"
 
 
 @dataclass(frozen=True, slots=True)

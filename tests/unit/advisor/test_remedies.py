@@ -39,7 +39,9 @@ def test_gpu_memory_is_never_mended_with_shared_memory():
 def test_numbers_are_the_jobs_own():
     job = a_failed_job()
     asked = job.submission.resources.memory_mib
-    assert f"more memory than {asked:,} MiB, such as {asked * 2:,}" in told(FailureCause.HOST_MEMORY, job)
+    assert f"MEMORY to {asked * 2:,} MiB or more (it has {asked:,} MiB)" in told(
+        FailureCause.HOST_MEMORY, job
+    )
     assert "to 16,384 MiB or more; it has 8,192 MiB" in told(
         FailureCause.SHARED_MEMORY, shared_memory_mib=8192
     )
@@ -63,9 +65,9 @@ def test_what_the_job_has_asked_for_already_is_not_advised_again():
 def test_who_has_a_gpu_is_not_told_to_ask_for_one():
     job = a_failed_job()
     job.submission = replace(job.submission, resources=Resources(1, 64))
-    assert "ask for a GPU" in told(FailureCause.GPU_NOT_VISIBLE, job)
+    assert "set resourceRequirements GPU to 1" in told(FailureCause.GPU_NOT_VISIBLE, job)
     job.submission = replace(job.submission, resources=Resources(1, 64, 1))
-    assert "ask for a GPU" not in told(FailureCause.GPU_NOT_VISIBLE, job)
+    assert "set resourceRequirements GPU to 1" not in told(FailureCause.GPU_NOT_VISIBLE, job)
     assert "in name only" in told(FailureCause.GPU_NOT_VISIBLE, job)
 
 

@@ -177,7 +177,7 @@ def test_why(daemon, windfall):
         "jobId": ID,
         "jobName": "train",
         "state": "RUNNABLE",
-        "reasons": [{"code": "c", "text": "asks 4 GPUs, the largest has 2"}],
+        "reasons": [{"code": "c", "text": "asks for 4 GPUs, the largest has 2"}],
         "changes": ["would start now with at most 2 GPUs"],
         "expectedAt": None,
         "awsReason": "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT",
@@ -185,8 +185,7 @@ def test_why(daemon, windfall):
     page = windfall("why", ID).out
     assert page.splitlines() == [
         f"train {ID} RUNNABLE",
-        "  asks 4 GPUs, the largest has 2",
-        "  AWS calls it MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT",
+        "  asks for 4 GPUs, the largest has 2",
         "what would help:",
         "  would start now with at most 2 GPUs",
     ]
@@ -212,7 +211,7 @@ def test_describe(daemon, windfall):
     ):
         assert line in page
     assert "s3cret" not in page
-    assert "3.0 s Host EC2 (instance i-1) terminated." in page
+    assert "3.0 s its instance i-1 was taken away or lost" in page
     assert json.loads(windfall("describe", ID, "--json").out) == DETAIL
 
 

@@ -203,7 +203,7 @@ def test_a_failed_job_says_why(ready, windfall):
     ready.answers["describejobs"] = {"jobs": [failed]}
     ran = windfall("run", "--", "true")
     assert ran.code == 137
-    assert f"job {ID} FAILED: OutOfMemoryError" in ran.err
+    assert f"job {ID} FAILED: out of memory: it used more than it asked for" in ran.err
 
 
 def test_an_array_names_children_that_failed(ready, windfall):

@@ -10,6 +10,7 @@ from windfall.control import events
 from windfall.control.why import why
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import PENDING, RUNNABLE, STARTING
+from windfall.jobs.submitters import Submitter
 
 
 @pytest.fixture
@@ -89,3 +90,27 @@ def test_a_gated_array_says_what_its_children_wait_for(world):
     assert "same child of a (N_TO_N)" in texts
     assert "one before it (SEQUENTIAL)" in texts
     assert asked(world, "b:1").state is PENDING
+
+
+def test_a_job_that_waits_for_room_is_told_who_holds_it_and_until_when(world):
+    world.submits(a_job("long").vcpus(40), a_job("short").vcpus(20).limited_to(60), a_job("b").vcpus(64))
+    world.starts("long").starts("short")
+    held = [text for code, text in asked(world, "b").reasons if code == "held_by"]
+    assert held[0].startswith("job long (name-of-long) holds 40 vCPUs, has run for ")
+    assert held[0].endswith(" and has no time limit")
+    assert held[1].startswith("job short (name-of-short) holds 20 vCPUs until ")
+    assert held[1].endswith(" UTC at the latest")
+
+
+def test_many_holders_are_counted_and_those_of_other_tenants_are_not_named(world):
+    world.submits(*(a_job(f"j{n}").vcpus(10) for n in range(5)), a_job("b").vcpus(64))
+    held = [text for code, text in asked(world, "b").reasons if code == "held_by"]
+    assert held[-1] == "2 more jobs hold the rest"
+    other = a_job("theirs").vcpus(10).by(Submitter(tenant="lab"))
+    world = a_busy_world().submits(a_job("own").vcpus(30), other, a_job("b").vcpus(64))
+    held = [text for code, text in asked(world, "b").reasons if code == "held_by"]
+    assert [text.partition(" holds")[0] for text in held] == [
+        "job own (name-of-own)",
+        "1 more job of other tenants hold the rest",
+    ]
+    assert not any("theirs" in text for _, text in asked(world, "b").reasons)

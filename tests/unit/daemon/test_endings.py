@@ -18,7 +18,7 @@ from windfall.jobs.resources import Resources
 @pytest.mark.parametrize(
     ("reason", "todo"),
     [
-        ("OutOfMemoryError: Container killed due to memory usage", "more memory"),
+        ("OutOfMemoryError: Container killed due to memory usage", "set resourceRequirements MEMORY to"),
         (not_runnable_reason(ContainerSpec("team/train:1", Resources(1, 64))), "windfall image add"),
         ("CannotPullContainerError: manifest unknown", "`docker pull` can have it"),
         (no_engine_reason("team/train:1"), "windfall doctor"),
@@ -44,7 +44,7 @@ def test_a_reason_is_not_told_twice(reason):
     world.submits(a_job("a"))
     world.happens(events.AttemptExited(AttemptToken("a#1"), 9, 137, reason, started_at=3))
     told = how_it_ended(world.store.jobs["a"], JobId("a"))
-    assert told["reasons"][-1]["text"] in {"host-out-of-memory", "not-started"}
+    assert told["reasons"][-1]["text"] in {"cause: host-out-of-memory", "cause: not-started"}
 
 
 def test_a_job_that_left_for_others_too_often_is_told_of_its_tag():

@@ -166,4 +166,6 @@ def test_what_is_too_dear_or_of_another_type_is_told():
         "an instance of type big costs $4 an hour, env pays at most 20 % of $10 (bidPercentage)"
     )
     other = a_snapshot().with_environment(offers=OFFERS[:2]).with_waiting("a", instance_type="huge")
-    assert told(other, "a")["OTHER_INSTANCE_TYPE"] == "asks an instance of type huge, env has big or small"
+    assert (
+        told(other, "a")["OTHER_INSTANCE_TYPE"] == "asks for an instance of type huge, env has big or small"
+    )

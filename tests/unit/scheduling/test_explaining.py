@@ -61,7 +61,9 @@ def test_a_job_that_fits_is_about_to_start():
 def test_more_gpus_than_the_largest_instance_has():
     cluster = a_snapshot().with_environment("gpu-compute-env").with_queue("queue", "gpu-compute-env")
     cluster = cluster.with_instance("i1", "gpu-compute-env", gpus=2).with_waiting("a", gpus=4)
-    assert texts(cluster) == ["asks 4 GPUs, the largest instance of gpu-compute-env has 2"]
+    assert texts(cluster) == [
+        "asks for 4 GPUs, and the largest instance of gpu-compute-env has 2: it can never run there"
+    ]
     assert why(cluster).aws_reason == (
         "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - The job resource requirement (vCPU/memory/GPU) is "
         "higher than that can be met by the CE(s) attached to the job queue."
@@ -71,9 +73,15 @@ def test_more_gpus_than_the_largest_instance_has():
 @pytest.mark.parametrize(
     ("need", "text"),
     [
-        ({"vcpus": 9}, "asks 9 vCPUs, the largest instance of env has 8"),
-        ({"memory_mib": 20_000}, "asks 20,000 MiB of memory, the largest instance of env has 16,000"),
-        ({"gpus": 1, "vcpus": 99}, "asks 1 GPU, the largest instance of env has 0"),
+        ({"vcpus": 9}, "asks for 9 vCPUs, and the largest instance of env has 8: it can never run there"),
+        (
+            {"memory_mib": 20_000},
+            "asks for 20,000 MiB of memory, and the largest instance of env has 16,000: it can never run there",
+        ),
+        (
+            {"gpus": 1, "vcpus": 99},
+            "asks for 1 GPU, and the largest instance of env has 0: it can never run there",
+        ),
     ],
 )
 def test_more_than_the_largest_instance_has(need, text):
@@ -82,14 +90,18 @@ def test_more_than_the_largest_instance_has(need, text):
 
 def test_offers_count_as_instances_that_could_be():
     cluster = a_cluster().with_environment("env", offers=(an_offer(vcpus=64),)).with_waiting("a", 65)
-    assert texts(cluster) == ["asks 65 vCPUs, the largest instance of env has 64"]
+    assert texts(cluster) == [
+        "asks for 65 vCPUs, and the largest instance of env has 64: it can never run there"
+    ]
 
 
 def test_a_machine_smaller_than_the_claim_bounds_it():
     cluster = (
         a_snapshot().with_environment().with_machine("host", vcpus=2).with_instance("i1", machine="host")
     )
-    assert texts(cluster.with_waiting("a", 4)) == ["asks 4 vCPUs, the largest instance of env has 2"]
+    assert texts(cluster.with_waiting("a", 4)) == [
+        "asks for 4 vCPUs, and the largest instance of env has 2: it can never run there"
+    ]
 
 
 def test_enough_of_everything_but_not_on_one_instance():
@@ -104,8 +116,8 @@ def test_every_environment_says_why_it_does_not_take_it():
         a_cluster().with_environment("two").with_instance("i2", "two", vcpus=4).with_queue("q", "env", "two")
     )
     assert texts(cluster.with_waiting("a", 9, queue="q")) == [
-        "asks 9 vCPUs, the largest instance of env has 8",
-        "asks 9 vCPUs, the largest instance of two has 4",
+        "asks for 9 vCPUs, and the largest instance of env has 8: it can never run there",
+        "asks for 9 vCPUs, and the largest instance of two has 4: it can never run there",
     ]
 
 
@@ -140,13 +152,13 @@ def test_a_gpu_job_on_fargate_is_told_where_to_go():
         .with_queue("queue", "fargate")
         .with_waiting("a", gpus=2)
     )
-    assert texts(cluster) == ["asks 2 GPUs, Fargate environment fargate has none; gpus would take it"]
+    assert texts(cluster) == ["asks for 2 GPUs, Fargate environment fargate has none; gpus would take it"]
     assert why(cluster).aws_reason.startswith("MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT")
 
 
 def test_a_gpu_job_on_fargate_with_nowhere_to_go():
     cluster = a_snapshot().with_environment(kind=Provisioning.FARGATE_SPOT).with_waiting("a", gpus=1)
-    assert texts(cluster) == ["asks 1 GPU, Fargate environment env has none"]
+    assert texts(cluster) == ["asks for 1 GPU, Fargate environment env has none"]
 
 
 # --------------------------------------------------------------------------------------------------- switches
@@ -185,7 +197,7 @@ def test_how_much_is_free_and_how_many_run():
     cluster = (
         a_cluster(gpus=4).with_running("i1", gpus=1).with_running("i1", gpus=2).with_waiting("a", gpus=2)
     )
-    assert texts(cluster) == ["needs 2 GPUs, 1 of 4 is free on i1 of env, where 2 attempts run"]
+    assert texts(cluster) == ["needs 2 GPUs, 1 of 4 is free on i1 of env, where 2 jobs run"]
 
 
 def test_the_instance_that_comes_closest_is_named():
@@ -204,7 +216,7 @@ def test_attempts_of_other_environments_on_the_machine_count():
         .with_running("i2", 8)
     )
     assert texts(cluster.with_waiting("a")) == [
-        "needs 1 vCPU, 0 of 8 are free on i1 of env, where 1 attempt runs"
+        "needs 1 vCPU, 0 of 8 are free on i1 of env, where 1 job runs"
     ]
 
 
@@ -311,7 +323,7 @@ def test_an_instance_can_be_launched():
 def test_the_engine_has_no_more():
     offers = (an_offer("p4", available=0), an_offer("tiny", vcpus=0.25, available=9))
     cluster = a_snapshot().with_environment(offers=offers).with_waiting("a")
-    assert texts(cluster) == ["no more instances of type p4 can be had for env now"]
+    assert texts(cluster) == ["no more instances of type p4 are available for env now"]
     assert why(cluster).aws_reason == (
         "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity requested for "
         "instance type [p4]"

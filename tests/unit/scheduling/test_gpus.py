@@ -114,10 +114,10 @@ def test_only_devices_that_can_be_shared_take_parts():
     assert given_to(cluster.with_waiting("a", wish=GpuWish(share=0.5))) == {"a": ("h0",)}
     whole_only = mixed(("t", 2, T4)).with_waiting("a", wish=GpuWish(share=0.5))
     told = reasons(whole_only, "a")["GPUS_NOT_SHARED"]
-    assert told.startswith("asks 0.5 of a GPU, and no GPU of env can be shared (2 x T4 (16 GiB))")
+    assert told.startswith("asks for 0.5 of a GPU, and no GPU of env can be shared (2 x T4 (16 GiB))")
     cluster = cluster.with_waiting("b", wish=GpuWish(model="T4", share=0.5))
     assert reasons(cluster, "b") == {
-        "GPUS_NOT_SHARED": "asks 0.5 of a GPU of model T4, and no such GPU of env can be shared (1 x T4 (16 GiB));"
+        "GPUS_NOT_SHARED": "asks for 0.5 of a GPU of model T4, and no such GPU of env can be shared (1 x T4 (16 GiB));"
         " `windfall gpus` says why"
     }
 
@@ -274,7 +274,7 @@ def test_a_kind_that_is_taken_is_said_apart_from_those_that_are_free():
     cluster = mixed(("a", 3, A10G), ("h", 1, H100)).with_running("i1", gpus=1, on=("h0",))
     cluster = cluster.with_waiting("a", gpus=1, wish=GpuWish(model="h100"))
     assert reasons(cluster, "a")["ROOM_TAKEN"] == (
-        "needs 1 GPU of model h100, 0 of 1 are free on i1 of env, where 1 attempt runs"
+        "needs 1 GPU of model h100, 0 of 1 are free on i1 of env, where 1 job runs"
     )
 
 
