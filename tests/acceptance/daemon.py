@@ -61,7 +61,11 @@ class RunningWindfall:
     def environment(self) -> dict[str, str]:
         """What a client needs, as `windfall env` prints it."""
         printed = self.windfall("env").stdout
-        exported = [line.removeprefix("export ").partition("=") for line in printed.splitlines()]
+        exported = [
+            line.removeprefix("export ").partition("=")
+            for line in printed.splitlines()
+            if line.startswith("export ")
+        ]
         return {name: value.strip("'\"") for name, _, value in exported}
 
     def client(self, service: str, **options: Any) -> Any:

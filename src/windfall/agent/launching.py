@@ -12,7 +12,7 @@ import msgspec
 import windfall
 from windfall.agent import warden
 from windfall.agent.settings import AgentSettings
-from windfall.objects.credentials import KEY_VARIABLES, is_api_key
+from windfall.objects.credentials import KEPT, KEY_VARIABLES, is_api_key
 
 #: Here and not in serve.py: the daemon asks for it, and must not load the agent for that.
 SOCKET_NAME = "agent.sock"
@@ -37,13 +37,15 @@ def warden_command(settings: AgentSettings) -> list[str]:
 def agent_environment() -> dict[str, str]:
     """Return an environment in which the agent finds this very package, wherever it is started.
 
-    A key of Windfall's API is left out: a shell with `eval "$(windfall env)"` has one, and no agent needs it.
+    A key of Windfall's API is left out, and the user's own that it replaced: a shell with `eval "$(windfall env)"` has
+    both, and no agent needs them.
     """
     root = os.path.dirname(os.path.dirname(os.path.abspath(windfall.__file__)))
     # Absolute, because the warden leaves the directory in which it was started.
     told = (path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
     paths = [root, *(os.path.abspath(path) for path in told)]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    found = {name: value for name, value in found.items() if not name.startswith(KEPT)}
     if is_api_key(found.get(KEY_VARIABLES[0], "")):
         for name in KEY_VARIABLES:
             found.pop(name, None)

@@ -1,16 +1,19 @@
-"""`windfall env`: the variables that point AWS clients here, and nothing else of theirs.
+"""`windfall env`: what points AWS clients here, as a profile beside the user's own or as variables of one shell.
 
-Only the services that Windfall serves get an endpoint, so that all other AWS services stay where they were.
+Only the services that Windfall serves get an endpoint. Variables replace the user's own key while they are set; a
+profile replaces nothing.
 """
 
 from __future__ import annotations
 
-import shlex
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from windfall.aws_api.protocol.keys import Key
+from windfall.cli.aws_profile import AwsFiles, Profile, check_name, remove_profile, write_profile
 from windfall.cli.client import Client
 from windfall.cli.endpoint import (
     ENDPOINT_VARIABLES,
@@ -21,13 +24,16 @@ from windfall.cli.endpoint import (
     pick_key,
     readable_keys,
 )
-from windfall.cli.errors import CliError
+from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
+from windfall.cli.shell_forms import SHELLS, calling_shell, how_to_use, setting, unsetting
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.settings import read_settings
+from windfall.objects.credentials import API_KEY_START, is_api_key
 
+_PREFIX = "AWS_ENDPOINT_URL_"
 _OTHERS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -41,18 +47,72 @@ _OTHERS = (
 @click.command()
 @data_option
 @click.option("--key", "key_id", metavar="ID", help="Access key to use (default: the first admin key).")
-@click.option("--unset", is_flag=True, help="Print lines that take the variables away again.")
+@click.option(
+    "--profile", metavar="NAME", help="Write a profile for AWS clients instead of printing variables."
+)
+@click.option("--remove", is_flag=True, help="With --profile: take that profile away again.")
+@click.option("--unset", is_flag=True, help="Print lines that bring back what the variables were before.")
+@click.option(
+    "--shell", type=click.Choice(SHELLS), help="Form of the lines (default: that of the calling shell)."
+)
 @json_option
-def env(data: Path | None, key_id: str | None, unset: bool, as_json: bool) -> None:
-    """Print export lines for AWS clients.
+def env(
+    data: Path | None,
+    key_id: str | None,
+    profile: str | None,
+    remove: bool,
+    unset: bool,
+    shell: str | None,
+    as_json: bool,
+) -> None:
+    """Point AWS clients here: by a profile, or by variables of a shell.
 
-    Use it as `eval "$(windfall env)"`. After that the aws command line, boto3, Terraform and the others
-    talk to Windfall for the services that it serves, and to AWS for all others.
+    `windfall env --profile windfall` writes a profile into ~/.aws; then `aws --profile windfall batch ...` asks
+    Windfall, and everything else of your AWS access stays as it was.
+
+    `eval "$(windfall env)"` sets variables in one shell. While they are set, that shell's own AWS key is replaced.
     """
-    names = [*ENDPOINT_VARIABLES.values(), S3_VARIABLE, *_OTHERS]
-    if unset:
-        print_json({"unset": names}) if as_json else click.echo("\n".join(f"unset {name}" for name in names))
+    _check_options(profile, remove, unset, shell)
+    if profile is not None and remove:
+        _remove(profile, as_json)
         return
+    names = [*ENDPOINT_VARIABLES.values(), S3_VARIABLE, *_OTHERS]
+    form = shell or calling_shell()
+    if unset:
+        line = unsetting(form, names, "AWS_ACCESS_KEY_ID", API_KEY_START)
+        print_json({"unset": names}) if as_json else click.echo(line)
+        return
+    values = _values(data, key_id)
+    if profile is not None:
+        _write(profile, values, as_json)
+        return
+    if as_json:
+        print_json(values)
+        return
+    # A token left from other credentials would be sent along with this key, and refused.
+    absent = [] if "AWS_SESSION_TOKEN" in values else ["AWS_SESSION_TOKEN"]
+    restore = how_to_use(form, "windfall env --unset")
+    click.echo("\n".join(setting(form, names, values, absent)))
+    # Last, because a shell that joins the lines to one must not take them for a comment.
+    click.echo(
+        f"# These replace the AWS key and region of this shell for all AWS services. To bring yours back: {restore}"
+    )
+    _warn_of_own_access(restore)
+
+
+def _check_options(profile: str | None, remove: bool, unset: bool, shell: str | None) -> None:
+    if profile is not None:
+        check_name(profile)
+        if unset or shell is not None:
+            raise BadUsage(
+                "--profile excludes --unset and --shell; a profile is a file, and --remove removes it"
+            )
+    elif remove:
+        raise BadUsage("--remove needs --profile NAME; --unset takes variables away")
+
+
+def _values(data: Path | None, key_id: str | None) -> dict[str, str]:
+    """All variables, by name."""
     directory = data_directory(data)
     url = directory.read_address()
     if url is None:
@@ -71,13 +131,47 @@ def env(data: Path | None, key_id: str | None, unset: bool, as_json: bool) -> No
         values[S3_VARIABLE] = s3_url
     if key.session_token is not None:
         values["AWS_SESSION_TOKEN"] = key.session_token
+    return values
+
+
+def _write(name: str, values: Mapping[str, str], as_json: bool) -> None:
+    files = AwsFiles.of(os.environ)
+    services = {
+        variable.removeprefix(_PREFIX).lower(): url
+        for variable, url in values.items()
+        if variable.startswith(_PREFIX)
+    }
+    key = (values["AWS_ACCESS_KEY_ID"], values["AWS_SECRET_ACCESS_KEY"], values.get("AWS_SESSION_TOKEN"))
+    write_profile(files, Profile(name, values["AWS_REGION"], services, *key))
     if as_json:
-        print_json(values)
+        print_json({"profile": name, "config": str(files.config), "credentials": str(files.credentials)})
         return
-    click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items()))
-    if key.session_token is None:
-        # A token left from other credentials would be sent along with this key, and refused.
-        click.echo("unset AWS_SESSION_TOKEN")
+    click.echo(f"wrote the profile {name} into {files.config} and {files.credentials}")
+    click.echo(f"try: aws --profile {name} batch describe-job-queues")
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        note(
+            "AWS_ACCESS_KEY_ID is set in this shell and wins over AWS_PROFILE; "
+            f"`aws --profile {name}` and boto3.Session(profile_name={name!r}) work"
+        )
+
+
+def _remove(name: str, as_json: bool) -> None:
+    removed = remove_profile(AwsFiles.of(os.environ), name)
+    if as_json:
+        print_json({"profile": name, "removed": removed})
+    elif removed:
+        click.echo(f"removed the profile {name}")
+    else:
+        note(f"there is no profile {name} that `windfall env --profile {name}` wrote")
+
+
+def _warn_of_own_access(restore: str) -> None:
+    own = os.environ.get("AWS_ACCESS_KEY_ID", "")
+    if own and not is_api_key(own):
+        note(
+            f"your own AWS key ({own[:4]}...) is replaced in this shell until {restore}; "
+            "to keep it: windfall env --profile windfall"
+        )
 
 
 def _key(directory: DataDirectory, key_id: str | None) -> Key:

@@ -50,7 +50,7 @@ GROUPS = (RUN, LOOK, DECIDE, OPERATE, AWS)
 
 COMMANDS: dict[str, Entry] = {
     "up": Entry(OPERATE, "up:up", "Start the daemon in the foreground.", streams=True),
-    "env": Entry(AWS, "env:env", "Print export lines for AWS clients."),
+    "env": Entry(AWS, "env:env", "Point AWS clients here: by a profile, or by variables of a shell."),
     "run": Entry(RUN, "run:run", "Run a command as a job, follow its log, exit with its code.", streams=True),
     "jobs": Entry(LOOK, "jobs:jobs", "List jobs: live ones and those finished lately."),
     "logs": Entry(LOOK, "logs:logs", "Show the log of a job, or follow it.", streams=True),

@@ -19,7 +19,9 @@ DEFAULT_REGION = "us-east-1"
 #: The id of a key, its secret and the token of a session.
 KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: What every access key of Windfall begins with.
-_API_KEY = "WNDF"
+API_KEY_START = "WNDF"
+#: `windfall env` keeps what a variable of the shell had before under its name with this in front.
+KEPT = "_WINDFALL_KEPT_"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ROLES_OF_THE_MACHINE = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -48,7 +50,7 @@ class ObjectOptions:
 
 def is_api_key(access_key_id: str) -> bool:
     """Whether a key has the form of one of Windfall's API, which opens no storage but Windfall's own."""
-    return access_key_id.startswith(_API_KEY)
+    return access_key_id.startswith(API_KEY_START)
 
 
 def resolved(options: ObjectOptions, environment: Mapping[str, str]) -> ObjectOptions:

@@ -140,3 +140,10 @@ def test_a_warden_that_fails_with_the_settings_of_an_earlier_start_makes_room_fo
     finally:
         guard.kill()
         guard.wait()
+
+
+def test_an_agent_inherits_neither_key_of_a_shell_that_windfall_env_has_set(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "WNDFKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-api")
+    monkeypatch.setenv("_WINDFALL_KEPT_AWS_SECRET_ACCESS_KEY", "of-the-user")
+    assert not {"of-the-api", "of-the-user"} & set(agent_environment().values())

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import subprocess
+import sys
+
+import pytest
 
 from windfall.aws_api.protocol.keys import Role, create_key, load_keys
 
@@ -35,6 +39,97 @@ def test_unset_takes_away_what_was_set(daemon, windfall):
     )
     assert "AWS_" not in shell.stdout
     assert "WINDFALL_" not in shell.stdout
+
+
+OWN = {
+    "AWS_ACCESS_KEY_ID": "AKIAMINE",
+    "AWS_SESSION_TOKEN": "a 'b\"c$d",
+    "AWS_ENDPOINT_URL_S3": "https://mine",
+}
+SHELLS = {
+    "sh": ("{0}\n{0}\nenv\n{1}\n{1}\n", "sh"),
+    "joined": ('eval $(cat <<"END"\n{0}\nEND\n)\nenv\neval $(cat <<"END"\n{1}\nEND\n)\n', "sh"),
+    "strict": ("set -eu\n{0}\nenv\n{1}\n", "sh"),
+    "zsh": ("{0}\nenv\n{1}\n", "zsh"),
+    "fish": ("{0}\n{0}\nenv\n{1}\n{1}\n", "fish"),
+}
+
+
+@pytest.mark.parametrize("form", SHELLS)
+def test_what_the_user_had_is_brought_back(daemon, windfall, form):
+    """Also after two times, where a shell joins the lines, and where it stops at unset variables."""
+    script, shell = SHELLS[form]
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    daemon.answers["Status"] = {"region": "us-east-1"}
+    option = ("--shell", "fish" if shell == "fish" else "sh")
+    printed = script.format(windfall("env", *option).out, windfall("env", "--unset", *option).out)
+    done = subprocess.run(
+        [shell, "-c", f"{printed}echo ----\nenv\n"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(daemon.directory), **OWN},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    during, after = (
+        dict(line.partition("=")[::2] for line in part.splitlines()) for part in done.stdout.split("----")
+    )
+    assert during["AWS_ACCESS_KEY_ID"] == daemon.key.access_key_id
+    assert "AWS_SESSION_TOKEN" not in during
+    assert {name: value for name, value in after.items() if "AWS" in name or "WINDFALL" in name} == OWN
+
+
+@pytest.mark.parametrize("shell", ["sh", "fish", "powershell"])
+def test_the_user_s_own_secret_is_never_printed(daemon, windfall, monkeypatch, shell):
+    daemon.answers["Status"] = {"region": "us-east-1"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAMINE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    ran = windfall("env", "--shell", shell)
+    assert "very-secret" not in ran.out + ran.err
+    assert "--unset" in ran.out.splitlines()[-1]
+    assert ran.out.splitlines()[-1].startswith("# ")
+    assert "your own AWS key (AKIA...) is replaced" in ran.err
+    assert "windfall env --profile windfall" in ran.err
+
+
+def test_variables_that_are_the_user_s_own_are_not_unset(windfall):
+    done = subprocess.run(
+        ["sh", "-c", f"{windfall('env', '--unset', '--shell', 'sh').out}\nenv"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", **OWN},
+    )
+    assert "AWS_ACCESS_KEY_ID=AKIAMINE" in done.stdout
+
+
+def test_the_form_is_that_of_the_shell_that_asks(daemon, windfall, tmp_path):
+    daemon.answers["Status"] = {"region": "us-east-1"}
+    asked = "import os; from windfall.cli.shell_forms import calling_shell; print(calling_shell())"
+    for name, expected in (("fish", "fish"), ("pwsh", "powershell"), ("bash", "sh"), ("uv", "sh")):
+        link = tmp_path / name
+        link.symlink_to(sys.executable)
+        outer = f"import subprocess, sys; subprocess.run([{sys.executable!r}, '-c', {asked!r}], check=True)"
+        done = subprocess.run([str(link), "-c", outer], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--profile", "default"), "would replace your own AWS access"),
+        (("--profile", "a b"), "letters, digits"),
+        (("--profile", "w]\n[default"), "letters, digits"),
+        (("--profile", "w", "--unset"), "excludes --unset"),
+        (("--profile", "w", "--shell", "fish"), "excludes --unset and --shell"),
+        (("--remove",), "needs --profile"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(windfall, arguments, text):
+    ran = windfall("env", *arguments)
+    assert ran.code == 2
+    assert text in ran.err
 
 
 def test_a_directory_with_odd_characters_is_quoted(tmp_path, windfall):
