@@ -107,6 +107,9 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("ci" if in_ci() else "local")
     for name in [name for name in os.environ if name.startswith(("AWS_", "BOTO_", "WINDFALL_"))]:
         del os.environ[name]
+    # `windfall run` takes these along, and the job's user of a test may not be able to enter them.
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        os.environ.pop(name, None)
     os.environ["AWS_CONFIG_FILE"] = os.devnull
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"

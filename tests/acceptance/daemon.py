@@ -80,14 +80,16 @@ class RunningWindfall:
             **options,
         )
 
-    def windfall(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a `windfall` command against this daemon."""
+    def windfall(
+        self, *arguments: str, check: bool = True, cwd: Path = Path("/"), **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a `windfall` command against this daemon, in a directory and with more variables if given."""
         done = subprocess.run(
             [*self.command, *arguments],
             capture_output=True,
             text=True,
-            env={**os.environ, **self.extra_environment, "WINDFALL_DATA": str(self.data)},
-            cwd="/",
+            env={**os.environ, **self.extra_environment, "WINDFALL_DATA": str(self.data), **variables},
+            cwd=cwd,
             timeout=100,
             check=False,
         )

@@ -181,10 +181,11 @@ class ThreadRights:
         if groups != self._groups:
             self._groups = groups
             _set_gids(groups[0])
-            _set_groups(groups[1])
+            set_thread_groups(groups[1])
 
 
-def _set_groups(groups: tuple[int, ...]) -> None:
+def set_thread_groups(groups: tuple[int, ...]) -> None:
+    """Replace the supplementary groups of the calling thread; raises OSError."""
     numbers = (ctypes.c_uint32 * len(groups))(*groups)
     _check(_libc.syscall(_CALLS[0], ctypes.c_long(len(groups)), numbers), "setgroups")
 

@@ -84,6 +84,8 @@ class Start(Message, frozen=True, tag=True):
     run_as: RunAs | None = None
     #: Whose credentials for Git its code is fetched with; empty, as from an earlier version, means nobody's.
     tenant: str = ""
+    #: Whether `directory` was named by the submitter: it is entered with the rights of the job's user alone.
+    enters_as_user: bool = False
 
 
 class Stop(Message, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.courier.tree import Tree
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
+from windfall.agent.entering import enter_as
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts, write_hosts
 from windfall.agent.journal import Intended
@@ -97,7 +98,7 @@ def working_directory(attempt: Attempt, start: Start) -> str:
     """Return the working directory on this host."""
     if start.directory is None or start.container is not None:
         return attempt.intended.private_directories[0]
-    if start.staging is None or os.path.isdir(start.directory):
+    if start.staging is None or start.enters_as_user or os.path.isdir(start.directory):
         return start.directory
     return places_of(attempt).real(start.directory)
 
@@ -146,12 +147,15 @@ def prepare(
         environment = {**machine.credentials.variables(start), **environment}
     environment = {**secret_values(machine.settings.secrets_directory, start.secrets), **environment}
     path = environment["PATH"]
-    directory_fd = _open_directory(directory, places)
-    stdin_fd = None
+    identity, stdin_fd = None, None
+    if start.enters_as_user:
+        directory_fd, directory, identity = enter_as(user, directory, machine.settings.hide)
+    else:
+        directory_fd = _open_directory(directory, places)
     try:
         if attempt.intended.sandboxed:
             script = job_script(argv, environment, feed)
-            argv, isolation = _sandboxed(attempt, start, machine, directory, path)
+            argv, isolation = _sandboxed(attempt, start, machine, directory, path, identity)
             stdin_fd = _memory_file(script)
             environment = {name: environment[name] for name in (TOKEN_VARIABLE, AGENT_VARIABLE)}
             environment["PATH"] = DEFAULT_PATH
@@ -275,7 +279,7 @@ def _open(path: str, flags: int, verb: str) -> int:
 
 
 def _sandboxed(
-    attempt: Attempt, start: Start, machine: Machine, directory: str, path: str
+    attempt: Attempt, start: Start, machine: Machine, directory: str, path: str, identity: str | None
 ) -> tuple[list[str], str]:
     assert machine.tools is not None
     program = start.argv[0]
@@ -300,7 +304,9 @@ def _sandboxed(
         hide=tuple(path for path in machine.settings.hide if os.path.isdir(path)),
         cgroup_files=cgroup_files,
         binds=_binds(attempt, start),
-        seen_directory=start.directory if start.staging is not None else None,
+        seen_directory=start.directory if start.staging is not None and identity is None else None,
+        # An agent that is not root has no rights beyond those of the job's user.
+        identity=identity if job_user(attempt, machine).drop else None,
         hosts_file=_hosts(attempt, start, machine),
     )
     return sandbox_command(machine.tools, job_user(attempt, machine), plan), isolation
@@ -319,9 +325,12 @@ def _hosts(attempt: Attempt, start: Start, machine: Machine) -> str | None:
 def _wants_own_tmp(start: Start, machine: Machine) -> bool:
     """Whether /tmp is the attempt's own: not for a job that has a sandbox for its checkpoint directory alone.
 
-    Such a job would run as a plain process otherwise, with its program or data perhaps below /tmp.
+    Such a job would run as a plain process otherwise, with its program or data perhaps below /tmp. Nor for one that
+    starts where its submitter stands, which sees what the submitter sees, unless it must be kept apart from others.
     """
     is_training = start.staging is not None and start.staging.wants_ml_root
+    if start.enters_as_user:
+        return is_training or start.needs_sandbox or start.shared_memory_mib is not None
     return is_training or machine.wants_sandbox(start.needs_sandbox, start.shared_memory_mib)
 
 

@@ -40,7 +40,9 @@ _SHELL_OWNS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_V
 #: Joins the cgroups named before `--`, then becomes the command after it. Joining must come first, so that
 #: no child escapes.
 _JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
-
+#: Becomes the command after the first word if the working directory is the one with that device and inode: the path
+#: by which the sandbox was made may have been replaced since the directory was checked.
+_SAME = '[ "$(stat -c %d:%i .)" = "$1" ] || { echo "$PWD was replaced" >&2; exit 126; }; shift; exec "$@"'
 
 BUBBLEWRAP, NAMESPACES = "bubblewrap", "namespaces without bubblewrap"
 
@@ -74,6 +76,8 @@ class SandboxPlan(msgspec.Struct, frozen=True):
     binds: tuple[tuple[str, str], ...] = ()
     #: The working directory as the job sees it, where that is one of those.
     seen_directory: str | None = None
+    #: `device:inode` that the working directory must have inside; None where nothing is gained by another one.
+    identity: str | None = None
     #: What it sees as /etc/hosts; None means the host's own.
     hosts_file: str | None = None
 
@@ -139,9 +143,15 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
         for parent in _between(max(covers, key=len), plan.directory):
             command += ["--perms", "0755", "--dir", parent]
         command += ["--bind", plan.directory, plan.directory]
+        # It may hold what is hidden, as a home directory does.
+        for hidden in plan.hide:
+            if is_within(hidden, plan.directory):
+                command += ["--tmpfs", hidden]
     if plan.hosts_file is not None:
         command += ["--ro-bind", plan.hosts_file, HOSTS]
     command += [*mounts.binds, "--chdir", plan.seen_directory or plan.directory, "--"]
+    if plan.identity is not None:
+        command += ["/bin/sh", "-c", _SAME, "sh", plan.identity]
     if user.drop and tools.setpriv is not None:
         groups = ["--groups", ",".join(map(str, user.groups))] if user.groups else ["--clear-groups"]
         command += [tools.setpriv, "--reuid", str(user.uid), "--regid", str(user.gid), *groups]

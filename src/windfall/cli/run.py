@@ -5,6 +5,9 @@ Ctrl-C stops the job; a second one leaves it stopping. What is happening meanwhi
 
 from __future__ import annotations
 
+import os
+import pwd
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from windfall.cli.options import (
     read_variables,
 )
 from windfall.cli.progress import ArrayProgress, Progress, exit_code
-from windfall.cli.submitting import Wanted, submit
+from windfall.cli.submitting import Wanted, in_place, rehearse, submit
 from windfall.cli.watching import Interruption, watch
 
 INTERRUPTED = 130
@@ -87,8 +90,14 @@ STOPPED = "Ctrl-C in windfall run"
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
-    help="Run in this directory, which the job's user must be allowed to enter (a private, empty one).",
+    help="Run in this directory instead of the current one.",
 )
+@click.option(
+    "--clean",
+    is_flag=True,
+    help="Take nothing along: an empty directory, no variables but those of --env.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing.")
 @env_option
 @click.option("--timeout", type=click.IntRange(min=60), metavar="S", help="Seconds that an attempt may take.")
 @click.option("--attempts", type=click.IntRange(1, 10), metavar="N", help="Tries in all, if it fails (1).")
@@ -120,11 +129,14 @@ def run(**options: Any) -> int:
     children that failed, at most 100. Ctrl-C stops the job (exit 130), a second one does not wait for it.
     """
     data, as_json, detach = options.pop("data"), options.pop("as_json"), options.pop("detach")
+    dry_run = options.pop("dry_run")
     variables = read_variables(options.pop("variables"))
     timeout_s = options.pop("timeout")
     options["gpus"], tags = _gpus(options), _tags(options.pop("tags"))
     wanted = Wanted(**options, variables=variables, timeout_s=timeout_s, own_tags=tags)
     _check(wanted)
+    if dry_run:
+        return _rehearse(wanted, data, as_json=as_json)
     return submit_and_follow(wanted, data, detach=detach, as_json=as_json)
 
 
@@ -164,9 +176,51 @@ def _check(wanted: Wanted) -> None:
         )
 
 
+def _rehearse(wanted: Wanted, data: Path | None, *, as_json: bool) -> int:
+    """Show the request that would be sent, and what is taken along."""
+    client = connect(data)
+    wanted, remarks = in_place(client, wanted, _environment())
+    asked = rehearse(client, wanted)
+    if as_json:
+        print_json({name: value for name, value in asked.items() if value is not None})
+        return 0
+    needs = {each["type"]: each["value"] for each in asked["containerOverrides"]["resourceRequirements"]}
+    lines = {
+        "name": asked["jobName"],
+        "queue": asked["jobQueue"],
+        "command": shlex.join(wanted.command) or f"that of {wanted.image}",
+        "directory": str(
+            wanted.directory or ("a checkout of " + wanted.git if wanted.git else "empty, removed afterwards")
+        ),
+        "resources": ", ".join(f"{name} {value}" for name, value in needs.items()),
+        **wanted.tags,
+    }
+    for name, value in lines.items():
+        click.echo(f"{name:<10}  {value}")
+    click.echo("environment")
+    for name, value in wanted.variables.items():
+        click.echo(f"  {name}={value}")
+    for remark in remarks:
+        note(remark)
+    note("nothing was submitted (--dry-run)")
+    return 0
+
+
+def _environment() -> dict[str, str]:
+    """The variables of this shell, with the user's name also where nothing has set it."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return dict(os.environ)
+    return {"USER": name, **os.environ}
+
+
 def submit_and_follow(wanted: Wanted, data: Path | None, *, detach: bool, as_json: bool) -> int:
     """Submit, watch to the end, and answer the exit code."""
     client = connect(data)
+    wanted, remarks = in_place(client, wanted, _environment())
+    for remark in remarks:
+        note(remark)
     queue, submitted = submit(client, wanted)
     job_id = str(submitted["jobId"])
     if detach:

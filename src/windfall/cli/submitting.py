@@ -6,16 +6,17 @@ could take it then. Must not know how a job is watched.
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from windfall.cli.client import Client
 from windfall.cli.default_queue import choose_queue, definition_name, find_or_make_definition, make_queue
 from windfall.cli.errors import BadUsage, CliError, Refused
+from windfall.cli.surroundings import JobUser, cannot_enter, cannot_write, directories_to_check, take_along
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Wanted:
     priority: int | None = None
     #: Tags that have no option of their own.
     own_tags: Mapping[str, str] = field(default_factory=dict)
+    #: Whether nothing of the place where the user stands is taken along.
+    clean: bool = False
 
     @property
     def tags(self) -> dict[str, str]:
@@ -65,6 +68,60 @@ class Wanted:
             "windfall:on-gpu-oom": self.on_gpu_oom,
         }
         return {**self.own_tags, **{name: value for name, value in asked.items() if value is not None}}
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Where it starts: not as a tag, in which a path can be too long or have letters that AWS does not allow."""
+        return {} if self.directory is None else {"windfall-dir": str(self.directory)}
+
+
+def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> tuple[Wanted, list[str]]:
+    """The job with what it takes along of the place where the user stands, and what the user should know about it.
+
+    Raises CliError where the job's user could not start there.
+    """
+    if wanted.directory is not None:
+        wanted = replace(wanted, directory=_existing(wanted.directory))
+    elif not wanted.clean and wanted.image is None and wanted.git is None:
+        wanted = replace(wanted, directory=_current())
+    if wanted.directory is None and (wanted.clean or wanted.image is not None):
+        return wanted, []
+    # Where it starts in a checkout, only the variables are taken along.
+    directory = "/" if wanted.directory is None else str(wanted.directory)
+    seen = {} if wanted.clean or wanted.image is not None else environment
+    answer = client.own("CheckDirectories", directories=directories_to_check(seen, directory))
+    found = answer["directories"]
+    user = JobUser(
+        answer["user"],
+        answer["host"],
+        frozenset(one["path"] for one in found if one["enters"]),
+        frozenset(one["path"] for one in found if one["writes"]),
+    )
+    problem = cannot_enter(seen, directory, user, os.uname().nodename)
+    if problem is not None:
+        raise CliError(problem)
+    remark = None if wanted.directory is None else cannot_write(directory, user)
+    remarks = [] if remark is None else [remark]
+    if not seen:
+        return wanted, remarks
+    taken = take_along(seen, user)
+    return replace(wanted, variables={**taken.variables, **wanted.variables}), [*remarks, *taken.remarks]
+
+
+def _existing(directory: Path) -> Path:
+    place = directory.expanduser().absolute()
+    if not place.is_dir():
+        raise BadUsage(f"{place} is no directory; name another with --dir")
+    return place
+
+
+def _current() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise BadUsage(
+            "the current directory was removed: go to another one, or name one with --dir"
+        ) from None
 
 
 def submit(
@@ -87,6 +144,12 @@ def submit(
         make_queue(client, queue)
     find_or_make_definition(client, wanted.image)
     return queue, client.batch("SubmitJob", **asked)
+
+
+def rehearse(client: Client, wanted: Wanted) -> dict[str, Any]:
+    """The request that `submit` would send first; nothing is made and nothing is sent."""
+    queue = wanted.queue or choose_queue(client, spot=wanted.spot)[0]
+    return request(wanted, queue, definition_name(wanted.image))
 
 
 def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
@@ -121,6 +184,7 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
             queue,
             "new",
             wanted.array,
+            parameters=wanted.parameters,
             tags=wanted.tags,
             submitter=Submitter(is_admin=True),
         )
@@ -137,7 +201,6 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
     ]
     if wanted.gpus:
         requirements.append({"type": "GPU", "value": str(wanted.gpus)})
-    command = command_in(wanted.directory, wanted.command)
     return {
         "jobName": wanted.name or name_of(wanted.command or (wanted.image or "",)),
         "jobQueue": queue,
@@ -147,28 +210,39 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
         "arrayProperties": {"size": wanted.array} if wanted.array else None,
         "containerOverrides": {
             # Without one the image's own is meant.
-            **({"command": command} if command else {}),
+            **({"command": list(wanted.command)} if wanted.command else {}),
             "environment": [{"name": name, "value": value} for name, value in wanted.variables.items()],
             "resourceRequirements": requirements,
         },
         "timeout": {"attemptDurationSeconds": wanted.timeout_s} if wanted.timeout_s else None,
         "retryStrategy": {"attempts": wanted.attempts} if wanted.attempts else None,
+        "parameters": wanted.parameters or None,
         "tags": wanted.tags or None,
     }
 
 
-def command_in(directory: Path | None, command: tuple[str, ...]) -> list[str]:
-    """The command, begun in a directory of the host if one is given."""
-    if directory is None:
-        return list(command)
-    place = directory.expanduser().absolute()
-    if not place.is_dir():
-        raise BadUsage(f"{place} is no directory; name another with --dir")
-    return ["/bin/sh", "-c", f'cd {shlex.quote(str(place))} && exec "$@"', "sh", *command]
+#: What a script's name ends with, and options that a script follows as a module or that are the program itself.
+_SCRIPT = re.compile(r"[^=]*[^=/.][^=/]*\.(?:py|pyc|pyz|sh|bash|pl|rb|jl|js|lua|R|r|ipynb)")
+_MODULE, _INLINE = "-m", "-c"
+#: Modules whose script comes after them, as in `python -m torch.distributed.run train.py`.
+_LAUNCHERS = ("run", "launch")
 
 
 def name_of(command: tuple[str, ...]) -> str:
-    """A job name that AWS allows, from the program and the first script or word after it."""
-    words = [word.rpartition("/")[2] for word in command[:2] if not word.startswith("-")]
-    name = re.sub(r"[^A-Za-z0-9_]+", "-", "-".join(words)).strip("-_")
-    return name[:64] or "run"
+    """A job name that AWS allows: that of the script or module that the command runs, else that of its program."""
+    program, *words = command or ("",)
+    found = program.rpartition("/")[2]
+    if _SCRIPT.fullmatch(program):
+        found = found.rpartition(".")[0]
+    else:
+        for before, word in zip([program, *words], words, strict=False):
+            if word == _INLINE:
+                break
+            if before == _MODULE:
+                found = word.rpartition(".")[2]
+                if found not in _LAUNCHERS:
+                    break
+            elif _SCRIPT.fullmatch(word):
+                found = word.rpartition("/")[2].rpartition(".")[0]
+                break
+    return re.sub(r"[^A-Za-z0-9_]+", "-", found).strip("-_")[:64] or "run"

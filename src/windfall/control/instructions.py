@@ -68,6 +68,8 @@ class StartAttempt:
     run_as: RunAs | None = None
     #: Whose credentials for Git its code is fetched with.
     tenant: str = ""
+    #: Whether the submitter named `directory`, so that only what the job's user may enter by itself will do.
+    enters_as_user: bool = False
 
 
 @dataclass(frozen=True, slots=True)

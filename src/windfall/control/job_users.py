@@ -67,6 +67,17 @@ def user_of(
     return _none_left(submitter, uids) if uid is None else RunAs(uid=uid)
 
 
+def expected_user(state: State, submitter: Submitter) -> RunAs | None:
+    """The user that a job of this key would get, None for the daemon's job user; nothing is claimed."""
+    if submitter.user is not None:
+        return RunAs(account=submitter.user)
+    uids = _uids_for(state, submitter)
+    if uids is None:
+        return None
+    uid = state.job_users.uid_of(submitter.tenant, uids) or state.job_users.free_uid(uids)
+    return None if uid is None else RunAs(uid=uid)
+
+
 def has_strangers(state: State, submitter: Submitter) -> bool:
     """Whether another tenant may have jobs beside one of this key, so that they must not see one another."""
     tenants = state.tenants

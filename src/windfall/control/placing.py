@@ -241,6 +241,7 @@ def _start(
     if staging is not None and (problem := storage_problem(storage, staging)) is not None:
         return AttemptExited(attempt.token, attempt.placed_at, None, f"{STORAGE_REFUSED}: {problem}")
     submitter = job.submission.submitter
+    own_directory = job.submission.directory if run is None else None
     user = user_of(state, submitter, _machine(state, attempt.instance), contained=run is not None)
     if isinstance(user, str):
         return AttemptExited(attempt.token, attempt.placed_at, None, f"{_REFUSED}: {user}")
@@ -250,7 +251,7 @@ def _start(
         attempt.instance,
         command.argv,
         {**command.environment, **_injected(state, job, attempt)},
-        command.directory,
+        own_directory or command.directory,
         job.resources,
         attempt.gpu_ids,
         container.shared_memory_mib,
@@ -267,6 +268,7 @@ def _start(
         storage=storage,
         run_as=user,
         tenant=submitter.tenant,
+        enters_as_user=own_directory is not None,
     )
 
 

@@ -93,6 +93,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         preemptions_max=wishes.preemptions_max,
         priority=_priority(queue, definition, command),
         consumables=wanted_tokens(state, _tokens(definition, nodes, command)),
+        directory=wishes.directory,
     )
     claim_user(state, command.submitter, round_)
     job = Job(command.job_id, submission, SUBMITTED, round_.now)

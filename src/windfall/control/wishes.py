@@ -33,6 +33,8 @@ RUNTIME, PULL = "windfall:runtime", "windfall:pull"
 WORKER = "windfall:worker"
 REPLACE_LOST_NODES = "windfall:replace-lost-nodes"
 PREEMPTIONS_MAX = "windfall:preemptions-max"
+#: The directory of the host in which a process of the job starts.
+DIRECTORY = "windfall:dir"
 
 _YES, _NO = ("true", "yes", "1"), ("", "false", "no", "0")
 _URI = re.compile(r"(file:///|s3://[^/]+).*")
@@ -40,7 +42,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 #: All of them.
 JOB_TAGS = (
-    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX),
+    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX, DIRECTORY),
     *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU, REPLACE_LOST_NODES),
 )
 
@@ -60,6 +62,8 @@ class Wishes:
     preemptions_max: int | None = None
     #: Of a multi-node job: whether a node that lost its place is replaced while the others go on.
     replaces_lost_nodes: bool = False
+    #: Where its process starts, with the rights of its own user; None leaves that to its image.
+    directory: str | None = None
 
     @property
     def free_interruptions(self) -> bool:
@@ -87,6 +91,7 @@ def wishes_of(
         return NONE
     checkpoints = _checkpoints(found.get(CHECKPOINT, ""), job_id, checkpoint_root)
     git = _git(found[GIT]) if GIT in found else None
+    directory = _directory(found)
     # A job that is profiled needs a place for what it says of itself, which every staged one has.
     wants_staging = checkpoints is not None or git is not None or _is_yes(PROFILE, found.get(PROFILE, ""))
     return Wishes(
@@ -100,6 +105,7 @@ def wishes_of(
         stays_on_sick_gpu(found),
         preemptions_max_of(found),
         _is_yes(REPLACE_LOST_NODES, found.get(REPLACE_LOST_NODES, "")),
+        directory,
     )
 
 
@@ -115,6 +121,20 @@ def budget_of(tags: Mapping[str, str]) -> float | None:
     if not (isfinite(budget) and budget > 0):
         raise Invalid(f"{BUDGET} must be a number of US dollars above 0, such as 12.50; it is {text!r}")
     return budget
+
+
+def _directory(tags: Mapping[str, str]) -> str | None:
+    """The directory in which a job's process starts, which must be an absolute path."""
+    text = tags.get(DIRECTORY)
+    if text is None:
+        return None
+    if not text.startswith("/") or "\0" in text:
+        raise Invalid(f"{DIRECTORY} must be an absolute path, such as /home/me/project; it is {text!r}")
+    if GIT in tags:
+        raise Invalid(
+            f"{GIT} runs the job in a new checkout, so {DIRECTORY} cannot be used with it: omit one"
+        )
+    return text
 
 
 def preemptions_max_of(tags: Mapping[str, str]) -> int | None:

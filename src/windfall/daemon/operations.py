@@ -24,6 +24,7 @@ from windfall.control.state import State
 from windfall.daemon.calendar_listing import CalendarListing
 from windfall.daemon.costs import Costs
 from windfall.daemon.directory import DataDirectory
+from windfall.daemon.entering import Entering
 from windfall.daemon.gateway import Gateway, LongReads
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
@@ -104,6 +105,7 @@ class Operations:
         calendar = CalendarListing(self._loop, self._clock_ms)
         owners = Owners(self._long_reads, DataDirectory(self._settings.data).keys)
         costs = Costs(self._long_reads, rates, self._clock_ms, owners=owners)
+        entering = Entering(self._loop, self._settings.job_user)
         return {
             "Status": (Role.READ, self.status),
             "Why": (Role.READ, self.why),
@@ -129,6 +131,7 @@ class Operations:
             "SetSecret": (Role.ADMIN, kept.set_secret),
             "ListSecrets": (Role.ADMIN, kept.list_secrets),
             "RemoveSecret": (Role.ADMIN, kept.remove_secret),
+            "CheckDirectories": (Role.SUBMIT, entering.check),
             "Down": (Role.ADMIN, self.down),
         }
 

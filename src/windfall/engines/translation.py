@@ -92,6 +92,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         storage=instruction.storage,
         run_as=instruction.run_as,
         tenant=instruction.tenant,
+        enters_as_user=instruction.enters_as_user,
     )
 
 

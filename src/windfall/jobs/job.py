@@ -99,6 +99,8 @@ class Submission:
     replaces_lost_nodes: bool = False
     #: The service job that this training job is an attempt of.
     service_job: JobId | None = None
+    #: Where its process starts, entered with the rights of its own user; None leaves that to its image.
+    directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

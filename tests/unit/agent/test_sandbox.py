@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.agent.credentials import JobUser
-from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, SandboxTools, job_script, sandbox_command
+from windfall.agent.sandbox import (
+    DEFAULT_PATH,
+    SandboxPlan,
+    SandboxTools,
+    find_tools,
+    job_script,
+    sandbox_command,
+    without_bubblewrap,
+)
 
 NOBODY = JobUser("nobody", 65534, 65534, (65534,), drop=True)
 MYSELF = JobUser("me", 1000, 1000, (1000,), drop=False)
@@ -48,6 +59,40 @@ def test_a_directory_around_the_hidden_one_does_not_uncover_it():
         command = " ".join(sandbox_command(SandboxTools("/usr/bin/bwrap", None), MYSELF, plan))
         assert f"--bind {directory} {directory}" not in command
         assert f"--chdir {directory} " in command
+
+
+def test_a_directory_below_tmp_that_holds_the_hidden_one_does_not_uncover_it():
+    plan = SandboxPlan("/tmp/me", "/tmp/me/data/attempts/a.tmp", None, ("/tmp/me/data",), ())
+    command = " ".join(sandbox_command(SandboxTools("/usr/bin/bwrap", None), MYSELF, plan))
+    shown = "--bind /tmp/me /tmp/me --tmpfs /tmp/me/data "
+    assert command.index("--tmpfs /tmp/me/data ") < command.index(shown)
+
+
+@pytest.mark.parametrize("made_by", ["bubblewrap", "namespaces"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_directory_that_was_replaced_after_it_was_checked_is_not_given_to_the_job(
+    tmp_path, require, made_by, replaced
+):
+    require(os.geteuid() == 0, "only root makes a sandbox for another user")
+    tools = find_tools(NOBODY) if made_by == "bubblewrap" else without_bubblewrap(shutil.which("setpriv"))
+    require(tools is not None, "no sandbox can be made here")
+    mine, secret = tmp_path / "mine", tmp_path / "secret"
+    for place in (mine, secret):
+        place.mkdir()
+    status = mine.stat()
+    if replaced:
+        mine.rename(tmp_path / "elsewhere")
+        mine.symlink_to(secret)
+    plan = SandboxPlan(str(mine), "/var/tmp", None, (), (), identity=f"{status.st_dev}:{status.st_ino}")
+    ran = subprocess.run(
+        sandbox_command(tools, NOBODY, plan),
+        input=job_script(["echo", "started"], {"PATH": DEFAULT_PATH}),
+        env={"PATH": DEFAULT_PATH},
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+    assert (ran.returncode, ran.stdout) == ((126, b"") if replaced else (0, b"started\n")), ran.stderr
 
 
 def run_script(argv: list[str], environment: dict[str, str]) -> dict[str, object]:

@@ -28,7 +28,14 @@ class Real:
 
     def __call__(self, *arguments):
         return subprocess.run(
-            [*RUN, *arguments], env=self._environ, capture_output=True, text=True, check=False, timeout=100
+            [*RUN, *arguments],
+            env=self._environ,
+            # A directory that the job's user can enter, whoever runs the tests.
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
         )
 
 

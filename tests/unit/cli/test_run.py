@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
 import signal
 import subprocess
@@ -15,8 +17,9 @@ from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID, FakeLogs, a_job
 from windfall.cli.default_queue import definition_name
 from windfall.cli.progress import exit_code
-from windfall.cli.submitting import Wanted, command_in, name_of, request
+from windfall.cli.submitting import name_of
 
+HARMLESS = {"CheckDirectories", "describejobqueues", "submitjob"}
 SUMMARY = {"SUCCEEDED": 2, "FAILED": 1}
 
 
@@ -29,8 +32,15 @@ def ready(daemon):
         submitjob=lambda asked: {"jobId": ID, "jobName": asked["jobName"], "jobArn": "arn"},
         describejobs={"jobs": [a_job("SUCCEEDED", ended=["s"])]},
         GetLogEvents=FakeLogs(s=["one", "two"]),
+        CheckDirectories=own_directories,
     )
     return daemon
+
+
+def own_directories(asked):
+    """The answer of a daemon whose jobs run as the user of this process, who may write to all that was asked about."""
+    found = [{"path": path, "enters": True, "writes": True} for path in asked["directories"]]
+    return {"user": pwd.getpwuid(os.getuid()).pw_name, "host": os.uname().nodename, "directories": found}
 
 
 def test_the_log_goes_to_stdout_and_all_else_to_stderr(ready, windfall):
@@ -42,7 +52,7 @@ def test_the_log_goes_to_stdout_and_all_else_to_stderr(ready, windfall):
 def test_what_is_submitted(ready, windfall):
     options = """
         --gpus 2 --vcpus 4 --memory-mib 512 --queue q --array 3 --name n --env A=1 --env B=x=y
-        --timeout 60 --attempts 5 --detach
+        --timeout 60 --attempts 5 --detach --clean
     """
     windfall("run", *options.split(), "--", "python3", "train.py", "--gpus", "9")
     (sent,) = ready.params_of("submitjob")
@@ -105,7 +115,8 @@ def fresh(ready):
 def test_a_fresh_daemon_gets_what_a_run_needs_once(fresh, windfall):
     assert windfall("run", "--", "true").code == 0
     made = [one.operation for one in fresh.asked]
-    assert made[:7] == [
+    assert made[:8] == [
+        "CheckDirectories",
         "describejobqueues",
         "submitjob",
         "createcomputeenvironment",
@@ -135,7 +146,7 @@ def test_a_run_that_would_be_refused_makes_nothing(fresh, windfall, options, wor
     ran = windfall("run", *options, "--", "true")
     assert ran.code in (1, 2)
     assert words in ran.err
-    assert {one.operation for one in fresh.asked} <= {"describejobqueues", "submitjob"}
+    assert {one.operation for one in fresh.asked} <= HARMLESS
 
 
 @pytest.mark.parametrize("options", [[], ["--queue", "q"]])
@@ -143,13 +154,14 @@ def test_a_run_that_is_refused_makes_nothing(fresh, windfall, options):
     fresh.answers["submitjob"] = Error("ClientException", "Job queue q does not exist")
     ran = windfall("run", *options, "--", "true")
     assert (ran.code, ran.err) == (1, "windfall: Job queue q does not exist\n")
-    assert {one.operation for one in fresh.asked} <= {"describejobqueues", "submitjob"}
+    assert {one.operation for one in fresh.asked} <= HARMLESS
 
 
 def test_a_definition_alone_is_made_where_a_queue_is(fresh, windfall):
     fresh.lacks_queue = False
     assert windfall("run", "--queue", "q", "--share", "blue", "--detach", "--", "true").code == 0
     assert [one.operation for one in fresh.asked] == [
+        "CheckDirectories",
         "submitjob",
         "describejobdefinitions",
         "registerjobdefinition",
@@ -221,8 +233,15 @@ def test_an_array_names_children_that_failed(ready, windfall):
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (("/usr/bin/python3", "train.py"), "python3-train-py"),
-        (("sh", "-c", "x"), "sh"),
+        (("/usr/bin/python3", "train.py"), "train"),
+        (("python", "-u", "src/my train.v2.py", "--config", "a.py"), "my-train-v2"),
+        (("python", "-m", "pkg.train", "data.py"), "train"),
+        (("python", "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"), "train"),
+        (("torchrun", "--rdzv-conf=a.py", "train.py"), "train"),
+        (("./run.sh",), "run"),
+        (("sh", "-c", "python train.py"), "sh"),
+        (("python3", "-c", "print()"), "python3"),
+        (("python", "-m"), "python"),
         (("./-",), "run"),
         (("a" * 200,), "a" * 64),
     ],
@@ -231,13 +250,80 @@ def test_names_from_commands(command, name):
     assert name_of(command) == name
 
 
-def test_a_directory_is_entered_before_the_command(tmp_path):
+@pytest.fixture
+def standing(ready, tmp_path, monkeypatch):
+    """A shell in a directory, with a virtual environment and a secret."""
     place = tmp_path / "it's here"
     place.mkdir()
-    command = command_in(place, ("sh", "-c", 'pwd; echo "$1"', "sh", "a  b"))
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout == f"{place}\na  b\n"
-    assert request(Wanted(("true",)), "q", "d")["containerOverrides"]["command"] == ["true"]
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    monkeypatch.setenv("HF_TOKEN", "hf_very_secret")
+    return place
+
+
+def variables(asked):
+    return {each["name"]: each["value"] for each in asked["containerOverrides"]["environment"]}
+
+
+def test_a_job_starts_where_the_user_stands_with_the_users_programs(ready, standing, windfall, tmp_path):
+    ran = windfall("run", "--detach", "--env", "LANG=de", "--", "python", "train.py")
+    (sent,) = ready.params_of("submitjob")
+    assert sent["parameters"] == {"windfall-dir": str(standing)}
+    assert sent["containerOverrides"]["command"] == ["python", "train.py"]
+    assert variables(sent)["PATH"] == os.environ["PATH"]
+    assert variables(sent)["VIRTUAL_ENV"] == str(tmp_path / "venv")
+    assert variables(sent)["HOME"] == os.environ["HOME"]
+    assert variables(sent)["LANG"] == "de"
+    assert "hf_very_secret" not in json.dumps(sent)
+    assert "HF_TOKEN is not taken along" in ran.err
+    assert "`hf auth login`" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "directory"),
+    [(["--clean"], None), (["--image", "i"], None), (["--clean", "--dir", "."], ".")],
+)
+def test_nothing_is_taken_along_that_is_not_wanted(ready, standing, windfall, options, directory):
+    windfall("run", "--detach", *options, "--", "true")
+    (sent,) = ready.params_of("submitjob")
+    assert variables(sent) == {}
+    assert sent.get("parameters", {}).get("windfall-dir") == (directory and str(standing))
+
+
+def test_a_checkout_takes_the_place_of_the_directory(ready, standing, windfall):
+    windfall("run", "--detach", "--git", "https://host/code@main", "--", "true")
+    (sent,) = ready.params_of("submitjob")
+    assert "parameters" not in sent
+    assert variables(sent)["PATH"] == os.environ["PATH"]
+
+
+def test_a_dry_run_shows_it_and_submits_nothing(ready, standing, windfall):
+    ran = windfall("run", "--dry-run", "--spot", "--checkpoint", "--", "python", "train.py")
+    assert ran.code == 0
+    lines = [line.split(maxsplit=1) for line in ran.out.splitlines()]
+    assert ["name", "train"] in lines
+    assert ["queue", "windfall-spot"] in lines
+    assert ["directory", str(standing)] in lines
+    assert ["windfall:checkpoint", "true"] in lines
+    assert f"  PATH={os.environ['PATH']}" in ran.out.splitlines()
+    assert "hf_very_secret" not in ran.out + ran.err
+    assert "nothing was submitted" in ran.err
+    asked = json.loads(windfall("run", "--dry-run", "--json", "--", "true").out)
+    assert asked["parameters"] == {"windfall-dir": str(standing)}
+    assert ready.params_of("submitjob") == []
+
+
+def test_a_directory_that_the_jobs_user_cannot_enter_is_refused_before_anything(ready, standing, windfall):
+    ready.answers["CheckDirectories"] = lambda asked: {
+        **own_directories(asked),
+        "user": "nobody",
+        "directories": [{"path": path, "enters": False, "writes": False} for path in asked["directories"]],
+    }
+    ran = windfall("run", "--", "true")
+    assert ran.code == 1
+    assert f"jobs of this daemon run as nobody and cannot enter the directory {standing}" in ran.err
+    assert "--clean" in ran.err
+    assert [one.operation for one in ready.asked] == ["CheckDirectories"]
 
 
 def test_ctrl_c_stops_the_job_and_waits_for_its_end(ready):

@@ -1,0 +1,86 @@
+"""Tells a client whether its jobs may enter directories of this host, before it submits one that starts there.
+
+Only the daemon knows which user the jobs of a key run as, and only a process of that user finds out what the user may
+do: it tries. Decides nothing; the agent tries again when a job starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.control.job_users import expected_user
+from windfall.daemon.tenant_gateway import TenantGateway
+
+if TYPE_CHECKING:
+    from windfall.agent.credentials import JobUser
+    from windfall.aws_api.protocol.service import Call
+
+_MOST = 16
+_ANSWERS_WITHIN_S = 5.0
+#: One line for each directory: whether it can be entered, and whether it can be written.
+_TRY = """
+for place; do
+    if cd "$place" 2> /dev/null; then [ -w . ] && echo rw || echo r; else echo no; fi
+done
+"""
+_WORDS = {"rw": (True, True), "r": (True, False)}
+
+
+class Entering:
+    """The handler, over the control loop."""
+
+    def __init__(self, loop: TenantGateway, job_user: str) -> None:
+        self._loop = loop
+        self._job_user = job_user
+
+    async def check(self, call: Call) -> dict[str, Any]:
+        """Say which user jobs of the caller run as, and which directories that user may enter and write."""
+        paths = call.params.get("directories")
+        if not isinstance(paths, list) or len(paths) > _MOST or not all(map(_is_directory, paths)):
+            raise ApiError("Invalid", f"directories must be a list of at most {_MOST} absolute paths.")
+        submitter = call.caller.submitter
+        wanted = await self._loop.inspect(lambda state, *_: expected_user(state, submitter))
+        # The agent's own code, which a daemon that is never asked need not load.
+        from windfall.agent.credentials import resolve_job_user, user_to_run_as
+        from windfall.agent.errors import AgentError
+
+        try:
+            user = resolve_job_user(self._job_user) if wanted is None else user_to_run_as(wanted)
+        except AgentError as error:
+            raise ApiError("Invalid", f"{error}.") from None
+        found = await asyncio.to_thread(_try_each, user, paths)
+        return {
+            "user": user.name,
+            "host": os.uname().nodename,
+            "directories": [
+                {"path": path, "enters": enters, "writes": writes}
+                for path, (enters, writes) in zip(paths, found, strict=True)
+            ],
+        }
+
+
+def _is_directory(path: object) -> bool:
+    return isinstance(path, str) and path.startswith("/") and "\0" not in path
+
+
+def _try_each(user: JobUser, paths: list[str]) -> list[tuple[bool, bool]]:
+    """Try the directories as the user; one that does not answer cannot be entered, and none after it is tried."""
+    rights: dict[str, Any] = {}
+    if user.drop:
+        rights = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
+    command = ["/bin/sh", "-c", _TRY, "sh", *paths]
+    with subprocess.Popen(
+        command, cwd="/", env={}, text=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, **rights
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=_ANSWERS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+    lines = said.split()
+    lines += ["no"] * (len(paths) - len(lines))
+    return [_WORDS.get(line, (False, False)) for line in lines]
