@@ -74,6 +74,7 @@ COMMANDS: dict[str, Entry] = {
     "gpus": Entry(LOOK, "gpus:gpus", "List GPUs with their health and who has them; fence one by hand."),
     "status": Entry(LOOK, "status:status", "Show what the daemon has, what it runs and what waits."),
     "down": Entry(OPERATE, "down:down", "Stop the daemon."),
+    "service": Entry(OPERATE, "service:service", "Run the daemon as a systemd service."),
     "image": Entry(OPERATE, "images:image", "Map image names to directories of this host."),
     "secret": Entry(OPERATE, "secret:secret", "Keep secrets for jobs, by name."),
     "storage": Entry(OPERATE, "storage:storage", "Register object storage for jobs."),

@@ -6,9 +6,11 @@ daemon works.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shlex
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,9 +78,24 @@ def up(**options: Any) -> int:
 
         gc.enable()
         named = options["data"] is not None or "WINDFALL_DATA" in os.environ
-        return serve(settings, lambda ready: announce(settings, ready, named_directory=named))
+        # Taken away: what the daemon starts must not tell systemd anything in its name.
+        supervisor = os.environ.pop("NOTIFY_SOCKET", None)
+
+        def is_ready(ready: Ready) -> None:
+            announce(settings, ready, named_directory=named)
+            tell_supervisor(supervisor)
+
+        return serve(settings, is_ready)
     except DaemonError as error:
         raise BadUsage(str(error)) from None
+
+
+def tell_supervisor(address: str | None) -> None:
+    """Let systemd know that requests are served, where it started the daemon and asked for that."""
+    if not address:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as letter:
+        letter.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)
 
 
 def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None:

@@ -16,6 +16,7 @@ from windfall.daemon.errors import AlreadyRunning, DaemonError
 
 _ADDRESS = "address"
 _ADDRESSES = "addresses"
+_LOCK = "daemon.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,24 @@ class DataDirectory:
                 f"cannot use {self.root}: {error.strerror}; choose another with --data DIR"
             ) from None
 
+    def holder(self) -> str | None:
+        """The process id of a daemon that holds the directory now; None where there is none."""
+        try:
+            fd = os.open(self.root / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return None if _locked(fd, fcntl.LOCK_EX) else _first_line(fd)
+        finally:
+            os.close(fd)
+
     def lock(self) -> int:
         """Hold the directory for as long as this process lives; the answer is the lock's file descriptor."""
-        fd = os.open(self.root / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            # The first line; daemons that share the directory write their store's name below.
-            holder = os.pread(fd, 32, 0).decode(errors="replace").partition("\n")[0] or "unknown"
+            holder = _first_line(fd)
             os.close(fd)
             raise AlreadyRunning(
                 f"another Windfall daemon (pid {holder}) uses {self.root};"
@@ -104,7 +115,7 @@ class DataDirectory:
 
     def share(self, store: str) -> int:
         """Hold the directory together with other daemons of the same store, and with nobody else."""
-        fd = os.open(self.root / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if _locked(fd, fcntl.LOCK_EX):  # Nobody is here, so it is ours to say whose this is.
                 os.ftruncate(fd, 0)
@@ -169,6 +180,11 @@ class DataDirectory:
             return (self.root / _ADDRESS).read_text().strip() or None
         except OSError:
             return None
+
+
+def _first_line(fd: int) -> str:
+    """The process id; daemons that share the directory write their store's name below."""
+    return os.pread(fd, 32, 0).decode(errors="replace").partition("\n")[0] or "unknown"
 
 
 def _locked(fd: int, kind: int, wait_s: float = 0.0) -> bool:
