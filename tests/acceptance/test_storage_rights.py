@@ -111,7 +111,7 @@ def a_channel(uri: str, kind: str = "S3Prefix", **source: Any) -> dict[str, Any]
     return {"ChannelName": "c", "DataSource": {"S3DataSource": described}}
 
 
-def _as_an_ordinary_user(running: RunningWindfall) -> None:
+def as_an_ordinary_user(running: RunningWindfall) -> None:
     require_part(os.geteuid() == 0, "only root can become another user for this test")
     require_part(shutil.which("setpriv") is not None, "setpriv is not installed")
     packages = Path(site.getsitepackages()[0])
@@ -129,7 +129,7 @@ def siege(request: pytest.FixtureRequest) -> Iterator[Besieged]:
     besieged: Besieged | None = None
     try:
         if request.param == "ordinary":
-            _as_an_ordinary_user(running)
+            as_an_ordinary_user(running)
         besieged = Besieged(running.up())
         yield besieged
     finally:

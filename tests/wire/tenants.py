@@ -300,8 +300,11 @@ def _metrics(ids: dict[str, str], owner: str) -> Iterator[Asked]:
 
 def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
     for job in [*ids.values(), f"{ids['array']}:1"]:
-        for operation in ("Why", "Attempts", "Cost", "Advise", "Samples"):
+        for operation in ("Why", "Attempts", "Cost", "Advise", "Samples", "StoredFiles"):
             yield "windfall", operation, {"jobId": job}
+        for part in ({"part": "checkpoint"}, {"part": "output", "output": 0}):
+            yield "windfall", "ListStored", {"jobId": job, **part}
+            yield "windfall", "ReadStored", {"jobId": job, **part, "reads": [[".windfall/fence", 0, 1]]}
         yield "windfall", "Interrupt", {"jobId": job, "noticeS": 0}
         yield "windfall", "Owners", {"jobIds": [job]}
         yield "windfall", "FindJobs", {"text": job}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 
 from windfall.agent.speech import say
 
@@ -20,9 +21,9 @@ _SHARED = (
 )
 
 
-def object_environment(objects_file: str | None) -> dict[str, str]:
+def object_environment(objects_file: str | None, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables in which keys and addresses are looked for."""
-    return {**os.environ, **_from_file(objects_file)}
+    return {**inherited, **_from_file(objects_file)}
 
 
 def region(objects_file: str | None) -> str:

@@ -55,6 +55,15 @@ class Client:
             "windfall", f"/windfall/v1/{operation}", {"content-type": "application/json"}, params
         )
 
+    def own_bytes(self, operation: str, **params: Any) -> bytes:
+        """Call one of Windfall's own operations that answers in bytes."""
+        status, content = self._send(
+            "windfall", f"/windfall/v1/{operation}", {"content-type": "application/json"}, params
+        )
+        if status >= 400:
+            self._read(status, content)
+        return content
+
     def queue_names(self) -> list[str]:
         """The names of all job queues."""
         return [queue["jobQueueName"] for queue in self.pages("DescribeJobQueues", "jobQueues")]
@@ -86,6 +95,11 @@ class Client:
         return True
 
     def _call(self, service: str, path: str, headers: dict[str, str], params: dict[str, Any]) -> Answer:
+        return self._read(*self._send(service, path, headers, params))
+
+    def _send(
+        self, service: str, path: str, headers: dict[str, str], params: dict[str, Any]
+    ) -> tuple[int, bytes]:
         body = json.dumps({name: value for name, value in params.items() if value is not None}).encode()
         endpoint = self.endpoint
         signed = sign(
@@ -100,14 +114,16 @@ class Client:
             service=service,
             now=time.time(),
         )
-        status, content = self._exchange(path, body, signed)
+        return self._exchange(path, body, signed)
+
+    def _read(self, status: int, content: bytes) -> Answer:
         try:
             answer = json.loads(content or b"{}")
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             raise CliError(
-                f"what answers at {endpoint.url} is no Windfall daemon (HTTP {status}); "
+                f"what answers at {self.endpoint.url} is no Windfall daemon (HTTP {status}); "
                 "check the address, or start one with `windfall up`"
             )
         if status >= 400:

@@ -1,6 +1,7 @@
 """What one node of a multi-node job is given that others of its group are not: its name, its files, its part of inputs.
 
-Decides how a group's container and staging become a node's own. Must not know where nodes run, nor what any file says.
+Decides how a group's container and staging become a node's own, and an array's staging a child's. Must not know where
+nodes run, nor what any file says.
 """
 
 from __future__ import annotations
@@ -25,6 +26,28 @@ def container_of_node(nodes: Nodes, number: int) -> ContainerSpec:
     if on_host is not None:
         on_host = replace(on_host, environment=_named(on_host.environment, name, number))
     return replace(container, environment=_named(container.environment, name, number), on_host=on_host)
+
+
+def own_staging(job: Job) -> Staging | None:
+    """What is brought and kept for a job: each child of an array, and each node, has a prefix of its own.
+
+    Nodes that are peers share one prefix.
+    """
+    staging, nodes = job.submission.staging, job.submission.nodes
+    if nodes is not None and job.node is not None:
+        staging = nodes.group(job.node).staging or staging
+    part = _checkpoint_part(job)
+    if staging is None or staging.checkpoints is None or part is None:
+        return staging
+    return replace(staging, checkpoints=replace(staging.checkpoints, uri=f"{staging.checkpoints.uri}/{part}"))
+
+
+def _checkpoint_part(job: Job) -> str | None:
+    """What sets the checkpoints of an array's child, or of one of several nodes, apart from the others'."""
+    nodes = job.submission.nodes
+    if nodes is not None:
+        return f"node-{job.node}" if nodes.count > 1 and not nodes.peers else None
+    return None if job.index is None else str(job.index)
 
 
 def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:

@@ -25,7 +25,7 @@ from windfall.control.interrupting import take_back
 from windfall.control.job_users import claim_user, has_strangers, user_of
 from windfall.control.lifecycle import note_child, recorded_child
 from windfall.control.limits import watch
-from windfall.control.node_parts import container_of_node, staging_of_peer
+from windfall.control.node_parts import container_of_node, own_staging, staging_of_peer
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.control.storage_rules import access_of_job, storage_problem
@@ -201,30 +201,16 @@ def start_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | Atte
 
 
 def _staging(state: State, job: Job) -> Staging | None:
-    """What has to be brought for this try: an array's child has a prefix of its own, and code stays at one commit."""
-    staging, nodes = job.submission.staging, job.submission.nodes
-    if nodes is not None and job.node is not None:
-        staging = nodes.group(job.node).staging or staging
+    """What has to be brought for this try: code stays at one commit."""
+    staging, nodes = own_staging(job), job.submission.nodes
     if staging is None:
         return None
     if nodes is not None and nodes.peers:
         staging = staging_of_peer(gang_of(state, job), job, staging)
-    part = _checkpoint_part(job)
-    if staging.checkpoints is not None and part is not None:
-        own = replace(staging.checkpoints, uri=f"{staging.checkpoints.uri}/{part}")
-        staging = replace(staging, checkpoints=own)
     commit = next((attempt.commit for attempt in job.attempts if attempt.commit is not None), None)
     if staging.git is not None and commit is not None:
         staging = replace(staging, git=replace(staging.git, revision=commit))
     return staging
-
-
-def _checkpoint_part(job: Job) -> str | None:
-    """What sets the checkpoints of an array's child, or of one of several nodes, apart from the others'."""
-    nodes = job.submission.nodes
-    if nodes is not None:
-        return f"node-{job.node}" if nodes.count > 1 and not nodes.peers else None
-    return None if job.index is None else str(job.index)
 
 
 def _start(

@@ -13,23 +13,43 @@ from windfall.jobs.errors import Invalid
 from windfall.jobs.job import Job
 from windfall.jobs.repositories import is_local, repository_problem
 from windfall.jobs.staging import Staging
-from windfall.jobs.storage import BadLocation, Grant, StorageAccess, allowed, locate, not_allowed, uses_of
+from windfall.jobs.storage import (
+    BadLocation,
+    Grant,
+    StorageAccess,
+    StorageLayout,
+    StoragePlace,
+    allowed,
+    locate,
+    not_allowed,
+    uses_of,
+)
 from windfall.jobs.submitters import Submitter
 
 
 def access_of(state: State, submitter: Submitter) -> StorageAccess:
+    """What a submitter's jobs may use now."""
+    return access_within(state.rules.storage, tuple(state.storage_places.values()), submitter)
+
+
+def access_within(
+    layout: StorageLayout, places: tuple[StoragePlace, ...], submitter: Submitter
+) -> StorageAccess:
     """What a submitter's jobs may use; an admin key's may use everything that the daemon's user can reach."""
-    layout = state.rules.storage
     bucket_root = layout.bucket_root(submitter.tenant)
     if submitter.is_admin:
         return StorageAccess(None, bucket_root)
-    return StorageAccess(layout.grants(submitter.tenant, tuple(state.storage_places.values())), bucket_root)
+    return StorageAccess(layout.grants(submitter.tenant, places), bucket_root)
 
 
 def access_of_job(state: State, job: Job, staging: Staging | None) -> StorageAccess:
-    """What an attempt of a job may use. A job of an earlier version, whose key is not known, keeps what it names."""
+    """What an attempt of a job may use now."""
     submitter = job.submission.submitter
-    access = access_of(state, submitter)
+    return kept_access(access_of(state, submitter), submitter, staging)
+
+
+def kept_access(access: StorageAccess, submitter: Submitter, staging: Staging | None) -> StorageAccess:
+    """The access of a job, which may name more if it is of an earlier version, whose key is not known."""
     if submitter.key_id or access.grants is None or staging is None:
         return access
     named = tuple(

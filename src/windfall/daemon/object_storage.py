@@ -77,6 +77,11 @@ class ObjectStorage:
         self._trouble = ""
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        """The daemon's environment without what is never used for storage."""
+        return self._environment
+
+    @property
     def layout(self) -> StorageLayout:
         """Where objects are, and which of them belong to which tenant."""
         data = self._settings.data.absolute()

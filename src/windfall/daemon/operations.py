@@ -14,7 +14,8 @@ from windfall import __version__
 from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
-from windfall.aws_api.protocol.service import Call, Handler, PlainService
+from windfall.aws_api.protocol.request import Response
+from windfall.aws_api.protocol.service import Call, PlainHandler, PlainService
 from windfall.aws_api.tenants.gate import PerView
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine
@@ -37,6 +38,7 @@ from windfall.daemon.service_explaining import find_service_jobs, service_counts
 from windfall.daemon.settings import Settings
 from windfall.daemon.share_listing import Shares
 from windfall.daemon.storage_places import StoragePlaces
+from windfall.daemon.stored_files import StorageReaders, StoredFiles
 from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
@@ -81,26 +83,28 @@ class Operations:
         self._daemons = daemons
         self._long_reads = LongReads(self._loop)
         self._samples = SampleReader(DataDirectory(settings.data).logs)
+        self._readers = StorageReaders(objects, DataDirectory(settings.data).objects_file)
 
     def service(self) -> PlainService:
         """All of them, as one service; each call is answered from what its caller can see."""
         roles = {name: role for name, (role, _) in self._table().items()}
         return PlainService("windfall", dict.fromkeys(roles, self._answer), roles)
 
-    async def _answer(self, call: Call) -> dict[str, Any]:
+    async def _answer(self, call: Call) -> dict[str, Any] | Response:
         return await self._handlers.of(call.caller)[call.operation](call)
 
-    def _seen_by(self, view: View) -> dict[str, Handler]:
+    def _seen_by(self, view: View) -> dict[str, PlainHandler]:
         seen = copy.copy(self)
         seen._loop = TenantGateway(self._gateway, view)  # noqa: SLF001 (a copy of its own)
         seen._long_reads = self._long_reads.over(seen._loop)  # noqa: SLF001 (as above)
         return {name: handler for name, (_, handler) in seen._table().items()}  # noqa: SLF001 (as above)
 
-    def _table(self) -> dict[str, tuple[Role, Handler]]:
+    def _table(self) -> dict[str, tuple[Role, PlainHandler]]:
         interruptions = Interruptions(self._loop, self._settings.notice_s)
         rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
         kept = Secrets(DataDirectory(self._settings.data).secrets)
         places = StoragePlaces(self._loop, self._objects)
+        stored = StoredFiles(self._loop, self._readers)
         monitoring = self._monitoring(rates)
         calendar = CalendarListing(self._loop, self._clock_ms)
         owners = Owners(self._long_reads, DataDirectory(self._settings.data).keys)
@@ -132,6 +136,9 @@ class Operations:
             "ListSecrets": (Role.ADMIN, kept.list_secrets),
             "RemoveSecret": (Role.ADMIN, kept.remove_secret),
             "CheckDirectories": (Role.SUBMIT, entering.check),
+            "StoredFiles": (Role.READ, stored.describe),
+            "ListStored": (Role.READ, stored.list),
+            "ReadStored": (Role.READ, stored.read),
             "Down": (Role.ADMIN, self.down),
         }
 

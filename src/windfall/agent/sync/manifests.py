@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 from windfall.agent.sync.errors import DamagedError
 from windfall.agent.sync.links import stays_inside
+from windfall.agent.walking import LONGEST_PATH
 from windfall.jobs.staging import Mark
 
 #: Ours, below the prefix; a job's own file of that name is not synced.
@@ -28,6 +30,10 @@ DAMAGED = f"{RESERVED}/damaged"
 PUBLISHED = f"{RESERVED}/published.json"
 
 _VERSION = 1
+#: Pieces are 16 MiB; a manifest that says far more would have its reader take so much memory.
+_LARGEST_CHUNK_BYTES = 1 << 30
+#: Larger numbers cannot be given to the kernel: a file's length, and the time of a change.
+_MOST_BYTES, _MOST_NS = 2**63 - 1, (2**63 - 1) * 10**9
 _NAME = re.compile(rf"{re.escape(MANIFESTS)}/(\d{{13}})-(\d{{6}})\.json\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -184,7 +190,7 @@ def decode(content: bytes, order: Order) -> Manifest:
             directories=directories,
             links=links,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DamagedError(f"{order.key} makes no sense: {error!r}") from error
 
 
@@ -192,14 +198,22 @@ def _file(row: list[Any]) -> FileEntry:
     path, size, mtime_ns, mode, pieces = row
     if not all(_DIGEST.match(digest) for digest in pieces):
         raise DamagedError(f"{path!r} has a piece whose name is no digest")
-    return FileEntry(_path(path), int(size), int(mtime_ns), int(mode), tuple(pieces))
+    if not 0 <= int(size) <= _MOST_BYTES:
+        raise DamagedError(f"{path!r} cannot have {size} bytes")
+    return FileEntry(_path(path), int(size), _changed_ns(mtime_ns), int(mode), tuple(pieces))
 
 
 def _link(row: list[Any]) -> LinkEntry:
     path, target, mtime_ns = row
-    if not stays_inside(_path(path), target):
+    if not stays_inside(_path(path), target) or not _is_a_name(target):
         raise DamagedError(f"the link {path!r} would lead out of the checkpoint directory")
-    return LinkEntry(path, target, int(mtime_ns))
+    return LinkEntry(path, target, _changed_ns(mtime_ns))
+
+
+def _changed_ns(told: Any) -> int:
+    if abs(int(told)) > _MOST_NS:
+        raise DamagedError(f"{told} cannot be the time of a change")
+    return int(told)
 
 
 def _check_places(
@@ -225,7 +239,7 @@ def _path(path: str) -> str:
 
 def _check_lengths(files: Iterable[FileEntry], chunk_bytes: int) -> None:
     for file in files:
-        if chunk_bytes <= 0 or len(file.pieces) != -(-file.bytes // chunk_bytes):
+        if not 0 < chunk_bytes <= _LARGEST_CHUNK_BYTES or len(file.pieces) != -(-file.bytes // chunk_bytes):
             raise DamagedError(f"{file.path!r} has {len(file.pieces)} pieces for {file.bytes} bytes")
 
 
@@ -234,5 +248,16 @@ def is_safe(path: object) -> bool:
     return (
         isinstance(path, str)
         and "\0" not in path
+        and len(path) <= 2 * LONGEST_PATH
         and all(segment not in ("", ".", "..") for segment in path.split("/"))
+        and _is_a_name(path)
     )
+
+
+def _is_a_name(path: str) -> bool:
+    """Whether the kernel can be given the text: half of a surrogate pair has no bytes."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True

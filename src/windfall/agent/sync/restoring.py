@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,11 +43,13 @@ class Place:
     #: The job's user where the agent may choose; None keeps the agent's own.
     uid: int | None = None
     gid: int | None = None
+    #: Names what is brought, so that a call which is interrupted leaves its part and the next goes on from there.
+    resumed_as: str | None = None
 
     @property
     def incoming(self) -> str:
         """Where it is filled, beside its final place."""
-        return self._beside("restoring")
+        return self._beside("restoring" if self.resumed_as is None else f"restoring-{self.resumed_as}")
 
     @property
     def replaced(self) -> str:
@@ -90,23 +93,25 @@ def restore(
 
     No two of them have a file of the same name.
     """
-    size = sum(_bytes_on_disk(source) for source in sources) + sum(entry.bytes for entry in plain)
+    size = sum(bytes_on_disk(source) for source in sources) + sum(entry.bytes for entry in plain)
     with _filling(place, size, stage) as root:
         for path in sorted({entry.path for source in sources for entry in source.manifest.directories}):
             os.close(opened_directory(root, path, make=True))
         pieces = []
+        begun: set[str] = set()
         for source in sources:
             whole_hole = zeros(source.manifest.chunk_bytes) if source.files else ""
             for file in source.files:
-                with _opened(root, file.path, _NEW) as target:
-                    os.ftruncate(target, file.bytes)
+                if not _made(place, root, file):
+                    begun.add(file.path)
                 kept = [index for index, digest in enumerate(file.pieces) if digest != whole_hole]
                 pieces += [(source, file, index) for index in kept]
         for entry in plain:
             os.close(opened_directory(root, os.path.dirname(entry.key), make=True))
 
         def bring(task: tuple[Source, FileEntry, int]) -> None:
-            _bring_piece(root, *task)
+            if task[1].path not in begun or not _is_there(root, *task):
+                _bring_piece(root, *task)
             stage("piece-restored")
 
         def bring_plain(entry: Entry) -> None:
@@ -124,7 +129,7 @@ def restore(
         _finish_directories(place, root, sources)
 
 
-def _bytes_on_disk(source: Source) -> int:
+def bytes_on_disk(source: Source) -> int:
     """What the files take, without pieces that are all hole."""
     if not source.files:
         return 0
@@ -150,6 +155,28 @@ def _opened(root: int, path: str, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _made(place: Place, root: int, file: FileEntry) -> bool:
+    """Make a file in its full length; False where an interrupted call has made it before."""
+    try:
+        with _opened(root, file.path, _NEW) as target:
+            os.ftruncate(target, file.bytes)
+        return True
+    except FileExistsError:
+        if place.resumed_as is None:
+            raise
+    with _opened(root, file.path, _OLD) as target:
+        os.ftruncate(target, file.bytes)
+    return False
+
+
+def _is_there(root: int, source: Source, file: FileEntry, index: int) -> bool:
+    """Whether a file that was begun before has this piece."""
+    chunk_bytes = source.manifest.chunk_bytes
+    with _opened(root, file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC) as found:
+        content = os.pread(found, chunk_bytes, index * chunk_bytes)
+    return hashlib.sha256(content).hexdigest() == file.pieces[index]
 
 
 def _bring_piece(root: int, source: Source, file: FileEntry, index: int) -> None:
@@ -208,30 +235,27 @@ def plain_objects(objects: ObjectStore) -> list[Entry]:
 
 @contextlib.contextmanager
 def _filling(place: Place, size: int, stage: Stage) -> Iterator[int]:
-    for leftover in (place.incoming, place.replaced):
+    resumes = place.resumed_as is not None
+    for leftover in (place.replaced, *([] if resumes else [place.incoming])):
         removed(leftover)
     parent = os.path.dirname(place.incoming)
     os.makedirs(parent, exist_ok=True)
     free = os.statvfs(parent)
-    if size > free.f_bavail * free.f_frsize:
+    if size > free.f_bavail * free.f_frsize and not os.path.isdir(place.incoming):
         raise _no_room(place, size)
-    os.mkdir(place.incoming, _PRIVATE)
+    with contextlib.suppress(*[FileExistsError] if resumes else []):
+        os.mkdir(place.incoming, _PRIVATE)
     root = os.open(place.incoming, LOOK)
     try:
         yield root
         stage("restored-beside")
         place.own(root)
         _put_in_place(place, stage)
-    except Full as error:
-        removed(place.incoming)
-        raise _no_room(place, size) from error
-    except OSError as error:
-        removed(place.incoming)
-        if error.errno in _NO_ROOM:
+    except BaseException as error:
+        if not resumes:
+            removed(place.incoming)
+        if isinstance(error, Full) or (isinstance(error, OSError) and error.errno in _NO_ROOM):
             raise _no_room(place, size) from error
-        raise
-    except BaseException:
-        removed(place.incoming)
         raise
     finally:
         os.close(root)

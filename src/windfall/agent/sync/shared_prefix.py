@@ -44,44 +44,45 @@ class WriterObjects:
         self.uri = objects.uri
 
     def get(self, key: str) -> bytes:
-        return self._objects.get(self._real(key))
+        return self._objects.get(self.place_of(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        return self._objects.get_range(self._real(key), start, end)
+        return self._objects.get_range(self.place_of(key), start, end)
 
     def put(self, key: str, content: Content, *, create_only: bool = False) -> None:
-        self._objects.put(self._real(key), content, create_only=create_only)
+        self._objects.put(self.place_of(key), content, create_only=create_only)
 
     def put_pieces(self, key: str, pieces: Iterable[bytes]) -> None:
-        self._objects.put_pieces(self._real(key), pieces)
+        self._objects.put_pieces(self.place_of(key), pieces)
 
     def put_file(self, key: str, path: LocalPath) -> int:
-        return self._objects.put_file(self._real(key), path)
+        return self._objects.put_file(self.place_of(key), path)
 
     def get_file(self, key: str, path: LocalPath) -> int:
-        return self._objects.get_file(self._real(key), path)
+        return self._objects.get_file(self.place_of(key), path)
 
     def get_into(self, key: str, descriptor: int) -> int:
-        return self._objects.get_into(self._real(key), descriptor)
+        return self._objects.get_into(self.place_of(key), descriptor)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """The entries below a prefix; without one, those of other writers stay in the reserved area."""
         if not prefix.startswith(RESERVED):
             yield from self._objects.list(prefix)
             return
-        for entry in self._objects.list(self._real(prefix)):
+        for entry in self._objects.list(self.place_of(prefix)):
             yield Entry(RESERVED + entry.key[len(self._own) :], entry.bytes, entry.changed_at)
 
     def head(self, key: str) -> Entry | None:
-        return self._objects.head(self._real(key))
+        return self._objects.head(self.place_of(key))
 
     def copy(self, source: str, target: str) -> None:
-        self._objects.copy(self._real(source), self._real(target))
+        self._objects.copy(self.place_of(source), self.place_of(target))
 
     def delete(self, keys: Iterable[str]) -> None:
-        self._objects.delete([self._real(key) for key in keys])
+        self._objects.delete([self.place_of(key) for key in keys])
 
-    def _real(self, key: str) -> str:
+    def place_of(self, key: str) -> str:
+        """Where an object lies below the prefix."""
         if key == RESERVED or key.startswith(f"{RESERVED}/"):
             return self._own + key[len(RESERVED) :]
         return key

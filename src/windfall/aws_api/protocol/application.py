@@ -180,19 +180,25 @@ def _refuse_in_json(error: ApiError, _request_id: str) -> Response:
 
 
 async def _send_response(send: Send, response: Response, request_id: str) -> None:
+    more = response.more
+    length = [] if more is not None else [(b"content-length", b"%d" % len(response.body))]
     await send(
         {
             "type": "http.response.start",
             "status": response.status,
             "headers": [
                 (b"content-type", response.content_type),
-                (b"content-length", b"%d" % len(response.body)),
+                *length,
                 (b"x-amzn-requestid", request_id.encode("ascii")),
                 *response.headers,
             ],
         }
     )
-    await send({"type": "http.response.body", "body": response.body})
+    await send({"type": "http.response.body", "body": response.body, "more_body": more is not None})
+    if more is not None:
+        async for part in more:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -31,6 +31,7 @@ class QueryService(Service):
 
     def __init__(self, name: str, handlers: Mapping[str, Handler], roles: Mapping[str, Role]) -> None:
         super().__init__(name, handlers, roles)
+        self._handlers = dict(handlers)
         self._model = load_service_model(name, handlers)
         self.signing_name = self._model.signing_name
         self._namespace = self._model.metadata["xmlNamespace"]

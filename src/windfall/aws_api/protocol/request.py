@@ -7,7 +7,7 @@ so that what is acted upon is what was signed. Must not know services, keys or A
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -38,6 +38,8 @@ class Response:
     content_type: bytes
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    #: More of the body, sent as it comes.
+    more: AsyncIterator[bytes] | None = None
 
 
 def percent_decode(text: str) -> str:

@@ -45,6 +45,7 @@ class RpcService(Service):
 
     def __init__(self, name: str, handlers: Mapping[str, Handler], roles: Mapping[str, Role]) -> None:
         super().__init__(name, handlers, roles)
+        self._handlers = dict(handlers)
         self._model = load_service_model(name, handlers)
         unknown = sorted(set(handlers) - set(self._model.operation_names))
         if unknown:

@@ -8,7 +8,7 @@ operation means.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,17 @@ from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.validation import ShapeCompiler
 from windfall.jobs.submitters import Submitter
 
-__all__ = ["Call", "Caller", "Handler", "ModelledService", "PlainService", "Role", "Service", "WrapError"]
+__all__ = [
+    "Call",
+    "Caller",
+    "Handler",
+    "ModelledService",
+    "PlainHandler",
+    "PlainService",
+    "Role",
+    "Service",
+    "WrapError",
+]
 
 _PLAIN_PREFIX = "/windfall/v1/"
 _PLAIN_DEPTH = 32
@@ -83,6 +93,8 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[dict[str, Any]]]
+#: One of Windfall's own operations may also answer in bytes.
+PlainHandler = Callable[[Call], Awaitable[dict[str, Any] | Response]]
 #: Gives an error of a service its final form: (error, request id) -> error.
 WrapError = Callable[[ApiError, str], ApiError]
 
@@ -95,14 +107,13 @@ class Service(ABC):
     #: Content type of its answers, errors included.
     content_type: bytes
 
-    def __init__(self, name: str, handlers: Mapping[str, Handler], roles: Mapping[str, Role]) -> None:
-        without_role = sorted(set(handlers) - set(roles))
+    def __init__(self, name: str, handled: Collection[str], roles: Mapping[str, Role]) -> None:
+        without_role = sorted(set(handled) - set(roles))
         if without_role:
             raise ServiceDefinitionError(
                 f"Give a minimal role to these operations of {name}: {without_role}."
             )
         self.name = name
-        self._handlers = dict(handlers)
         self._roles = dict(roles)
 
     @property
@@ -158,6 +169,7 @@ class ModelledService(Service):
         missing operations answer; what the front door refuses (keys, roles, routes) does not pass it.
         """
         super().__init__(name, handlers, roles)
+        self._handlers = dict(handlers)
         self._model = load_service_model(name, handlers)
         unknown = sorted(set(handlers) - set(self._model.operation_names))
         if unknown:
@@ -216,12 +228,13 @@ class ModelledService(Service):
 
 
 class PlainService(Service):
-    """Windfall's own operations: POST /windfall/v1/<operation>, a JSON object in and a JSON object out."""
+    """Windfall's own operations: POST /windfall/v1/<operation>, a JSON object in, and a JSON object or bytes out."""
 
     content_type = b"application/json"
 
-    def __init__(self, name: str, handlers: Mapping[str, Handler], roles: Mapping[str, Role]) -> None:
+    def __init__(self, name: str, handlers: Mapping[str, PlainHandler], roles: Mapping[str, Role]) -> None:
         super().__init__(name, handlers, roles)
+        self._handlers = dict(handlers)
         self.signing_name = name
 
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
@@ -237,7 +250,9 @@ class PlainService(Service):
         params = parse_object(request.body)
         _check_plain(params, _PLAIN_DEPTH)
         output = await handler(Call(self.name, name, params, caller, region, request_id, len(request.body)))
-        return Response(200, self.content_type, encode_json(output))
+        return (
+            output if isinstance(output, Response) else Response(200, self.content_type, encode_json(output))
+        )
 
 
 def _check_plain(value: Any, depth: int) -> None:

@@ -1,0 +1,268 @@
+"""StoredFiles, ListStored and ReadStored: what a job has in object storage, for clients without keys of the storage.
+
+Decides what of it may be read: the checkpoints and the outputs of a job that the caller can see, with the storage
+access of the job's submitter. Bytes are handed on as they are, a bounded number at a time; the reader verifies them.
+Must not know what is in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from windfall.agent.courier.stores import Stores
+from windfall.agent.object_access import object_environment
+from windfall.agent.sync.manifests import RESERVED
+from windfall.aws_api.batch.children import child_at_rest
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.request import Response
+from windfall.aws_api.protocol.service import Call
+from windfall.control.node_parts import own_staging
+from windfall.control.ports import Gate, Store
+from windfall.control.storage_rules import access_within, kept_access
+from windfall.daemon.object_storage import ObjectStorage
+from windfall.jobs.definitions import ContainerSpec
+from windfall.jobs.ids import JobId, split_child, split_node
+from windfall.jobs.job import Job
+from windfall.jobs.staging import Output, Staging
+from windfall.jobs.storage import StorageAccess, StoragePlace
+from windfall.objects.errors import BadUri, NotFound, ObjectsError, Refused
+from windfall.objects.port import Entry, ObjectStore
+
+T = TypeVar("T")
+
+#: The most bytes, and ranges, of one answer: what each reader costs in memory.
+READ_BYTES, READS_MAX = 1 << 20, 256
+#: So many entries of a listing are taken from the store, and sent, at a time.
+_PAGE = 1000
+#: So many questions are put to object storage at once; others wait, and the rest of the API does not notice.
+_READERS = 4
+_OPEN_STORES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of what a job has stored, open for reading."""
+
+    store: ObjectStore
+    #: Its one object; None where all below `prefix` are its own.
+    only: str | None
+    prefix: str
+
+    def entries(self) -> Iterator[Entry]:
+        """Everything in it."""
+        if self.only is None:
+            return iter(self.store.list(self.prefix))
+        found = self.store.head(self.only)
+        return iter([] if found is None else [found])
+
+    def holds(self, key: str) -> bool:
+        """Whether an object of this name would be a part of it."""
+        if self.only is not None:
+            return key == self.only
+        return not self.prefix or key.startswith(f"{self.prefix}/")
+
+
+class Place(NamedTuple):
+    """What a request means."""
+
+    uri: str
+    prefix: str = ""
+    is_object: bool = False
+
+
+class StorageReaders:
+    """Threads that read object storage for all callers, and the stores that they have open."""
+
+    def __init__(self, objects: ObjectStorage, objects_file: Path) -> None:
+        self.layout = objects.layout
+        self._environment = objects.environment
+        self._objects_file = str(objects_file)
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="stored")
+        #: Opening a bucket costs more than reading from it.
+        self.opened = lru_cache(_OPEN_STORES)(self._open)
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Do something with a store off the event loop; what the store says against it becomes a refusal."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except ObjectsError as error:
+            raise _refusal(error) from None
+
+    def _open(self, place: Place, access: StorageAccess) -> Part:
+        stores = _DaemonStores(self._objects_file, access, self._environment)
+        if place.is_object:
+            return Part(*stores.open_object(place.uri), "")
+        return Part(stores.open(place.uri), None, place.prefix)
+
+
+class _DaemonStores(Stores):
+    """Stores that are opened by the daemon itself, never with a key of its own API."""
+
+    def __init__(self, objects_file: str, access: StorageAccess, environment: Mapping[str, str]) -> None:
+        super().__init__(objects_file, access)
+        self._environment = environment
+
+    def variables(self) -> dict[str, str]:
+        return object_environment(self._objects_file, self._environment)
+
+
+class StoredFiles:
+    """The operations, as one caller has them."""
+
+    def __init__(self, gate: Gate, readers: StorageReaders) -> None:
+        self._gate = gate
+        self._readers = readers
+
+    async def describe(self, call: Call) -> dict[str, Any]:
+        """What of a job can be fetched: where its checkpoints are, its outputs, and its logs."""
+        job = await self._job(call)
+        staging = None if job.is_array else own_staging(job)
+        checkpoints = staging.checkpoints if staging is not None else None
+        container = await self._gate.read(lambda store: _container(store, job))
+        group = None if container is None else container.log_group
+        return {
+            "jobId": job.id,
+            "jobName": job.submission.name,
+            "state": job.state,
+            "arraySize": job.submission.array_size if job.is_array else None,
+            "checkpointUri": None if checkpoints is None else checkpoints.uri,
+            "outputs": [
+                {"name": output.uri.rstrip("/").rpartition("/")[2], "isArchive": output.archived}
+                for output in (() if staging is None else staging.outputs)
+            ],
+            "logs": [
+                {"attempt": attempt.number, "group": group, "stream": attempt.log_stream}
+                for attempt in job.attempts
+                if attempt.started_at is not None and group is not None
+            ],
+        }
+
+    async def list(self, call: Call) -> Response:
+        """Every object of a checkpoint directory or of an output: a line of JSON for each, and a last one.
+
+        A line is `[key, bytes, changed at]`. The last one is an object: `{"end": true}`, or `{"error": ...}` where the
+        store failed on the way.
+        """
+        part = await self._opened(call)
+        entries = await self._readers.do(part.entries)
+        first = await self._readers.do(lambda: list(islice(entries, _PAGE)))
+        return Response(200, b"application/x-ndjson", _lines(first), more=self._more(entries))
+
+    async def _more(self, entries: Iterator[Entry]) -> AsyncIterator[bytes]:
+        try:
+            while page := await self._readers.do(lambda: list(islice(entries, _PAGE))):
+                yield _lines(page)
+        except ApiError as error:
+            yield json.dumps({"error": error.message}).encode() + b"\n"
+            return
+        yield b'{"end":true}\n'
+
+    async def read(self, call: Call) -> Response:
+        """Ranges of objects, one after the other, without anything between them."""
+        reads = _reads(call)
+        part = await self._opened(call)
+        for key, _, _ in reads:
+            if not part.holds(key):
+                raise ApiError("NotFound", f"There is no {key[:200]!r} among the files of this job.", 404)
+        found = await self._readers.do(lambda: [part.store.get_range(*one) for one in reads])
+        return Response(200, b"application/octet-stream", b"".join(found))
+
+    async def _opened(self, call: Call) -> Part:
+        job = await self._job(call)
+        staging = None if job.is_array else own_staging(job)
+        submitter = job.submission.submitter
+        places = await self._gate.read(lambda store: tuple(store.declared(StoragePlace)))
+        access = kept_access(access_within(self._readers.layout, places, submitter), submitter, staging)
+        place = _place(call, job, staging)
+        return await self._readers.do(lambda: self._readers.opened(place, access))
+
+    async def _job(self, call: Call) -> Job:
+        job_id = call.params.get("jobId")
+        if not isinstance(job_id, str) or not job_id:
+            raise ApiError("Invalid", f"{call.operation} needs jobId, a text that is not empty.")
+        job: Job | None = await self._gate.read(lambda store: _found(store, JobId(job_id)))
+        if job is None:
+            raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
+        return job
+
+
+def _found(store: Store, job_id: JobId) -> Job | None:
+    """A job by its id; the main node of a multi-node job and a child that never started have no record."""
+    (array, index), (gang, number) = split_child(job_id), split_node(job_id)
+    known = {job.id: job for job in store.jobs(list({job_id, array, gang}))}
+    if job_id in known:
+        return known[job_id]
+    if index is not None and array in known:
+        return child_at_rest(known[array], index)
+    whole = known.get(gang)
+    return whole if whole is not None and number is not None and whole.node == number else None
+
+
+def _container(store: Store, job: Job) -> ContainerSpec | None:
+    submission = job.submission
+    if submission.nodes is not None and job.node is not None:
+        return submission.nodes.group(job.node).container
+    if submission.container is not None or not submission.definition:
+        return submission.container
+    definition = store.definition(submission.definition)
+    return None if definition is None else definition.container
+
+
+def _place(call: Call, job: Job, staging: Staging | None) -> Place:
+    part = call.params.get("part")
+    if part == "checkpoint":
+        if staging is not None and staging.checkpoints is not None:
+            return Place(staging.checkpoints.uri, RESERVED)
+        raise ApiError("NotFound", f"The job {job.id} keeps no checkpoints.", 404)
+    outputs: tuple[Output, ...] = () if staging is None else staging.outputs
+    number = call.params.get("output")
+    if part != "output" or type(number) is not int:
+        raise ApiError("Invalid", "part must be checkpoint, or output with the number of one as output.")
+    if not 0 <= number < len(outputs):
+        raise ApiError("NotFound", f"The job {job.id} has no output {number}.", 404)
+    return Place(outputs[number].uri.rstrip("/"), is_object=outputs[number].archived)
+
+
+def _reads(call: Call) -> list[tuple[str, int, int]]:
+    """The ranges that are asked for: `[key, start, end]` each."""
+    asked = call.params.get("reads")
+    if not isinstance(asked, list) or not 0 < len(asked) <= READS_MAX or not all(map(_is_range, asked)):
+        raise ApiError(
+            "Invalid",
+            f"reads must be 1 to {READS_MAX} lists of a key, a start and an end, 0 <= start <= end.",
+        )
+    if sum(end - start for _, start, end in asked) > READ_BYTES:
+        raise ApiError(
+            "Invalid", f"reads may be {READ_BYTES:,} bytes long together; ask for fewer at a time."
+        )
+    return [(key, start, end) for key, start, end in asked]
+
+
+def _is_range(told: Any) -> bool:
+    if not isinstance(told, list) or len(told) != 3:
+        return False
+    key, start, end = told
+    return isinstance(key, str) and type(start) is int and type(end) is int and 0 <= start <= end < 2**63
+
+
+def _lines(entries: Iterable[Entry]) -> bytes:
+    rows = ([entry.key, entry.bytes, entry.changed_at] for entry in entries)
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def _refusal(error: ObjectsError) -> ApiError:
+    if isinstance(error, NotFound):
+        return ApiError("NotFound", str(error), 404)
+    if isinstance(error, Refused):
+        return ApiError("StorageRefused", str(error), 403)
+    if isinstance(error, BadUri):
+        return ApiError("Invalid", str(error))
+    return ApiError("StorageUnavailable", str(error), 503)
