@@ -15,6 +15,7 @@ from windfall.cli.errors import Refused
 from windfall.cli.jobs import remark
 from windfall.cli.listing import FINISHED, children
 from windfall.cli.log_reading import LogFollower
+from windfall.cli.narration import Narrator
 from windfall.cli.notes import note
 from windfall.cli.plain_words import cannot_start, plainly
 from windfall.cli.terminal_text import for_terminal, wants_colours
@@ -23,6 +24,8 @@ from windfall.cli.terminal_text import for_terminal, wants_colours
 PATIENT_FOR_S = 1.0
 #: Reasons are asked for, and an array's counts told, no oftener than this.
 TELL_EVERY_S = 2.0
+#: How often the daemon is asked whether the job lost its place.
+NARRATE_EVERY_S = 1.0
 #: Failed children named at the end of an array, and the highest exit code that counts them.
 NAMED_CHILDREN, COUNTED_CHILDREN = 5, 100
 
@@ -44,9 +47,13 @@ class Progress:
         self._due_s = PATIENT_FOR_S
         self._told = ("", "")
         self._follower = LogFollower(self._emit)
+        self._narrator = Narrator()
+        self._narrated_at = clock()
 
     def look(self, client: Client, job: Job) -> bool:
         """Show what is new about the job."""
+        if self._clock() - self._narrated_at >= NARRATE_EVERY_S or job["status"] in FINISHED:
+            self._narrate(client)
         if job["status"] not in {"RUNNING", *FINISHED} and self._clock() - self._asked_at >= self._due_s:
             self._explain(client, job["status"])
         return self._follower.catch_up(client, job)
@@ -61,6 +68,16 @@ class Progress:
             note(f"job {self._job_id} FAILED: {remark(job) or 'no reason is known'}")
             if diagnosis := (job.get("tags") or {}).get(DIAGNOSIS_TAG):
                 note(f"{plainly(diagnosis)}; what to do: windfall why {self._job_id}")
+
+    def _narrate(self, client: Client) -> None:
+        """Say what happened to its place, before its log goes on."""
+        self._narrated_at = self._clock()
+        try:
+            attempts = client.own("Attempts", jobId=self._job_id)["attempts"]
+        except Refused:
+            return
+        for line in self._narrator.news(attempts, time.time_ns() // 1_000_000):
+            note(line)
 
     def _explain(self, client: Client, status: str) -> None:
         self._asked_at, self._due_s = self._clock(), TELL_EVERY_S

@@ -13,10 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from windfall.cli.capacity_lookup import LEAST_DEFAULT_MIB, Capacity
 from windfall.cli.client import Client
 from windfall.cli.default_queue import choose_queue, definition_name, find_or_make_definition, make_queue
 from windfall.cli.errors import BadUsage, CliError, Refused
+from windfall.cli.listing import job_id
 from windfall.cli.surroundings import JobUser, cannot_enter, cannot_write, directories_to_check, take_along
+
+#: How often a job without checkpoints is tried that loses its place.
+SPOT_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,8 @@ class Wanted:
     command: tuple[str, ...]
     queue: str | None = None
     vcpus: int = 1
-    memory_mib: int = 2048
+    #: None means a share of the machine's.
+    memory_mib: int | None = None
     gpus: int = 0
     array: int | None = None
     name: str | None = None
@@ -52,6 +58,8 @@ class Wanted:
     own_tags: Mapping[str, str] = field(default_factory=dict)
     #: Whether nothing of the place where the user stands is taken along.
     clean: bool = False
+    #: The jobs that must have succeeded before.
+    after: tuple[str, ...] = ()
 
     @property
     def tags(self) -> dict[str, str]:
@@ -70,9 +78,41 @@ class Wanted:
         return {**self.own_tags, **{name: value for name, value in asked.items() if value is not None}}
 
     @property
+    def retries_interruptions(self) -> bool:
+        """Whether it loses its work with its place, so that only another attempt helps."""
+        return self.spot and self.checkpoint is None and self.attempts is None
+
+    @property
+    def retry_strategy(self) -> dict[str, Any] | None:
+        """What is tried again: after an interruption, or whatever the user said."""
+        if self.retries_interruptions:
+            rules = [{"onStatusReason": "Host EC2*", "action": "RETRY"}, {"onReason": "*", "action": "EXIT"}]
+            return {"attempts": SPOT_ATTEMPTS, "evaluateOnExit": rules}
+        return {"attempts": self.attempts} if self.attempts else None
+
+    @property
     def parameters(self) -> dict[str, str]:
         """Where it starts: not as a tag, in which a path can be too long or have letters that AWS does not allow."""
         return {} if self.directory is None else {"windfall-dir": str(self.directory)}
+
+
+def completed(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> tuple[Wanted, list[str]]:
+    """The job with all that the daemon has to be asked for, and what the user should know about it.
+
+    Raises CliError where the job could not start.
+    """
+    after = tuple(job_id(client, text) for text in wanted.after)
+    wanted, remarks = in_place(client, replace(wanted, after=after), environment)
+    capacity = Capacity.of(client, wanted)
+    if wanted.memory_mib is None:
+        wanted = replace(wanted, memory_mib=capacity.default_memory_mib(wanted.vcpus, wanted.gpus))
+    if wanted.spot and not capacity.may_be_spot:
+        remarks.append(f"queue {wanted.queue} has no spot capacity, so the job runs on demand")
+    elif wanted.retries_interruptions:
+        remarks.append(
+            f"without --checkpoint an interrupted job starts from the beginning; it is tried {SPOT_ATTEMPTS} times"
+        )
+    return wanted, remarks
 
 
 def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> tuple[Wanted, list[str]]:
@@ -172,7 +212,7 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
             f"there is no queue yet, and the one that would be made, {new_queue!r}, has no shares: leave --share and"
             " --priority out, or name a queue with a scheduling policy with --queue"
         )
-    resources = Resources(wanted.vcpus, wanted.memory_mib, wanted.gpus)
+    resources = Resources(wanted.vcpus, wanted.memory_mib or LEAST_DEFAULT_MIB, wanted.gpus)
     queue, definition = QueueName("new"), JobDefinition("new", 1, ContainerSpec("", resources))
     state = State(Rules(storage=StorageLayout("file:///objects")))
     state.queues[queue], state.definitions["new"] = JobQueue(queue, 1, ()), {1: definition}
@@ -197,7 +237,7 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
     """The parameters of SubmitJob."""
     requirements = [
         {"type": "VCPU", "value": str(wanted.vcpus)},
-        {"type": "MEMORY", "value": str(wanted.memory_mib)},
+        {"type": "MEMORY", "value": str(wanted.memory_mib or LEAST_DEFAULT_MIB)},
     ]
     if wanted.gpus:
         requirements.append({"type": "GPU", "value": str(wanted.gpus)})
@@ -215,7 +255,8 @@ def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
             "resourceRequirements": requirements,
         },
         "timeout": {"attemptDurationSeconds": wanted.timeout_s} if wanted.timeout_s else None,
-        "retryStrategy": {"attempts": wanted.attempts} if wanted.attempts else None,
+        "retryStrategy": wanted.retry_strategy,
+        "dependsOn": [{"jobId": awaited} for awaited in wanted.after] or None,
         "parameters": wanted.parameters or None,
         "tags": wanted.tags or None,
     }

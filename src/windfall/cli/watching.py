@@ -6,6 +6,7 @@ Jobs outlive the daemon, so that its absence for a while is no reason to give up
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -30,10 +31,12 @@ Look = Callable[[Client, Job], bool]
 
 
 class Interruption:
-    """Ctrl-C counted: the first is a wish, the second leaves at once."""
+    """Ctrl-C counted: the first is a request, the second raises KeyboardInterrupt."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, words: str) -> None:
+        #: When the first came; by time.monotonic().
+        self.asked_at: float | None = None
+        self._words = words
         self._before: Any = None
 
     def __enter__(self) -> Interruption:
@@ -44,9 +47,11 @@ class Interruption:
         signal.signal(signal.SIGINT, self._before)
 
     def _on_signal(self, _: int, __: FrameType | None) -> None:
-        if self.asked:
+        if self.asked_at is not None:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked_at = time.monotonic()
+        # At once, also while the daemon does not answer; and not through a stream that may be in use.
+        os.write(2, f"windfall: {self._words}\n".encode())
 
 
 def watch(

@@ -19,7 +19,8 @@ from windfall.cli.default_queue import definition_name
 from windfall.cli.progress import exit_code
 from windfall.cli.submitting import name_of
 
-HARMLESS = {"CheckDirectories", "describejobqueues", "submitjob"}
+HARMLESS = {"CheckDirectories", "Status", "describejobqueues", "submitjob"}
+MACHINE = {"machine": {"vcpus": 8, "memoryMib": 65536, "gpus": [{}, {}]}, "environments": []}
 SUMMARY = {"SUCCEEDED": 2, "FAILED": 1}
 
 
@@ -33,6 +34,7 @@ def ready(daemon):
         describejobs={"jobs": [a_job("SUCCEEDED", ended=["s"])]},
         GetLogEvents=FakeLogs(s=["one", "two"]),
         CheckDirectories=own_directories,
+        Status=MACHINE,
     )
     return daemon
 
@@ -115,8 +117,10 @@ def fresh(ready):
 def test_a_fresh_daemon_gets_what_a_run_needs_once(fresh, windfall):
     assert windfall("run", "--", "true").code == 0
     made = [one.operation for one in fresh.asked]
-    assert made[:8] == [
+    assert made[:10] == [
         "CheckDirectories",
+        "Status",
+        "describejobqueues",
         "describejobqueues",
         "submitjob",
         "createcomputeenvironment",
@@ -159,7 +163,10 @@ def test_a_run_that_is_refused_makes_nothing(fresh, windfall, options):
 
 def test_a_definition_alone_is_made_where_a_queue_is(fresh, windfall):
     fresh.lacks_queue = False
-    assert windfall("run", "--queue", "q", "--share", "blue", "--detach", "--", "true").code == 0
+    assert (
+        windfall("run", "--memory", "1G", "--queue", "q", "--share", "blue", "--detach", "--", "true").code
+        == 0
+    )
     assert [one.operation for one in fresh.asked] == [
         "CheckDirectories",
         "submitjob",
@@ -349,12 +356,12 @@ def test_ctrl_c_stops_the_job_and_waits_for_its_end(ready):
         out, err = ran.stdout.read(), ran.stderr.read()
     assert ran.returncode == 130
     assert out == "two\n"
-    assert "stopping the job" in err
+    assert "stopping the job in 3 s; press Ctrl-C again to detach and leave it running" in err
     assert "Traceback" not in err
     assert ready.params_of("terminatejob") == [{"jobId": ID, "reason": "Ctrl-C in windfall run"}]
 
 
-def test_a_second_ctrl_c_leaves(ready):
+def test_a_second_ctrl_c_detaches_and_the_job_goes_on(ready):
     ready.answers.update(describejobs={"jobs": [a_job(current="s")]}, terminatejob={})
     with subprocess.Popen(
         [sys.executable, "-m", "windfall.cli", "run", "--", "sleep", "60"],
@@ -365,11 +372,105 @@ def test_a_second_ctrl_c_leaves(ready):
         assert ran.stdout.readline() == "one\n"
         ran.send_signal(signal.SIGINT)
         assert "is in queue" in ran.stderr.readline()
-        assert "Ctrl-C again leaves" in ran.stderr.readline()
+        assert "press Ctrl-C again to detach" in ran.stderr.readline()
+        ran.send_signal(signal.SIGINT)
+        err = ran.stderr.read()
+    assert ran.returncode == 130
+    assert f"detached, the job goes on; follow it with `windfall logs -f {ID}`" in err
+    assert ready.params_of("terminatejob") == []
+
+
+def test_a_later_ctrl_c_does_not_wait_for_the_end(ready):
+    ready.answers.update(describejobs={"jobs": [a_job(current="s")]}, terminatejob={})
+    with subprocess.Popen(
+        [sys.executable, "-m", "windfall.cli", "run", "--", "sleep", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        assert ran.stdout.readline() == "one\n"
+        ran.send_signal(signal.SIGINT)
+        for words in ("is in queue", "to detach", "leave without waiting for its end"):
+            assert words in ran.stderr.readline()
         ran.send_signal(signal.SIGINT)
         err = ran.stderr.read()
     assert ran.returncode == 130
     assert f"windfall describe {ID}" in err
+    assert len(ready.params_of("terminatejob")) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "memory_mib"),
+    [
+        ([], 7372),
+        (["--vcpus", "2"], 14745),
+        (["--vcpus", "99"], 58982),
+        (["--gpus", "1"], 29491),
+        (["--memory", "16G"], 16384),
+        (["--memory", "1.5GiB"], 1536),
+        (["--memory", "512m"], 512),
+        (["--memory-mib", "512"], 512),
+    ],
+)
+def test_memory_is_what_is_asked_or_a_share_of_the_machine(ready, windfall, options, memory_mib):
+    windfall("run", "--detach", *options, "--", "true")
+    (sent,) = ready.params_of("submitjob")
+    requirements = sent["containerOverrides"]["resourceRequirements"]
+    assert {"type": "MEMORY", "value": str(memory_mib)} in requirements
+
+
+@pytest.mark.parametrize("text", ["16", "G", "-1G", "1X", "1M"])
+def test_what_is_no_amount_of_memory_is_refused(ready, windfall, text):
+    ran = windfall("run", f"--memory={text}", "--", "true")
+    assert ran.code == 2
+    assert "--memory" in ran.err
+    assert ready.asked == []
+
+
+def test_instances_with_types_of_their_own_and_unknown_machines_get_the_least_default(ready, windfall):
+    simulated = {"name": "market", "type": "SPOT", "engine": "simulated"}
+    ready.answers["describejobqueues"] = {
+        "jobQueues": [
+            {"jobQueueName": "q", "computeEnvironmentOrder": [{"computeEnvironment": "arn:x/market"}]}
+        ]
+    }
+    for status in ({**MACHINE, "environments": [simulated]}, {"machine": None, "environments": []}):
+        ready.answers["Status"] = status
+        windfall("run", "--detach", "--queue", "q", "--", "true")
+        requirements = ready.params_of("submitjob")[-1]["containerOverrides"]["resourceRequirements"]
+        assert {"type": "MEMORY", "value": "2048"} in requirements
+
+
+def test_spot_without_checkpoints_is_tried_again_after_interruptions_alone(ready, windfall):
+    ran = windfall("run", "--spot", "--detach", "--", "true")
+    sent = ready.params_of("submitjob")[-1]
+    assert sent["retryStrategy"]["attempts"] == 5
+    assert [rule["action"] for rule in sent["retryStrategy"]["evaluateOnExit"]] == ["RETRY", "EXIT"]
+    assert "without --checkpoint an interrupted job starts from the beginning; it is tried 5 times" in ran.err
+    for options in (["--checkpoint"], ["--attempts", "2"]):
+        ran = windfall("run", "--spot", *options, "--detach", "--", "true")
+        assert "evaluateOnExit" not in ready.params_of("submitjob")[-1].get("retryStrategy", {})
+        assert ran.err == ""
+
+
+def test_spot_in_a_queue_without_spot_capacity_is_told(ready, windfall):
+    ready.answers["describejobqueues"] = {
+        "jobQueues": [{"jobQueueName": "q", "computeEnvironmentOrder": [{"computeEnvironment": "arn:x/own"}]}]
+    }
+    ready.answers["Status"] = {**MACHINE, "environments": [{"name": "own", "type": "EC2", "engine": None}]}
+    ran = windfall("run", "--spot", "--queue", "q", "--detach", "--", "true")
+    assert "queue q has no spot capacity, so the job runs on demand" in ran.err
+
+
+def test_a_job_waits_for_those_that_it_comes_after(ready, windfall):
+    ready.answers["FindJobs"] = {"jobIds": [ID]}
+    windfall("run", "--after", "prepare", "--after", ID, "--detach", "--", "true")
+    (sent,) = ready.params_of("submitjob")
+    assert sent["dependsOn"] == [{"jobId": ID}, {"jobId": ID}]
+    ready.answers.update(FindJobs={"jobIds": []}, listjobs={"jobSummaryList": []})
+    ran = windfall("run", "--after", "nothing", "--detach", "--", "true")
+    assert ran.code == 1
+    assert "there is no job 'nothing'" in ran.err
 
 
 def test_an_image_has_a_definition_of_its_own_and_its_wishes_are_tags(fresh, windfall):
@@ -399,6 +500,7 @@ def test_names_of_definitions_tell_images_apart_and_are_allowed():
         (["--runtime", "container", "--", "true"], "a container needs an image"),
         (["--pull", "never", "--", "true"], "a container needs an image"),
         (["--image", "i", "--dir", "/", "--", "true"], "which a container does not see"),
+        (["--git", "https://host/code@main", "--dir", "/", "--", "true"], "leave one of them out"),
         (["--tag", "novalue", "--", "true"], "write it as KEY=VALUE"),
         (["--tag", "=v", "--", "true"], "write it as KEY=VALUE"),
         (["--gpus", "0", "--gpu-share", "0.5", "--", "true"], "--gpus 0 asks for no GPU, and --gpu-share is"),

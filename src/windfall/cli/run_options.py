@@ -1,0 +1,225 @@
+"""The options of `windfall run`, and the job that they ask for: the command line's, and those of a file.
+
+Decides how values are written and which of them exclude one another. Must not talk to the daemon.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from windfall.cli.errors import BadUsage
+from windfall.cli.options import env_option, queue_option, read_variables
+from windfall.cli.submitting import Wanted
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What units of memory mean in MiB. Everybody means powers of two, however they write it.
+_UNITS = {
+    "m": 1,
+    "mb": 1,
+    "mib": 1,
+    "g": 1024,
+    "gb": 1024,
+    "gib": 1024,
+    "t": 1 << 20,
+    "tb": 1 << 20,
+    "tib": 1 << 20,
+}
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
+#: As AWS Batch has it.
+_LEAST_MEMORY_MIB = 4
+
+
+class Memory(click.ParamType[int]):
+    """An amount of memory with its unit, in MiB."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read `16G`, `512M` or `16GiB`."""
+        if isinstance(value, int):
+            return value
+        found = _AMOUNT.fullmatch(str(value).strip())
+        unit = _UNITS.get(found[2].lower()) if found else None
+        if found is None or unit is None:
+            self.fail(f"{value!r} is not an amount of memory; write it as 512M or 16G", param, ctx)
+        mib = int(float(found[1]) * unit)
+        if mib < _LEAST_MEMORY_MIB:
+            self.fail(f"{value} is too little; a job needs at least {_LEAST_MEMORY_MIB}M", param, ctx)
+        return mib
+
+
+_OPTIONS: list[Callable[[Any], Any]] = [
+    click.option("--gpus", type=click.IntRange(min=0), help="GPUs that the job gets for itself."),
+    click.option(
+        "--gpu-model", metavar="NAME", help="Only GPUs with this in their name, such as H100 or 'A100*80GB'."
+    ),
+    click.option(
+        "--gpu-memory-gib",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="N",
+        help="Only GPUs with at least this much memory.",
+    ),
+    click.option(
+        "--gpu-share",
+        type=click.FloatRange(min=0.01, max=1),
+        metavar="PART",
+        help="A part of one GPU that others share, such as 0.5, instead of all of it.",
+    ),
+    click.option(
+        "--on-gpu-oom",
+        type=click.Choice(["fail", "larger"]),
+        help="What to do when a GPU's memory is too small: fail, or try a larger one.",
+    ),
+    click.option("--vcpus", type=click.IntRange(min=1), default=1, show_default=True, help="vCPUs."),
+    click.option(
+        "--memory",
+        "memory_mib",
+        type=Memory(),
+        help="Memory, such as 512M or 16G; a job that takes more is killed (default: its share of the machine's).",
+    ),
+    click.option("--memory-mib", "old_memory_mib", type=click.IntRange(min=_LEAST_MEMORY_MIB), hidden=True),
+    click.option(
+        "--image",
+        metavar="IMAGE",
+        help="Run it in a container of this image; without a CMD, the image's own.",
+    ),
+    click.option(
+        "--runtime",
+        type=click.Choice(["auto", "process", "container"]),
+        help="What the job is (auto: a container, if it has an image and an engine answers).",
+    ),
+    click.option(
+        "--pull",
+        type=click.Choice(["missing", "always", "never"]),
+        help="When the image is fetched (missing).",
+    ),
+    queue_option,
+    click.option(
+        "--share", metavar="NAME", help="The share of the queue that it counts for, where it has shares."
+    ),
+    click.option(
+        "--priority",
+        type=click.IntRange(0, 9999),
+        metavar="N",
+        help="Which jobs go first within the share: those with the higher number.",
+    ),
+    click.option("--array", type=click.IntRange(2, 10_000), metavar="N", help="Run it N times, as an array."),
+    click.option(
+        "--after", metavar="JOB", multiple=True, help="Start when JOB has succeeded; may be repeated."
+    ),
+    click.option("--name", help="Name of the job (that of the script)."),
+    click.option(
+        "--dir",
+        "directory",
+        type=click.Path(path_type=Path),
+        help="Run in this directory instead of the current one.",
+    ),
+    click.option(
+        "--clean",
+        is_flag=True,
+        help="Take nothing along: an empty directory, no variables but those of --env.",
+    ),
+    env_option,
+    click.option(
+        "--timeout", type=click.IntRange(min=60), metavar="S", help="Seconds that an attempt may take."
+    ),
+    click.option(
+        "--attempts",
+        type=click.IntRange(1, 10),
+        metavar="N",
+        help="How often it is tried in all, if it fails (1).",
+    ),
+    click.option("--spot", is_flag=True, help="Run on capacity that may be taken back, with notice."),
+    click.option(
+        "--checkpoint",
+        metavar="URI",
+        is_flag=False,
+        flag_value="true",
+        help="Keep $WINDFALL_CHECKPOINT_DIR safe and restore it for the next attempt; --checkpoint=URI names where.",
+    ),
+    click.option(
+        "--git", metavar="URL@REV", help="Run in a new checkout of this repository at this revision."
+    ),
+    click.option(
+        "--budget-usd",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Save and stop when this much is spent.",
+    ),
+    click.option(
+        "--tag",
+        "tags",
+        metavar="K=V",
+        multiple=True,
+        help="A tag of the job, such as windfall:profile=true; may be repeated.",
+    ),
+]
+
+
+def job_options(command: F) -> F:
+    """Add all options that say what the job is."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def wanted_of(options: dict[str, Any]) -> Wanted:
+    """The job that the options ask for; raises BadUsage for what excludes one another."""
+    options = dict(options)
+    old = options.pop("old_memory_mib", None)
+    own = {
+        "memory_mib": options.pop("memory_mib") or old,
+        "gpus": _gpus(options),
+        "after": tuple(options.pop("after")),
+        "variables": read_variables(options.pop("variables")),
+        "timeout_s": options.pop("timeout"),
+        "own_tags": _tags(options.pop("tags")),
+    }
+    wanted = Wanted(**{**options, **own})
+    _check(wanted)
+    return wanted
+
+
+def _gpus(options: dict[str, Any]) -> int:
+    """The number of GPUs: one where only their kind is named."""
+    names = ("gpu_model", "gpu_memory_gib", "gpu_share", "on_gpu_oom")
+    said = [f"--{name.replace('_', '-')}" for name in names if options[name] is not None]
+    if options["gpus"] is None:
+        return int(bool(said))
+    if options["gpus"] == 0 and said:
+        raise BadUsage(f"--gpus 0 asks for no GPU, and {said[0]} is about one; leave one of them out")
+    return int(options["gpus"])
+
+
+def _tags(written: tuple[str, ...]) -> dict[str, str]:
+    tags = {}
+    for word in written:
+        name, equals, tags[name] = word.partition("=")
+        if not name or not equals:
+            raise BadUsage(f"--tag {word!r} is no tag; write it as KEY=VALUE")
+    return tags
+
+
+def _check(wanted: Wanted) -> None:
+    """Refuse what an image and the host cannot both have."""
+    if wanted.image is None:
+        if not wanted.command:
+            raise BadUsage(
+                "there is nothing to run: write the command after --, or name an image with --image"
+            )
+        if wanted.runtime == "container" or wanted.pull is not None:
+            raise BadUsage("a container needs an image: name one with --image")
+    elif wanted.directory is not None and wanted.runtime != "process":
+        raise BadUsage(
+            "--dir is a directory of this host, which a container does not see: put the files into the image, take them"
+            " from Git with --git, or register a job definition with mountPoints"
+        )
+    if wanted.git is not None and wanted.directory is not None:
+        raise BadUsage(
+            "--git runs the job in a new checkout, and --dir in a directory; leave one of them out"
+        )
