@@ -64,9 +64,10 @@ def _noticed(attempt: Attempt, now: int) -> str:
 
 def _taken(attempt: Attempt) -> str:
     progress: dict[str, Any] = attempt["progress"] or {}
-    step = progress.get("step")
-    at = "" if step is None else f" at step {step:,}"
     saved = attempt["checkpoint"] or attempt["restored"]
+    # The last step is often known from what was saved on notice alone.
+    steps = [step for step in (progress.get("step"), saved and saved["step"]) if step is not None]
+    at = f" at step {max(steps):,}" if steps else ""
     kept = f"saved: {mark_words(saved)}" if saved else "nothing was saved"
     return f"taken away{at}; {kept}"
 

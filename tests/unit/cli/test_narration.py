@@ -57,6 +57,11 @@ def test_all_of_it_at_once_is_told_in_order():
     ]
 
 
+def test_what_was_saved_on_notice_is_later_than_what_was_told_before():
+    (told,) = Narrator().news([taken(checkpoint=a_mark(240))], NOW)
+    assert told == "taken away at step 240; saved: step 240 (164.0 kB)"
+
+
 def test_what_was_lost_is_said():
     lost = an_attempt(1, stoppedAt=NOW, statusReason="Host EC2 (instance i-1) terminated.")
     assert Narrator().news([lost, an_attempt(2)], NOW) == [
