@@ -34,16 +34,17 @@ STEPS = 1200
 INSTANCE_TYPE = "g5.2xlarge"
 #: Seconds after the launch of the first, second and third instance at which the market takes it back.
 INTERRUPTIONS = "6,7,6"
-#: Characters of a life line; the tables around it fit 80 columns.
-LINE = 60
+#: What stands beside a life line: the frame, the first column and the last loss.
+BESIDE = 20
 #: The exit status of a program that Ctrl-C has ended.
 INTERRUPTED = 128 + signal.SIGINT
-COLOURS = {
-    "waiting": "yellow",
-    "starting": "cyan",
-    "training": "bright_blue",
-    "notice": "magenta",
-    "saving": "green",
+#: Each part of a life with its own sign, so that it can be read without colour.
+LOOKS = {
+    "waiting": ("·", "yellow"),
+    "starting": ("░", "cyan"),
+    "training": ("━", "bright_blue"),
+    "notice": ("!", "magenta"),
+    "saving": ("▒", "green"),
 }
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -115,11 +116,11 @@ class Training:
             return STEPS
         return max(self.losses, default=0)
 
-    def life_line(self, now: int) -> Text:
+    def life_line(self, now: int, width: int) -> Text:
         """Its life so far, one character per moment; a tick where a checkpoint became safe."""
         begin = self.job["createdAt"]
         end = max(self.job.get("stoppedAt") or now, begin + 1)
-        shown = ["waiting"] * LINE
+        shown = ["waiting"] * width
         for attempt in self.attempts:
             over = attempt["stoppedAt"] or now
             for kind, since, until in (
@@ -131,19 +132,22 @@ class Training:
                 if since is not None and until > since:
                     _paint(shown, kind, (since - begin) / (end - begin), (until - begin) / (end - begin))
         marks = {
-            min(LINE - 1, int(LINE * (at - begin) / (end - begin))) for at in self.saves if begin <= at <= end
+            min(width - 1, int(width * (at - begin) / (end - begin)))
+            for at in self.saves
+            if begin <= at <= end
         }
         line = Text()
         for place, kind in enumerate(shown):
-            line.append("┃" if place in marks else "━", "bold green" if place in marks else COLOURS[kind])
+            line.append(*(("┃", "bold green") if place in marks else LOOKS[kind]))
         return line
 
-    def loss_line(self) -> Text:
+    def loss_line(self, width: int) -> Text:
         """The loss as it fell."""
         points = [self.losses[step] for step in sorted(self.losses)]
         if not points:
             return Text("")
-        chosen = [points[int(index * len(points) / LINE)] for index in range(min(LINE, len(points)))]
+        count = min(width - 7, len(points))
+        chosen = [points[int(index * len(points) / count)] for index in range(count)]
         low, high = min(points), max(points)
         heights = [int((point - low) / (high - low or 1) * (len(SPARKS) - 1)) for point in chosen]
         return Text("".join(SPARKS[height] for height in heights) + f"  {points[-1]:.3f}", "grey70")
@@ -158,8 +162,8 @@ def _seconds(attempt: Attempt, since: str, until: str) -> str:
 
 
 def _paint(shown: list[str], kind: str, since: float, until: float) -> None:
-    first = min(LINE - 1, int(since * LINE))
-    for place in range(first, max(first + 1, min(LINE, round(until * LINE)))):
+    first = min(len(shown) - 1, int(since * len(shown)))
+    for place in range(first, max(first + 1, min(len(shown), round(until * len(shown))))):
         shown[place] = kind
 
 
@@ -183,8 +187,8 @@ class Story:
                 self.say(text, style)
         return all(training.ended for training in self.trainings)
 
-    def picture(self) -> Group:
-        """Life lines above what happened lately."""
+    def picture(self, width: int) -> Group:
+        """Life lines above what happened lately, for a terminal of this width."""
         now = time.time_ns() // 1_000_000
         table = Table(expand=True, border_style="grey37", show_header=False, padding=(0, 1))
         table.add_column(width=10, no_wrap=True)
@@ -195,11 +199,11 @@ class Story:
                 f"{status} step {training.step:,} of {STEPS:,}", "green" if status == "SUCCEEDED" else ""
             )
             table.add_row(Text(training.name, "bold"), state)
-            table.add_row("life", training.life_line(now))
-            table.add_row("loss", training.loss_line())
+            table.add_row("life", training.life_line(now, max(20, width - BESIDE)))
+            table.add_row("loss", training.loss_line(max(20, width - BESIDE)))
         legend = Text("  ")
-        for kind, colour in COLOURS.items():
-            legend.append("━━ ", colour).append(f"{kind}  ", "grey70")
+        for kind, (sign, colour) in LOOKS.items():
+            legend.append(f"{sign * 2} ", colour).append(f"{kind}  ", "grey70")
         legend.append("┃ ", "bold green").append("checkpoint safe", "grey70")
         happened = Panel(Group(*self.lines[-12:]), title="what happened", border_style="grey37")
         return Group(table, legend, happened)
@@ -286,9 +290,9 @@ def play(console: Console, daemon: Daemon) -> bool:
     story.say(f"the same training twice: on spot {INSTANCE_TYPE}, and on demand to compare")
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         while not story.look(client):
-            live.update(story.picture())
+            live.update(story.picture(console.width))
             time.sleep(0.2)
-    console.print(story.picture())
+    console.print(story.picture(console.width))
     for training in story.trainings:
         if training.job["status"] == "FAILED":
             failed = f"the log of {training.name}, which failed"
@@ -310,7 +314,7 @@ def play(console: Console, daemon: Daemon) -> bool:
 def bill(client: Client) -> Panel:
     """What both cost, as `windfall cost --by queue` has it."""
     answer = client.own("Cost", by="queue")
-    table = Table(box=None, padding=(0, 1), header_style="grey70")
+    table = Table(box=None, padding=(0, 0, 0, 1), header_style="grey70")
     names = ("useful", "checkpoint", "lost", "startUp", "idle")
     for title in ("", "useful", "saving", "lost", "start", "idle", "paid $", "on demand $", "saved"):
         table.add_column(title, justify="right", no_wrap=True)

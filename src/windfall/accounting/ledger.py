@@ -10,10 +10,11 @@ from functools import reduce
 from operator import add
 
 from windfall.accounting.attempt_times import divided, kept_until
-from windfall.accounting.prices import HourPrice, Rates, price_of
+from windfall.accounting.prices import HourPrice, Rates, held_of, price_of
 from windfall.accounting.times import Times, in_category
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.job import Job
+from windfall.jobs.resources import NOTHING, Resources
 
 HOUR_MS = 3_600_000
 NO_PRICE = HourPrice(None, None)
@@ -26,6 +27,8 @@ class Entry:
     times: Times
     attempt: Attempt | None = None
     price: HourPrice = NO_PRICE
+    #: What its place is: the job's resources, of a shared GPU its part.
+    held: Resources = NOTHING
 
     @property
     def paid_usd(self) -> float | None:
@@ -62,7 +65,8 @@ def ledger_of(job: Job, rates: Rates, now: int) -> Ledger:
     entries: list[Entry] = []
     for attempt, kept in zip(job.attempts, kept_until(job.attempts), strict=True):
         times = divided(attempt, since, until, kept)
-        entries.append(Entry(times, attempt, price_of(attempt, job.resources, rates)))
+        held = held_of(attempt, job.resources)
+        entries.append(Entry(times, attempt, price_of(attempt, job.resources, rates), held))
         since += times.wall_ms
     if since < until:
         entries.append(Entry(Times(waiting_ms=until - since)))

@@ -44,14 +44,14 @@ def price_of(attempt: Attempt, resources: Resources, rates: Rates) -> HourPrice:
     if on_demand is None and not spot:
         on_demand = attempt.usd_hour
     if on_demand is None and attempt.usd_hour is None:
-        on_demand = rates.usd_hour(_held(attempt, resources))
+        on_demand = rates.usd_hour(held_of(attempt, resources))
     paid = attempt.usd_hour
     if paid is None and on_demand is not None:
         paid = on_demand * rates.spot_factor if spot else on_demand
     return HourPrice(paid, on_demand)
 
 
-def _held(attempt: Attempt, resources: Resources) -> Resources:
+def held_of(attempt: Attempt, resources: Resources) -> Resources:
     """What it holds of what was asked for: of a shared GPU its part."""
     return resources if attempt.gpu_share is None else replace(resources, gpus=held_part(attempt.gpu_share))
 

@@ -26,6 +26,9 @@ class Sum:
     compared_usd: float = 0.0
     #: Time on instances whose price nobody knows.
     unpriced_ms: int = 0
+    #: Time on instances, times the GPUs and the vCPUs that were held.
+    gpu_ms: float = 0.0
+    vcpu_ms: float = 0.0
     usd_by_category: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HELD, 0.0))
 
     def add(self, job_id: JobId, entry: Entry) -> None:
@@ -33,6 +36,8 @@ class Sum:
         self.times += entry.times
         self.jobs.add(job_id)
         self.attempts += entry.attempt is not None
+        self.gpu_ms += entry.times.held_ms * entry.held.gpus
+        self.vcpu_ms += entry.times.held_ms * entry.held.vcpus
         paid, on_demand = entry.paid_usd, entry.on_demand_usd
         if paid is None:
             self.unpriced_ms += entry.times.held_ms
@@ -53,6 +58,8 @@ class Sum:
         self.on_demand_usd += other.on_demand_usd
         self.compared_usd += other.compared_usd
         self.unpriced_ms += other.unpriced_ms
+        self.gpu_ms += other.gpu_ms
+        self.vcpu_ms += other.vcpu_ms
         for category, cost in other.usd_by_category.items():
             self.usd_by_category[category] += cost
 

@@ -29,9 +29,9 @@ def print_capacity(client: Client, job_id: str, now: int) -> None:
     columns = [
         Column("#", right=True),
         Column("INSTANCE"),
-        Column("TYPE"),
-        Column("MARKET"),
-        Column("BEGAN WITH"),
+        Column("TYPE", optional=3),
+        Column("MARKET", optional=2),
+        Column("BEGAN WITH", optional=1),
         Column("NEWEST SAVED"),
         Column("NOW, OR WHY IT LEFT", folds=True),
     ]

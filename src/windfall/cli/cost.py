@@ -23,6 +23,8 @@ from windfall.cli.wording import duration
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from windfall.cli.tables import Column
+
 #: Each category as the daemon calls it, as people read it, and how a bar draws it.
 CATEGORIES = (
     ("useful", "useful", "█", "green"),
@@ -36,8 +38,14 @@ IN_TIME = ("waiting", "startUp", "useful", "checkpoint", "lost", "idle")
 UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 #: The unit of a table: the largest of which the whole is ten or more.
 SCALES = (("h", 3_600_000), ("min", 60_000), ("s", 1_000))
-BAR = 40
-NO_PRICE = "set usd_gpu_hour or usd_vcpu_hour in windfall.toml to have it counted"
+#: The longest bar of a ledger, which a terminal narrower than WIDE has half of.
+BAR, WIDE = 40, 100
+NO_PRICE = "start the daemon with --usd-gpu-hour or --usd-vcpu-hour (or set them in windfall.toml) to have it counted"
+#: What is one column where there is no room for all of them.
+MERGED = ("checkpoint", "startUp", "idle", "waiting")
+
+#: A name of up to this many characters is shown whole, so that no two look alike.
+LABEL_WIDTH = 30
 
 Answer = dict[str, Any]
 
@@ -75,7 +83,7 @@ def cost(job: str | None, by: str | None, since: str | None, data: Path | None, 
     if answer.get("truncated"):
         note("there are more jobs than one answer looks at; ask for a shorter time with --since")
     if unpriced := answer["total"]["unpricedMs"]:
-        note(f"{duration(unpriced)} on instances have no price and cost nothing here; {NO_PRICE}")
+        note(f"{duration(unpriced)} on instances have no price; {NO_PRICE}")
 
 
 def since_at(text: str, now: int) -> int:
@@ -89,22 +97,53 @@ def since_at(text: str, now: int) -> int:
 
 
 def _print_rows(answer: Answer) -> None:
-    from windfall.cli.tables import Column, print_table
+    from windfall.cli.tables import UNBOUNDED, console, print_table, table_lines
+
+    columns, cells = _table(answer, merged=())
+    if max(line.cell_len for line in table_lines(columns, cells, UNBOUNDED)) > console().width:
+        columns, cells = _table(answer, merged=MERGED)
+        names = [title for key, title, _, _ in CATEGORIES if key in MERGED]
+        note(f"other: {', '.join(names)} (a wider terminal or --json shows each)")
+    print_table(columns, cells)
+
+
+def _table(answer: Answer, merged: Sequence[str]) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """Columns and rows of a bill: parts of the time, which add up, then money or, without a price, what was held."""
+    from windfall.cli.tables import Column
 
     rows, total = answer["rows"], answer["total"]
     unit, unit_ms = _scale(sum(total["ms"].values()))
+    labels = [_label(row) for row in rows]
+    columns = [
+        Column(answer["by"].upper(), shrinks=True, least=LABEL_WIDTH),
+        Column("JOBS", right=True, optional=1),
+    ]
+    cells = [[*labels, "total"], [f"{row['jobs']:,}" for row in (*rows, total)]]
+    parts = [(title.upper(), (key,)) for key, title, _, _ in CATEGORIES if key not in merged]
+    for title, keys in [*parts, *([("OTHER", merged)] if merged else [])]:
+        columns.append(Column(f"{title} {unit}", right=True))
+        cells.append(_added([sum(row["ms"][key] for key in keys) / unit_ms for row in rows], 2))
+    if not _priced(total):
+        for key, title in (("gpuMs", "GPU"), ("vcpuMs", "VCPU")):
+            held_unit, held_ms = _scale(total.get(key, 0))
+            columns.append(Column(f"{title} {held_unit}", right=True))
+            cells.append(_added([row.get(key, 0) / held_ms for row in rows], 2))
+        return columns, list(zip(*cells, strict=True))
     digits = 4 if total["onDemandUsd"] < 10 else 2
-    columns = [Column(answer["by"].upper(), shrinks=True), Column("JOBS", right=True, optional=True)]
-    cells = [[_label(row) for row in rows] + ["total"], [f"{row['jobs']:,}" for row in (*rows, total)]]
-    for key, title, _, _ in CATEGORIES:
-        columns.append(Column(f"{title.upper()} {unit}", right=True, optional=key not in ("useful", "lost")))
-        cells.append(_added([row["ms"][key] / unit_ms for row in rows], 2))
     for key, title in (("paidUsd", "PAID $"), ("onDemandUsd", "ON DEMAND $")):
         columns.append(Column(title, right=True))
-        cells.append(_added([row[key] for row in rows], digits))
+        amounts = _added([row[key] for row in rows], digits)
+        cells.append(
+            [text if _priced(row) else "-" for text, row in zip(amounts, (*rows, total), strict=True)]
+        )
     columns.append(Column("SAVED", right=True))
     cells.append([_percent(row["savedPercent"]) for row in (*rows, total)])
-    print_table(columns, list(zip(*cells, strict=True)))
+    return columns, list(zip(*cells, strict=True))
+
+
+def _priced(one: Answer) -> bool:
+    """Whether any of its time has a price."""
+    return bool(one["paidUsd"] or one["onDemandUsd"])
 
 
 def _added(values: Sequence[float], digits: int) -> list[str]:
@@ -138,19 +177,20 @@ def _scale(whole_ms: int) -> tuple[str, int]:
 def _print_ledger(answer: Answer) -> None:
     from rich.text import Text
 
-    from windfall.cli.tables import Column, console, plain, print_table, state
+    from windfall.cli.tables import Column, console, job_heading, print_table
 
     total, attempts = answer["total"], answer["attempts"]
     out = console()
-    out.print(Text.assemble(plain(answer["jobName"]), " ", answer["jobId"], " ", state(answer["state"])))
+    job_heading(answer["jobName"], answer["jobId"], answer["state"])
     longest = max((sum(one["ms"].values()) for one in attempts), default=0)
+    bar = BAR if out.width >= WIDE else BAR // 2
     print_table(
         [
             Column("TRY"),
             Column("WHERE", shrinks=True),
             Column("TIME", right=True),
             Column("LOST", right=True),
-            Column("PAID $", right=True),
+            *([Column("PAID $", right=True)] if _priced(total) else []),
             Column("WHAT ITS TIME WENT INTO"),
         ],
         [
@@ -159,8 +199,8 @@ def _print_ledger(answer: Answer) -> None:
                 _where(one),
                 duration(sum(one["ms"].values())),
                 duration(one["ms"]["lost"]) if one["ms"]["lost"] else "",
-                _usd(one.get("paidUsd")) if one["number"] else "",
-                ledger_bar(one["ms"], longest),
+                *([_usd(one.get("paidUsd")) if one["number"] else ""] if _priced(total) else []),
+                ledger_bar(one["ms"], longest, bar),
             ]
             for one in attempts
         ],
@@ -169,7 +209,7 @@ def _print_ledger(answer: Answer) -> None:
     wall = sum(total["ms"].values())
     out.print(Text(f"wall clock  {duration(wall)}", style="bold"))
     out.print(Text(_money(answer)))
-    if answer["trainingSeconds"] is not None:
+    if answer["trainingSeconds"] is not None and total["savedPercent"] is not None:
         out.print(
             Text(
                 f"by AWS's formula: {answer['trainingSeconds']:,} s of training, "
@@ -189,17 +229,17 @@ def _print_total(total: Answer, say: Callable[[Text], None]) -> None:
         say(Text.assemble((letter, style), f" {title:<10}{duration(spent):>14}{share:>9}{paid}"))
 
 
-def ledger_bar(spent_ms: dict[str, int], longest_ms: int) -> Text:
-    """A bar whose parts are what the time went into, about in the order in which it went; the longest is 40 wide."""
+def ledger_bar(spent_ms: dict[str, int], longest_ms: int, width: int = BAR) -> Text:
+    """A bar whose parts are what the time went into, about in the order in which it went; `width` is the longest."""
     from rich.text import Text
 
     drawn = Text()
     passed = 0
     looks = {key: (letter, style) for key, _, letter, style in CATEGORIES}
     for key in IN_TIME:
-        begin = passed * BAR // longest_ms if longest_ms else 0
+        begin = passed * width // longest_ms if longest_ms else 0
         passed += spent_ms[key]
-        end = passed * BAR // longest_ms if longest_ms else 0
+        end = passed * width // longest_ms if longest_ms else 0
         letter, style = looks[key]
         drawn.append(letter * (end - begin), style=style)
     return drawn
@@ -214,14 +254,20 @@ def _where(one: Answer) -> str:
 
 def _money(answer: Answer) -> str:
     total = answer["total"]
-    if not total["onDemandUsd"] and not total["paidUsd"]:
-        return "no price is known for it"
+    if not _priced(total):
+        held = f"{_held(total.get('gpuMs', 0))} of GPUs, {_held(total.get('vcpuMs', 0))} of vCPUs"
+        return f"no price is known; held {held}" if total.get("vcpuMs") else "no price is known"
     told = f"paid ${_usd(total['paidUsd'])}"
     if total["savedPercent"] is not None:
         told += f", on demand ${_usd(total['onDemandUsd'])} for the same hours, {total['savedPercent']:.1f} % saved"
     if answer["budgetUsd"] is not None:
         told += f"; budget ${_usd(answer['budgetUsd'])}"
     return told
+
+
+def _held(spent_ms: int) -> str:
+    unit, unit_ms = _scale(spent_ms)
+    return f"{spent_ms / unit_ms:,.2f} {unit}"
 
 
 def _usd(amount: float | None) -> str:

@@ -23,6 +23,9 @@ LATELY_MS = 24 * 3600 * 1000
 #: How many jobs one question about owners names.
 OWNERS_PAGE = 1_000
 
+#: A name of up to this many characters is shown whole while another column can give way: it names a JOB.
+NAME_WIDTH = 36
+
 Job = dict[str, Any]
 
 
@@ -109,16 +112,16 @@ def _print(found: list[Job], owners: dict[str, Job], now: int, *, with_queue: bo
     from windfall.cli.tables import Column, has_room, print_table, shown_ids, state
 
     ids = shown_ids([job["jobId"] for job in found], room=has_room())
-    columns = [Column("JOB"), Column("NAME", shrinks=True)]
+    columns = [Column("JOB"), Column("NAME", shrinks=True, least=NAME_WIDTH)]
     if with_queue:
-        columns.append(Column("QUEUE", shrinks=True, optional=True))
+        columns.append(Column("QUEUE", shrinks=True, optional=2))
     with_owner = not all(owner["mine"] for owner in owners.values())
     if with_owner:
         columns.append(Column("OWNER", shrinks=True))
     columns += [
         Column("STATE"),
         Column("CREATED"),
-        Column("RAN", right=True, optional=True),
+        Column("RAN", right=True, optional=1),
         Column("NOTE", shrinks=True),
     ]
     rows = []

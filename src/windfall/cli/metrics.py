@@ -104,16 +104,15 @@ def page(answer: Answer, width: int) -> list[Text]:
     from rich.text import Text
 
     from windfall.cli.plotting import LABEL_WIDTH, frame, side_by_side
-    from windfall.cli.tables import plain
+    from windfall.cli.tables import plain, shown_ids
 
     samples = answer["samples"]
     begin, end = samples[0]["at"] - samples[0]["spanMs"], samples[-1]["at"]
-    head = (
-        Text()
-        .append(plain(answer["jobName"]), style="bold")
-        .append(f"  {answer['jobId']}  attempt {answer['attempt']}  {answer['state']}", style="dim")
-    )
-    head.truncate(width, overflow="ellipsis")
+    (shown_id,) = shown_ids([answer["jobId"]], room=width >= 80)
+    about = f"  {answer['state']}  attempt {answer['attempt']}  {shown_id}"
+    name = Text(plain(answer["jobName"]), style="bold")
+    name.truncate(max(8, width - len(about)), overflow="ellipsis")
+    head = name.append(about, style="dim")
     lines = [head, Text("")]
     two = width >= TWO_COLUMNS
     each = (width - 4) // 2 if two else width

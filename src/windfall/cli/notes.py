@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
+
 import click
 
 from windfall.cli.terminal_text import for_terminal
@@ -9,5 +13,19 @@ from windfall.cli.terminal_text import for_terminal
 
 def note(text: str) -> None:
     """Say one thing to the person at the terminal; what a job or a request put into it cannot steer the terminal."""
-    lines = (for_terminal(line, colours=False) for line in text.split("\n"))
-    click.echo("\n".join((f"windfall: {next(lines)}", *lines)), err=True)
+    lines = [for_terminal(line, colours=False) for line in f"windfall: {text}".split("\n")]
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [part for line in lines for part in wrapped(line, width)]
+    click.echo("\n".join(lines), err=True)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line cut between words to fit the width; a word that is wider stays whole, so that it can be copied."""
+    return textwrap.wrap(
+        line,
+        max(width - 1, 20),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [line]

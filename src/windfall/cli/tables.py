@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windfall.cli.notes import note
+
 #: Where output is read by a program there is no edge to fit.
-_UNBOUNDED = 10_000
+UNBOUNDED = 10_000
 SHORT_ID = 8
 #: A column is not cut to less than this.
 NARROWEST = 8
@@ -47,8 +49,11 @@ class Column:
     title: str
     shrinks: bool = False
     right: bool = False
-    optional: bool = False
+    #: Those with the highest number go first, the last ones first among equals; 0 stays.
+    optional: int = 0
     folds: bool = False
+    #: The width that it is cut to before an optional column goes.
+    least: int = 0
 
 
 class _Stdout(Console):
@@ -59,16 +64,29 @@ class _Stdout(Console):
 
 def console() -> Console:
     """The console of stdout: colours on a terminal only, and never with NO_COLOR."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNBOUNDED
     return _Stdout(highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print rows under their titles, as wide as the terminal: see `fitted` for what gives way."""
+    """Print rows under their titles, as wide as the terminal, and name the columns that had no room there."""
     out = console()
-    for line in table_lines(columns, rows, out.width):
+    lines = table_lines(columns, rows, out.width)
+    for line in lines:
         # The terminal may still be narrower than what must not be cut; then it breaks the line, not we.
         out.print(line, soft_wrap=True)
+    shown = lines[0].plain
+    left_out = [column.title for column in columns if column.optional and column.title not in shown]
+    if left_out:
+        note(f"left out for lack of width: {', '.join(left_out)} (a wider terminal or --json shows them)")
+
+
+def print_indented(text: str) -> None:
+    """Print a text two columns in, cut between words."""
+    out = console()
+    for line in Text(plain(text)).wrap(out, max(NARROWEST_FOLDED, out.width - len(GAP))):
+        line.rstrip()
+        out.print(Text(GAP).append(line), soft_wrap=True)
 
 
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room: int) -> list[Text]:
@@ -118,15 +136,19 @@ def _folded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int
 
 
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:
-    """The columns to show, by number, with their widths: the widest shrink first, then optional ones go."""
+    """The columns to show, by number, with their widths.
+
+    The widest shrink first, down to what each would keep; then optional ones go; then the others shrink further.
+    """
     kept = dict(enumerate(widths))
     while sum(kept.values()) + len(GAP) * (len(kept) - 1) > room:
-        shrinkable = [n for n in kept if columns[n].shrinks and kept[n] > NARROWEST]
+        cut = [n for n in kept if columns[n].shrinks and kept[n] > NARROWEST]
+        shrinkable = [n for n in cut if kept[n] > columns[n].least]
         optional = [n for n in kept if columns[n].optional]
-        if shrinkable:
-            kept[max(shrinkable, key=lambda n: (kept[n], n))] -= 1
-        elif optional:
-            del kept[optional[-1]]
+        if not shrinkable and optional:
+            del kept[max(optional, key=lambda n: (columns[n].optional, n))]
+        elif shrinkable or cut:
+            kept[max(shrinkable or cut, key=lambda n: (kept[n], n))] -= 1
         else:
             break
     return kept
@@ -154,6 +176,14 @@ def print_grid(grid: Table) -> None:
 def heading(text: str) -> None:
     """Print a title above what belongs to it."""
     console().print(Text(f"\n{text}", style="bold"))
+
+
+def job_heading(name: str, job_id: str, status: str) -> None:
+    """Print a job's name, id and state in one line; the id is a prefix where there is no room for all of it."""
+    out = console()
+    room = out.width - len(GAP) - len(plain(name)) - len(status)
+    (shown,) = shown_ids([job_id], room=len(job_id) <= room)
+    out.print(Text.assemble(plain(name), " ", shown, " ", state(status)))
 
 
 def state(name: str) -> Text:

@@ -13,7 +13,7 @@ from rich.text import Text
 from windfall.cli.attempts import size
 from windfall.cli.plotting import meter
 from windfall.cli.tables import Column, plain, shown_ids, table_lines
-from windfall.cli.wording import amount, clock, duration, gpu_name
+from windfall.cli.wording import amount, clock, counted, duration, gpu_name
 
 UNKNOWN = "-"
 #: A GPU that is held is used well above the first, badly below the second.
@@ -36,14 +36,22 @@ def screen(answer: Answer, width: int, height: int | None, trouble: str | None =
             lines.append(Text(f"and {len(gpus) - room} more GPUs", style="dim"))
     lines.append(Text(""))
     jobs = answer["jobs"]
+    waiting = _waiting(answer["waiting"])
     if not jobs:
-        return [*lines, Text("nothing runs", style="dim")]
-    room = len(jobs) if height is None else max(1, height - len(lines) - 2)
+        return [*lines, Text("nothing runs", style="dim"), *waiting]
+    room = len(jobs) if height is None else max(1, height - len(lines) - 2 - len(waiting))
     shown = jobs if len(jobs) <= room else jobs[: max(1, room - 1)]
     lines += _jobs(shown, answer["at"], width)
     if len(shown) < answer["running"]:
         lines.append(Text(f"and {answer['running'] - len(shown):,} more", style="dim"))
-    return lines
+    return [*lines, *waiting]
+
+
+def _waiting(count: int) -> list[Text]:
+    """How to see the jobs that wait, if there are any."""
+    verb = "waits" if count == 1 else "wait"
+    words = f"{counted(count, 'job')} {verb}; see `windfall jobs --state runnable`"
+    return [Text(words, style="dim")] if count else []
 
 
 def _head(answer: Answer, width: int, trouble: str | None) -> list[Text]:
@@ -117,15 +125,15 @@ def _jobs(jobs: list[Answer], now: int, width: int) -> list[Text]:
     columns = [
         Column("JOB"),
         Column("NAME", shrinks=True),
-        Column("RAN", right=True, optional=True),
+        Column("RAN", right=True, optional=2),
         Column("GPU", right=True),
         Column("GPU MEM", right=True),
         Column("CPU", right=True),
         Column("MEM", right=True),
-        Column("DISK", right=True, optional=True),
-        Column("NET", right=True, optional=True),
-        Column("STEPS/S", right=True, optional=True),
-        Column("LIMITED BY", optional=True),
+        Column("DISK", right=True, optional=3),
+        Column("NET", right=True, optional=3),
+        Column("STEPS/S", right=True, optional=1),
+        Column("LIMITED BY", optional=1),
     ]
     ids = shown_ids([job["jobId"] for job in jobs], room=width >= 180)
     rows = [_row(job_id, job, now) for job_id, job in zip(ids, jobs, strict=True)]

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 @click.option("--s3-port", type=int, help="Port of that S3 server (8471); 0 takes a free one.")
 @click.option("--notice-s", type=float, help="Seconds of notice before a job's place is taken back (120).")
 @click.option("--engine", metavar="local|simulated", help="What compute environments run on (local).")
-@click.option("--usd-gpu-hour", type=float, help="What an hour of one of your GPUs costs.")
+@click.option("--usd-gpu-hour", type=float, help="What an hour of one of your GPUs costs, in US dollars.")
+@click.option("--usd-vcpu-hour", type=float, help="The same for a vCPU of a job without GPUs.")
 def up(**options: Any) -> int:
     """Start the daemon in the foreground.
 

@@ -28,20 +28,18 @@ def why(job: str, data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    from rich.padding import Padding
     from rich.text import Text
 
-    from windfall.cli.tables import console, plain, state
+    from windfall.cli.tables import console, job_heading, print_indented
 
     out = console()
 
     of_run = is_of_run(answer.get("jobDefinition"))
 
     def say(text: str) -> None:
-        words = plainly(with_options(text) if of_run else text)
-        out.print(Padding(Text(plain(words)), (0, 0, 0, 2), expand=False))
+        print_indented(plainly(with_options(text) if of_run else text))
 
-    out.print(Text.assemble(plain(answer["jobName"]), " ", answer["jobId"], " ", state(answer["state"])))
+    job_heading(answer["jobName"], answer["jobId"], answer["state"])
     for reason in answer["reasons"]:
         if reason["text"] == f"is {answer['state']}":
             continue  # The line above has said so.

@@ -14,7 +14,7 @@ from windfall.capacity.policies import SchedulingPolicy
 from windfall.control import events
 from windfall.control.infrastructure import replace_outdated
 from windfall.control.instances import let_go
-from windfall.control.limits import watch
+from windfall.control.limits import check_queue_budget, watch
 from windfall.control.ownership import live_job, live_service_job
 from windfall.control.policies import check_queue_policy, policy_named
 from windfall.control.quota_shares import forget_quota_shares
@@ -255,6 +255,7 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
         submission = replace(job.submission, tags=tags)
         if BUDGET in command.add or BUDGET in command.remove:
             submission = replace(submission, budget_usd=budget_of(tags))
+            check_queue_budget(state, submission.queue, submission.resources, submission.budget_usd)
         for kin in [job, *(k for k in state.jobs.values() if k.parent == job.id)]:
             kin.submission = submission
             watch(state, kin)

@@ -8,6 +8,7 @@ For an array the budget is what each child may spend.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from windfall.accounting.ledger import HOUR_MS, spent_usd
@@ -18,7 +19,10 @@ from windfall.control.lifecycle import finish
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt, StopCause
+from windfall.jobs.errors import Invalid
+from windfall.jobs.ids import QueueName
 from windfall.jobs.job import Job
+from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, RUNNABLE
 
 
@@ -79,6 +83,27 @@ def end_at_limit(state: State, job: Job, cause: StopCause, round_: Round) -> Non
     """End a job for good that has used up its time or its money."""
     job.ended_by = cause
     finish(state, job, FAILED, _reason(state, job, cause), round_)
+
+
+def check_queue_budget(state: State, queue: QueueName, asked: Resources, budget_usd: float | None) -> None:
+    """As `check_budget`, for a job of a queue."""
+    of_queue = state.queues[queue].environments if queue in state.queues else ()
+    names = [name for name in of_queue if name in state.environments]
+    check_budget(state, {state.environments[name].engine for name in names}, asked, budget_usd)
+
+
+def check_budget(
+    state: State, engines: Collection[str | None], asked: Resources, budget_usd: float | None
+) -> None:
+    """Refuse a budget that could never be reached, because nothing that the job can run on has a price."""
+    if budget_usd is None or state.rules.rates.usd_hour(asked) is not None:
+        return
+    if engines and state.rules.unpriced_engines.issuperset(engines):
+        kind = "gpu" if asked.gpus else "vcpu"
+        raise Invalid(
+            f"windfall:budget-usd needs a price, and what the job would run on has none: start the daemon with"
+            f" --usd-{kind}-hour (or set usd_{kind}_hour in windfall.toml), or leave the budget out"
+        )
 
 
 def reached_while_waiting(state: State, job: Job, now: int) -> StopCause | None:

@@ -60,6 +60,8 @@ class Rules:
     storage: StorageLayout = field(default_factory=StorageLayout)
     #: What capacity costs that has no price of its own.
     rates: Rates = field(default_factory=Rates)
+    #: Engines whose instances have no price of their own; None is the default engine.
+    unpriced_engines: frozenset[str | None] = frozenset()
     #: What an attempt is when its job does not say.
     runtime: Runtime = Runtime.AUTO
     #: Who hears of every state that a job comes to; without any nothing is noted.

@@ -17,6 +17,7 @@ from windfall.control.lifecycle import (
     fail_waiting,
     make_runnable,
 )
+from windfall.control.limits import check_queue_budget
 from windfall.control.ownership import is_visible, live_job
 from windfall.control.quota_shares import check_quota_share
 from windfall.control.round import Round
@@ -59,6 +60,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     _check_worker(wishes, command.array_size)
     check_node_wishes(nodes, wishes)
     check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)
+    check_queue_budget(state, queue.name, resources, wishes.budget_usd)
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
     check_user(state, command.submitter, _images(definition, nodes), wishes.runtime)

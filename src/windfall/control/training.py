@@ -24,7 +24,7 @@ from windfall.control.gang_requests import check_gpu_parts, most_gpus
 from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import make_runnable
-from windfall.control.limits import watch
+from windfall.control.limits import check_budget, watch
 from windfall.control.ownership import live_job
 from windfall.control.round import Round
 from windfall.control.service_jobs import adopt_training, awaited_attempt
@@ -70,6 +70,7 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         check_gpu_parts(gpu_wish)
         resources = most_gpus(command.nodes)
     check_gpu_wish(state, (command.environment.name,), resources, gpu_wish)
+    check_budget(state, (command.environment.engine,), resources, budget_usd)
     for staging in _stagings(command):
         check_staging(state, command.submitter, staging)
     if command.service_job is not None:

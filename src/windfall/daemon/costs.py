@@ -252,6 +252,8 @@ def _sum(one: Sum) -> Answer:
         "onDemandUsd": one.on_demand_usd,
         "savedPercent": one.saved_percent,
         "unpricedMs": one.unpriced_ms,
+        "gpuMs": round(one.gpu_ms),
+        "vcpuMs": round(one.vcpu_ms),
     }
 
 

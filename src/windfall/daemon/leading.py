@@ -81,6 +81,7 @@ def rules_of(around: Surroundings) -> Rules:
         notice_s=s.notice_s,
         storage=around.objects.layout,
         rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
+        unpriced_engines=frozenset({"local", None} if s.engine == "local" else {"local"}),
         runtime=Runtime(s.runtime),
         zones=zone_named,
         event_destinations=destinations_in(s),

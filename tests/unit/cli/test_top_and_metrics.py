@@ -127,7 +127,7 @@ def test_a_low_screen_counts_what_it_does_not_show():
     lines = plain(screen(an_answer(*jobs, gpus=16), 80, 24))
     assert len(lines) <= 24
     assert any("more GPUs" in line for line in lines)
-    assert lines[-1].startswith("and 3")
+    assert lines[-2].startswith("and 3")
 
 
 def test_a_wide_screen_has_steps_and_what_limits_a_job():
@@ -145,7 +145,7 @@ def test_what_is_not_known_is_a_dash():
     lines = plain(screen(answer, 140, None))
     assert "- of 16 cores" in lines[1]
     assert lines[5].endswith("free")
-    assert "pulling image x: 45 %" in lines[-1]
+    assert "pulling image x: 45 %" in lines[-2]
 
 
 def test_a_held_gpu_that_does_little_is_red_and_a_used_one_green():
@@ -164,7 +164,10 @@ def test_a_fenced_gpu_says_why():
 def test_trouble_and_sampling_that_is_off_are_said_at_the_top():
     assert "is away" in screen(an_answer(), 100, None, "the daemon is away")[0].plain
     assert "sampling is off" in screen(an_answer(sampleEveryS=0), 100, None)[0].plain
-    assert plain(screen(an_answer(), 80, None))[-1] == "nothing runs"
+    assert plain(screen(an_answer(), 80, None))[-2:] == [
+        "nothing runs",
+        "3 jobs wait; see `windfall jobs --state runnable`",
+    ]
 
 
 def test_names_of_others_do_not_move_the_cursor():

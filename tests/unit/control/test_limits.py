@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import TestWorld, a_busy_world, a_job, a_machine, a_world
@@ -45,6 +47,28 @@ def test_a_job_that_has_spent_its_budget_saves_first_and_then_ends(world):
     text = "Budget of $0.10 spent (windfall:budget-usd); its last checkpoint is kept"
     assert (world.state_of("a"), world.job("a").status_reason) == (FAILED, text)
     assert not world.job("a").attempts[0].interrupted
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_budget_without_a_price_is_refused_with_what_to_do(gpus):
+    world = a_busy_world(a_machine(gpus=2), unpriced_engines=frozenset({None, "local"}))
+    option = "--usd-gpu-hour" if gpus else "--usd-vcpu-hour"
+    with pytest.raises(Invalid, match=option):
+        world.submits(a_job("a").gpus(gpus).tagged(budget_usd="1"))
+    assert "a" not in world.state.jobs
+    world.submits(a_job("a").gpus(gpus))
+    with pytest.raises(Invalid, match=option):
+        world.happens(events.TagResource("job", "a", {"windfall:budget-usd": "1"}, ()))
+    assert world.job("a").submission.budget_usd is None
+    with pytest.raises(Invalid, match="usd_vcpu_hour"):
+        world.happens(a_training("t", tags={"windfall:budget-usd": "1"}))
+
+
+def test_a_budget_is_taken_where_there_is_a_price(world):
+    rules = replace(world.state.rules, unpriced_engines=frozenset({None, "local"}))
+    world.state.rules = rules
+    world.submits(a_job("a").gpus(1).tagged(budget_usd="1"))
+    assert world.job("a").submission.budget_usd == 1
 
 
 def test_a_job_that_ends_well_within_the_notice_of_its_budget_has_succeeded(world):
