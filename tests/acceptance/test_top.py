@@ -129,7 +129,7 @@ def test_the_live_screen_is_drawn_again_and_left_with_q(windfall, job):
 
 def test_metrics_are_plotted_with_their_figures(windfall, job):
     page = windfall.windfall("metrics", "train").stdout
-    assert page.startswith(f"train  {job}  attempt 1  RUNNING")
+    assert page.startswith(f"train  RUNNING  attempt 1  {job}")
     for title in ("GPU use", "GPU memory", "GPU power", "CPU", "memory", "disk"):
         assert f"\n{title} " in page
     assert "max 90 %" in page
