@@ -84,6 +84,7 @@ class Run:
         for name, tracked in objects.items():
             if name in self._tracked:
                 raise WrongUse(f"{name!r} is tracked already: give each object a name of its own")
+            _make_resumable(name, tracked)
             self._tracked[name] = tracked
 
     def track_files(self, pattern: str) -> None:
@@ -356,6 +357,15 @@ class Run:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _make_resumable(name: str, tracked: Any) -> None:
+    """Let a plain DataLoader of torch, which has no state of its own, go on in the middle of an epoch."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and isinstance(tracked, data.DataLoader) and not hasattr(tracked, "state_dict"):
+        from windfall.checkpoint.adapters.torch_loader import make_resumable
+
+        make_resumable(name, tracked)
 
 
 def _is_steady(tracked: Any) -> bool:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from windfall.checkpoint.errors import NotTrackable
 from windfall.checkpoint.leaves import Flattened, Tree
 
 _MODULE_HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks")
@@ -75,7 +76,10 @@ class SecondLook:
         kept = self._kept.get(name)
         if kept is not None and (again := kept.again()) is not None:
             return again
-        flattened = self._flatten(tracked)
+        try:
+            flattened = self._flatten(tracked)
+        except NotTrackable as error:
+            raise NotTrackable(f"run.track({name}=...): {error}") from None
         self._kept.pop(name, None)
         if (keep := self._keep(tracked, flattened)) is not None:
             self._kept[name] = keep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import re
 import signal
 
 import pytest
@@ -80,6 +81,65 @@ def test_the_rest_of_an_epoch_follows_in_the_same_order(own_generator, stop_afte
         second.generator.set_state(kept_generator)
     rest = [] if stop_after == 6 else seen(second)
     assert [begun, begun_second + rest, seen(second)] == epochs
+
+
+def plain_loader(**options):
+    import torch
+
+    dataset = torch.utils.data.TensorDataset(torch.arange(22))
+    return torch.utils.data.DataLoader(dataset, **{"batch_size": 4, "shuffle": True, **options})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_plain_loader_that_is_tracked_goes_on_where_it_was(tmp_path, workers):
+    import torch
+
+    def epoch(place, stop_after=None):
+        torch.manual_seed(7)
+        data, batches = plain_loader(num_workers=workers), []
+        run = ckpt.open(tmp_path / place, every=1000)
+        run.track(data=data)
+        step = run.resume()
+        try:
+            for batch in data:
+                batches.append(batch[0].tolist())
+                step += 1
+                run.step(step)
+                if step == stop_after:
+                    crash(run, step)
+        except Crash:
+            pass
+        run.done(save=False)
+        return batches
+
+    whole = epoch("whole")
+    begun = epoch("interrupted", 2)
+    assert len(begun) == 2
+    assert begun + epoch("interrupted") == whole
+
+
+def test_a_loader_whose_position_cannot_be_stored_says_at_once_what_to_write(tmp_path):
+    import torch
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    class Own(torch.utils.data.DataLoader):
+        pass
+
+    begun = plain_loader(num_workers=1, persistent_workers=True)
+    iter(begun)
+    run = ckpt.open(tmp_path)
+    for name, data, words in (
+        ("stream", torch.utils.data.DataLoader(Stream()), "over an iterable dataset"),
+        ("own", Own([1, 2]), "own = ResumableLoader(dataset, batch_size=32, shuffle=True)"),
+        ("single", plain_loader(batch_size=None, shuffle=False), "single = ResumableLoader("),
+        ("begun", begun, "Track it before its first batch"),
+    ):
+        with pytest.raises(ckpt.NotTrackable, match=rf"run\.track\({name}=\.\.\.\): .*{re.escape(words)}"):
+            run.track(**{name: data})
+    run.done()
 
 
 def test_batches_fetched_ahead_by_workers_are_not_lost():

@@ -305,3 +305,14 @@ def test_the_directory_comes_from_the_argument_or_the_environment(tmp_path, monk
 def test_arguments_that_make_no_sense_are_refused(tmp_path, more):
     with pytest.raises(WrongUse):
         opened(tmp_path, **more)
+
+
+def test_an_object_that_cannot_be_stored_is_named_by_its_argument(tmp_path):
+    run = ckpt.open(tmp_path)
+    run.track(state={"x": 1}, connection=object())
+    run.resume()
+    with pytest.raises(
+        ckpt.NotTrackable, match=r"^run\.track\(connection=\.\.\.\): the tracked object is a "
+    ):
+        run.step(1)
+    run.done(save=False)

@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+from windfall.checkpoint.errors import NotTrackable
 from windfall.checkpoint.frameworks import generators
 
 torch: Any = importlib.import_module("torch")
@@ -37,11 +38,14 @@ class ResumableLoader(_data.DataLoader):  # type: ignore[misc]  # torch is not t
                 if shuffle
                 else _data.SequentialSampler(dataset)
             )
-        self._batches = _SkippingBatches(sampler, batch_size, drop_last)
+        self._begin(_SkippingBatches(sampler, batch_size, drop_last))
+        super().__init__(dataset, batch_sampler=self._batches, generator=generator, **options)
+
+    def _begin(self, batches: _SkippingBatches) -> None:
+        self._batches = batches
         self._begun_at: dict[str, Any] | None = None
         self._yielded = 0
         self._pending: dict[str, Any] | None = None
-        super().__init__(dataset, batch_sampler=self._batches, generator=generator, **options)
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or what is left of the one in which the stored run was interrupted."""
@@ -85,6 +89,31 @@ class ResumableLoader(_data.DataLoader):  # type: ignore[misc]  # torch is not t
         generators.go_back(state)
         if state["own"] is not None and self.generator is not None:
             self.generator.set_state(state["own"])
+
+
+def make_resumable(name: str, loader: Any) -> None:
+    """Turn a plain DataLoader into a ResumableLoader, in place; raises NotTrackable with what to write instead."""
+    if isinstance(loader.dataset, _data.IterableDataset):
+        raise NotTrackable(
+            f"run.track({name}=...): it is a DataLoader over an iterable dataset, which alone knows how far it was"
+            " read. Track an object with state_dict() and load_state_dict() that knows it, or use torchdata's"
+            " StatefulDataLoader."
+        )
+    if type(loader) is not _data.DataLoader or type(loader.batch_sampler) is not _data.BatchSampler:
+        raise NotTrackable(
+            f"run.track({name}=...): it is a DataLoader with a class, a batch_sampler or a batch_size of its own, whose"
+            " position cannot be stored. Write: from windfall.checkpoint.adapters.torch_loader import ResumableLoader;"
+            f" {name} = ResumableLoader(dataset, batch_size=32, shuffle=True)"
+        )
+    if loader._iterator is not None:  # noqa: SLF001 (nothing else tells that its workers have been started)
+        raise NotTrackable(
+            f"run.track({name}=...): an epoch of this DataLoader was begun already. Track it before its first batch."
+        )
+    batches = _SkippingBatches(loader.sampler, loader.batch_size, loader.drop_last)
+    # torch refuses to set it once the loader is made.
+    loader.__dict__["batch_sampler"] = batches
+    loader.__class__ = ResumableLoader
+    loader._begin(batches)  # noqa: SLF001 (it is one of ours now)
 
 
 class _SkippingBatches(_data.BatchSampler):  # type: ignore[misc]  # torch is not there when types are checked
