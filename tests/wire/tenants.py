@@ -49,6 +49,7 @@ SHARED = {
 } | {
     ("windfall", operation)
     for operation in (
+        "CheckDirectories",
         "FenceGpu",
         "ListImages",
         "AddImage",
@@ -305,6 +306,7 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
         for part in ({"part": "checkpoint"}, {"part": "output", "output": 0}):
             yield "windfall", "ListStored", {"jobId": job, **part}
             yield "windfall", "ReadStored", {"jobId": job, **part, "reads": [[".windfall/fence", 0, 1]]}
+        yield "windfall", "Retry", {"jobId": job, "all": True}
         yield "windfall", "Interrupt", {"jobId": job, "noticeS": 0}
         yield "windfall", "Owners", {"jobIds": [job]}
         yield "windfall", "FindJobs", {"text": job}

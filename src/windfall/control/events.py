@@ -18,6 +18,7 @@ from windfall.control.commands.logs import LogCommand
 from windfall.control.commands.policies import PolicyCommand
 from windfall.control.commands.service_jobs import ServiceCommand
 from windfall.control.commands.storage import StorageCommand
+from windfall.jobs.arrays import ArrayPart
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
 from windfall.jobs.diagnosis import Diagnosis
@@ -93,6 +94,10 @@ class SubmitJob:
     consumables: tuple[tuple[str, int], ...] | None = None
     #: For a multi-node job: what changes in the definition's nodes.
     node_overrides: NodeOverrides | None = None
+    #: The job that this one runs again, from its checkpoints if it kept some.
+    retry_of: JobId | None = None
+    #: For children of an array that are run again.
+    array_part: ArrayPart | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def _checkpoint_part(job: Job) -> str | None:
     nodes = job.submission.nodes
     if nodes is not None:
         return f"node-{job.node}" if nodes.count > 1 and not nodes.peers else None
-    return None if job.index is None else str(job.index)
+    return None if job.array_place is None else str(job.array_place[0])
 
 
 def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:

@@ -311,9 +311,10 @@ def _injected(state: State, job: Job, attempt: Attempt) -> dict[str, str]:
         "AWS_EXECUTION_ENV": "AWS_ECS_EC2",
         **of_node,
     }
-    if job.index is not None and nodes is None:
-        environment["AWS_BATCH_JOB_ARRAY_INDEX"] = str(job.index)
-        environment["AWS_BATCH_JOB_ARRAY_SIZE"] = str(job.submission.array_size)
+    if job.array_place is not None:
+        index, size = job.array_place
+        environment["AWS_BATCH_JOB_ARRAY_INDEX"] = str(index)
+        environment["AWS_BATCH_JOB_ARRAY_SIZE"] = str(size)
     return environment
 
 

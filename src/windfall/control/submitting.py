@@ -26,7 +26,7 @@ from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
 from windfall.control.storage_rules import check_staging, check_words_of_others
 from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, WORKER, Wishes, wishes_of
-from windfall.jobs.arrays import ChildTable, state_of_code
+from windfall.jobs.arrays import ArrayPart, ChildTable, state_of_code
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -35,6 +35,7 @@ from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
+from windfall.jobs.staging import Checkpoints
 from windfall.jobs.states import FAILED, PENDING, SUBMITTED, SUCCEEDED, TERMINAL
 from windfall.jobs.tenants import given_name
 
@@ -96,6 +97,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         priority=_priority(queue, definition, command),
         consumables=wanted_tokens(state, _tokens(definition, nodes, command)),
         directory=wishes.directory,
+        array_part=command.array_part,
     )
     claim_user(state, command.submitter, round_)
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
@@ -129,7 +131,26 @@ def _wishes(state: State, command: SubmitJob, definition: JobDefinition) -> Wish
     if command.submitter.is_admin and not definition.shared:
         own = wishes_of(command.job_id, {}, {}, definition, checkpoint_root)
         check_words_of_others(state, command.submitter, wishes.staging, own.staging)
+    if command.retry_of is not None and wishes.staging is not None:
+        _check_unshared(state, wishes.staging.checkpoints, command.array_part)
     return wishes
+
+
+def _check_unshared(state: State, checkpoints: Checkpoints | None, part: ArrayPart | None) -> None:
+    """Refuse to run a job again whose checkpoints another job continues: each would overwrite the other's."""
+    if checkpoints is None:
+        return
+    wanted = None if part is None else set(part.indexes)
+    for job in state.jobs.values():
+        staging, other = job.submission.staging, job.submission.array_part
+        if job.parent is not None or staging is None or staging.checkpoints is None:
+            continue
+        if staging.checkpoints.uri != checkpoints.uri:
+            continue
+        if wanted is None or other is None or not wanted.isdisjoint(other.indexes):
+            raise Conflict(
+                f"Job {job.id} is {job.state} and continues the same checkpoints: wait for its end, or stop it first"
+            )
 
 
 def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:

@@ -93,13 +93,14 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "doing": attempt.doing,
         "alarm": attempt.alarm,
         "commit": attempt.commit,
-        "restored": _mark(attempt.restored),
-        "checkpoint": _mark(attempt.checkpoint),
+        "restored": shown_mark(attempt.restored),
+        "checkpoint": shown_mark(attempt.checkpoint),
         "progress": _progress(attempt.progress),
     }
 
 
-def _mark(mark: Mark | None) -> dict[str, Any] | None:
+def shown_mark(mark: Mark | None) -> dict[str, Any] | None:
+    """A checkpoint in plain JSON."""
     if mark is None:
         return None
     return {

@@ -32,6 +32,7 @@ from windfall.daemon.interruptions import Interruptions
 from windfall.daemon.monitoring import Monitoring
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.owners import Owners
+from windfall.daemon.retrying import Retrying
 from windfall.daemon.samples import SampleReader
 from windfall.daemon.secrets import Secrets
 from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
@@ -136,6 +137,7 @@ class Operations:
             "ListSecrets": (Role.ADMIN, kept.list_secrets),
             "RemoveSecret": (Role.ADMIN, kept.remove_secret),
             "CheckDirectories": (Role.SUBMIT, entering.check),
+            "Retry": (Role.SUBMIT, Retrying(self._loop).retry),
             "StoredFiles": (Role.READ, stored.describe),
             "ListStored": (Role.READ, stored.list),
             "ReadStored": (Role.READ, stored.read),

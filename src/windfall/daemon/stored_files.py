@@ -188,13 +188,13 @@ class StoredFiles:
         job_id = call.params.get("jobId")
         if not isinstance(job_id, str) or not job_id:
             raise ApiError("Invalid", f"{call.operation} needs jobId, a text that is not empty.")
-        job: Job | None = await self._gate.read(lambda store: _found(store, JobId(job_id)))
+        job: Job | None = await self._gate.read(lambda store: found_job(store, JobId(job_id)))
         if job is None:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
         return job
 
 
-def _found(store: Store, job_id: JobId) -> Job | None:
+def found_job(store: Store, job_id: JobId) -> Job | None:
     """A job by its id; the main node of a multi-node job and a child that never started have no record."""
     (array, index), (gang, number) = split_child(job_id), split_node(job_id)
     known = {job.id: job for job in store.jobs(list({job_id, array, gang}))}

@@ -19,6 +19,16 @@ _CODES = {state: code for code, state in enumerate(JobState)}
 _STATES = tuple(JobState)
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayPart:
+    """Children of an earlier array that are run again, each with the index that it had there."""
+
+    #: How many children the earlier array had.
+    size: int
+    #: By the number of the child that runs now; a single job has one.
+    indexes: tuple[int, ...]
+
+
 def state_of_code(code: int) -> JobState:
     """The state that a byte of a table stands for."""
     return _STATES[code]

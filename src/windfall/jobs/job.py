@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from windfall.jobs.arrays import ArrayPart
 from windfall.jobs.attempts import Attempt, GangEnd, LeftPlace, StopCause
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
@@ -99,6 +100,8 @@ class Submission:
     replaces_lost_nodes: bool = False
     #: The service job that this training job is an attempt of.
     service_job: JobId | None = None
+    #: For a job, or an array, that runs children of an earlier array again.
+    array_part: ArrayPart | None = None
     #: Where its process starts, entered with the rights of its own user; None leaves that to its image.
     directory: str | None = None
 
@@ -183,6 +186,16 @@ class Job:
         """Its number among the nodes of a multi-node job; the job itself stands for its main node."""
         nodes = self.submission.nodes
         return None if nodes is None else nodes.main if self.index is None else self.index
+
+    @property
+    def array_place(self) -> tuple[int, int] | None:
+        """Its index in an array and that array's size, as its program is told; None for any other job."""
+        submission = self.submission
+        if submission.nodes is not None or self.is_array:
+            return None
+        if submission.array_part is not None:
+            return submission.array_part.indexes[self.index or 0], submission.array_part.size
+        return None if self.index is None else (self.index, submission.array_size or 0)
 
     @property
     def finished(self) -> bool:
