@@ -7,10 +7,13 @@ once is started again by its warden and is nothing to tell of. Must not know wha
 from __future__ import annotations
 
 import os
+import re
 
 from windfall.agent.speech import CANNOT_SERVE, SPEAKER
 
 _WARDEN = "windfall warden: "
+#: With which a line begins.
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
 _ENDED = f"{_WARDEN}the agent "
 _CERTAIN_AFTER_ENDS = 2
 #: The end of a longer text is what counts.
@@ -46,7 +49,9 @@ def last_line(path: str, since: int) -> str:
 
 def _lines(path: str, since: int) -> list[str]:
     end = log_size(path)
-    if end <= since:
+    if end < since:
+        since = 0  # A new log was begun meanwhile.
+    if end == since:
         return []  # Asked again and again: most often there is nothing new.
     try:
         with open(path, "rb") as file:
@@ -54,4 +59,4 @@ def _lines(path: str, since: int) -> list[str]:
             text = file.read(_READ_BYTES).decode(errors="replace")
     except OSError:
         return []
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [_TIME.sub("", line).strip() for line in text.splitlines() if line.strip()]

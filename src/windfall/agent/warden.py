@@ -173,9 +173,30 @@ def _start_ticks(pid: int) -> int:
         return 0
 
 
+def now_text() -> str:
+    """The time with which a line of the log begins, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def follow_log() -> None:
+    """Write to the log at its name, if the file that is open was put aside as `NAME.log.1` or higher meanwhile."""
+    try:
+        name = os.readlink("/proc/self/fd/2").removesuffix(" (deleted)")
+        current, _, number = name.rpartition(".")
+        if not (current.endswith(".log") and number.isdigit()):
+            return
+        fd = os.open(current, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError:
+        return  # This process may not open it, so it goes on with the file that it has.
+    for standard in (1, 2):
+        os.dup2(fd, standard)
+    os.close(fd)
+
+
 def _say(text: str) -> None:
     try:
-        os.write(2, f"windfall warden: {text}\n".encode())
+        follow_log()
+        os.write(2, f"{now_text()} windfall warden: {text}\n".encode())
     except OSError:
         return  # The disk of the log is full: nothing may make this process die.
 

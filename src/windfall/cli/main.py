@@ -78,6 +78,14 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry(LOOK, "status:status", "Show what the daemon has, what it runs and what waits."),
     "down": Entry(OPERATE, "down:down", "Stop the daemon."),
     "service": Entry(OPERATE, "service:service", "Run the daemon as a systemd service."),
+    "backup": Entry(
+        OPERATE,
+        "backup:backup",
+        "Write the store, keys, settings and secrets to FILE, also while the daemon runs.",
+    ),
+    "restore": Entry(
+        OPERATE, "backup:restore", "Put back what `windfall backup` wrote, into an empty data directory."
+    ),
     "image": Entry(OPERATE, "images:image", "Map image names to directories of this host."),
     "secret": Entry(OPERATE, "secret:secret", "Keep secrets for jobs, by name."),
     "storage": Entry(OPERATE, "storage:storage", "Register object storage for jobs."),

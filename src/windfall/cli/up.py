@@ -11,6 +11,8 @@ import gc
 import os
 import shlex
 import socket
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +83,7 @@ def up(**options: Any) -> int:
         named = options["data"] is not None or "WINDFALL_DATA" in os.environ
         # Taken away: what the daemon starts must not tell systemd anything in its name.
         supervisor = os.environ.pop("NOTIFY_SOCKET", None)
+        log_with_times()
 
         def is_ready(ready: Ready) -> None:
             announce(settings, ready, named_directory=named)
@@ -89,6 +92,19 @@ def up(**options: Any) -> int:
         return serve(settings, is_ready)
     except DaemonError as error:
         raise BadUsage(str(error)) from None
+
+
+def log_with_times() -> None:
+    """Let each line of the daemon's log begin with its time in UTC, unless systemd's journal adds its own."""
+    import logging
+
+    status = os.fstat(sys.stderr.fileno())
+    in_journal = os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+    form = logging.Formatter("%(message)s" if in_journal else "%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    form.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(form)
+    logging.getLogger().addHandler(handler)
 
 
 def tell_supervisor(address: str | None) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from windfall.agent.last_words import last_line, last_words, log_size
 
+NOW = "2026-11-16T10:00:00Z "
 ENDED = "windfall warden: the agent ended with {} after 0.1 s; starting it again in 0.20 s\n"
 
 
@@ -17,6 +18,8 @@ ENDED = "windfall warden: the agent ended with {} after 0.1 s; starting it again
         ("", None),
         ("windfall agent: a GPU has fallen ill\n", None),
         ("windfall agent: cannot serve: there is no user x\n", "cannot serve: there is no user x"),
+        (f"{NOW}windfall agent: cannot serve: there is no user x\n", "cannot serve: there is no user x"),
+        (NOW + ENDED.format(-9) + NOW + ENDED.format(-9), "the agent ended with -9"),
         (ENDED.format(-9), None),
         (ENDED.format(-9) + ENDED.format(-9), "the agent ended with -9"),
         (f"Traceback\n  line\nKeyError: 'x'\n{ENDED.format(1)}" * 2, "KeyError: 'x'"),
@@ -40,3 +43,9 @@ def test_what_was_said_last_is_the_end_of_a_long_text(tmp_path: Path):
     log.write_text("x\n" * 100_000 + "the end\n\n")
     assert last_line(str(log), 0) == "the end"
     assert last_line(str(tmp_path / "none"), log_size(str(tmp_path / "none"))) == ""
+
+
+def test_a_log_that_was_begun_anew_is_read_from_its_start(tmp_path: Path):
+    log = tmp_path / "agent.log"
+    log.write_text(f"{NOW}windfall agent: all is well\n")
+    assert last_line(str(log), 10_000_000) == "windfall agent: all is well"

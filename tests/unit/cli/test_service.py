@@ -5,10 +5,12 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,21 @@ def test_systemd_is_told_when_requests_are_served(tmp_path):
         assert listening.recv(100) == b"READY=1"
     tell_supervisor(str(tmp_path / "gone"))
     tell_supervisor(None)
+
+
+LOGS = "import logging, sys; from windfall.cli.up import log_with_times; {}; log_with_times(); logging.warning('hello')"
+OWN_JOURNAL = "import os; s = os.fstat(2); os.environ['JOURNAL_STREAM'] = f'{s.st_dev}:{s.st_ino}'"
+
+
+@pytest.mark.parametrize(
+    ("before", "line"), [("0", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ hello"), (OWN_JOURNAL, "hello")]
+)
+def test_lines_of_the_daemon_s_log_have_one_time(before, line):
+    done = subprocess.run(
+        [sys.executable, "-c", LOGS.format(before)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "JOURNAL_STREAM": "1:1"},
+    )
+    assert re.fullmatch(line, done.stderr.strip())
