@@ -43,7 +43,7 @@ def test_two_processes_that_speak_at_once_lose_no_line(tmp_path):
     run(TALKS, tmp_path / "agent.log")
     expected = [f"{who} {number}" for who in ("child", "parent") for number in range(300)]
     assert sorted(said(tmp_path)) == sorted(expected)
-    assert len(list(tmp_path.glob("agent.log.*"))) > 5
+    assert (tmp_path / "agent.log.2").exists()
     assert (tmp_path / "agent.log").stat().st_mode & 0o777 == (
         tmp_path / "agent.log.1"
     ).stat().st_mode & 0o777
