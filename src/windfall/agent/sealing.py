@@ -3,16 +3,20 @@ again.
 
 Until the job starts, all of an attempt's directory is its user's, because a process of that user fills it. From then on
 root uses some of the paths in it (a sandbox binds them, notices are written there), so neither the job nor another one
-of the same user may put something else in their place: these directories become root's, the job's group may write in
-them, and sticky keeps it from replacing them. No link is followed. Must not know what the directories are for.
+of the same user may put something else in their place: these directories become root's, the job's user may write in
+them, and sticky keeps it from replacing them. That user is named in an access control list, because others may have the
+same group; a file system without such lists lets the group in. No link is followed. Must not know what the directories
+are for.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from windfall.agent.errors import CannotStart
 
@@ -20,16 +24,19 @@ _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT_MODE = 0o1770
 _OWN_MODE = 0o750
 _PRIVATE_MODE = 0o700
+#: Where Linux keeps the access control list of a file, and whom its entries are about.
+_LIST = "system.posix_acl_access"
+_OWNER, _USER, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
 
 
-def seal(root: str, kept: Iterable[str], own: str, gid: int) -> None:
+def seal(root: str, kept: Iterable[str], own: str, user: tuple[int, int]) -> None:
     """Make `root` and the directories in it root's own; the job may read `own` but not write there. CannotStart."""
     try:
         with _opened(root, ".") as fd:
-            _take(fd, gid, _KEPT_MODE)
+            _take(fd, user, _KEPT_MODE)
         for relative in _with_parents(kept):
             with _opened(root, relative) as fd:
-                _take(fd, gid, _OWN_MODE if relative == own else _KEPT_MODE)
+                _take(fd, user, _OWN_MODE if relative == own else _KEPT_MODE)
                 taken = os.fstat(fd)
             # What was opened may have been moved away before it was taken; what is taken cannot be moved any more.
             with _opened(root, relative) as fd:
@@ -88,11 +95,32 @@ def _is_sealed(fd: int, gid: int) -> bool:
     return (status.st_uid, status.st_gid) == (os.geteuid(), gid) and mode in (_KEPT_MODE, _OWN_MODE)
 
 
-def _take(fd: int, gid: int, mode: int) -> None:
-    os.fchown(fd, os.geteuid(), gid)
+def _take(fd: int, user: tuple[int, int], mode: int) -> None:
+    os.fchown(fd, os.geteuid(), user[1])
     os.fchmod(fd, mode)
+    try:
+        os.setxattr(fd, _LIST, _for_one_user(user[0], mode))
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+
+
+def _for_one_user(uid: int, mode: int) -> bytes:
+    """A list by which a directory's owner and one user may do what the mode says for owner and group; nobody else."""
+    owner, others = mode >> 6 & 7, mode >> 3 & 7
+    nobody = 0xFFFFFFFF
+    entries = [
+        (_OWNER, owner, nobody),
+        (_USER, others, uid),
+        (_GROUP, 0, nobody),
+        (_MASK, others, nobody),
+        (_OTHER, 0, nobody),
+    ]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
 def _give(fd: int, owner: tuple[int, int]) -> None:
+    with suppress(OSError):  # There is none, or there are none on this file system.
+        os.removexattr(fd, _LIST)
     os.fchown(fd, *owner)
     os.fchmod(fd, _PRIVATE_MODE)

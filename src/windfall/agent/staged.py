@@ -268,7 +268,7 @@ class StagedAttempts:
             errand = self._errand(attempt, user)
             if user is not None:
                 kept = errand.places.kept_directories(errand.directory)
-                seal(errand.places.root, kept, OWN, user.gid)
+                seal(errand.places.root, kept, OWN, (user.uid, user.gid))
             self._admit(errand, user, launching)
         except AgentError as error:
             self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
@@ -29,13 +31,29 @@ def modes(root: Path, *names: str) -> list[int]:
 
 def test_what_is_kept_cannot_be_replaced_and_the_rest_stays_as_it_is(root: Path):
     before = modes(root, "input")
-    seal(str(root), KEPT, ".windfall", OWNER[1])
+    seal(str(root), KEPT, ".windfall", OWNER)
     names = (".", "output", "output/data", ".windfall", ".windfall/progress")
     assert modes(root, *names) == [0o1770, 0o1770, 0o1770, 0o750, 0o1770]
     assert modes(root, "input") == before
     unseal(str(root), KEPT, OWNER)
     assert set(modes(root, *names)) == {0o700}
     assert modes(root, "input") == before
+
+
+@pytest.mark.parametrize(("uid", "enters"), [(54_001, True), (54_002, False)])
+def test_others_with_the_same_group_stay_out(require, uid: int, enters: bool):
+    require(os.geteuid() == 0, "only root can become another user for this test")
+    # Below a directory that everybody may pass through.
+    with tempfile.TemporaryDirectory() as above:
+        Path(above).chmod(0o755)
+        data = Path(above) / "a.ml" / "output" / "data"
+        data.mkdir(parents=True)
+        seal(f"{above}/a.ml", ["output/data"], ".windfall", (54_001, 54_000))
+        write = ["/bin/sh", "-c", 'cd "$0" && : > mine && ! rmdir ../data', str(data)]
+        looked = subprocess.run(
+            write, user=uid, group=54_000, extra_groups=[], capture_output=True, check=False
+        )
+        assert (looked.returncode == 0) is enters, looked.stderr
 
 
 def test_it_can_be_given_back_when_half_of_it_was_never_made(tmp_path: Path):
@@ -54,7 +72,7 @@ def test_a_link_is_not_followed(root: Path, tmp_path: Path, name: str):
     (root / name).rename(tmp_path / "moved")
     (root / name).symlink_to(elsewhere)
     with pytest.raises(CannotStart, match="is not as it was prepared"):
-        seal(str(root), KEPT, ".windfall", OWNER[1])
+        seal(str(root), KEPT, ".windfall", OWNER)
     unseal(str(root), KEPT, OWNER)
     assert modes(elsewhere, ".", "progress", "data") == before
 
@@ -82,7 +100,7 @@ def test_whoever_swaps_directories_meanwhile_gains_nothing(root: Path, tmp_path:
     try:
         for _ in range(300):
             try:
-                seal(str(root), KEPT, ".windfall", OWNER[1])
+                seal(str(root), KEPT, ".windfall", OWNER)
             except CannotStart:
                 continue
     finally:
