@@ -138,7 +138,8 @@ def _decide(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
         finish(state, job, FAILED, job.stop_reason, round_)
     elif cause is StopCause.BUDGET:
         end_at_limit(state, job, cause, round_)
-    elif attempt.is_unstored:  # Its work is done: another try would do it again, and is not stored either.
+    elif attempt.is_unstored and not attempt.interrupted:
+        # Its work is done: another try would do it again, and is not stored either.
         finish(state, job, FAILED, attempt.status_reason, round_)
     elif job.outgrew(attempt) and (reason := ask_for_more(state, job, attempt)) is not None:
         finish(state, job, FAILED, reason, round_)

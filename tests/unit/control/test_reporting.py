@@ -364,3 +364,13 @@ def test_work_that_is_done_and_not_stored_fails_the_job_and_is_not_done_again(wo
     assert world.state_of("a") is FAILED
     assert len(world.job("a").attempts) == 1
     assert world.job("a").attempts[0].is_unstored
+
+
+def test_work_whose_place_was_taken_before_it_was_stored_is_done_again(world):
+    world.submits(a_job("a").retried(5))
+    world.starts("a")
+    world.happens(events.InterruptJob(JobId("a"), 5))
+    token = world.job("a").attempts[0].token
+    world.happens(AttemptExited(token, world.now, 0, f"{UNSTORED}: s3://b/x: the time was up"))
+    assert world.state_of("a") not in (FAILED, SUCCEEDED)
+    assert len(world.job("a").attempts) == 2
