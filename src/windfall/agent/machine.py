@@ -164,7 +164,8 @@ def _warnings(
         )
     if cgroups is None:
         lines.append(
-            "no cgroup can be written: memory limits are enforced once a second, vCPU limits not at all"
+            "no cgroup can be written: memory limits are enforced once a second, vCPU limits not at all;"
+            " run the daemon as root, or as a systemd service (`windfall service install`)"
         )
     elif "memory" not in cgroups.controllers:
         lines.append("the memory cgroup cannot be written: memory limits are enforced once a second")

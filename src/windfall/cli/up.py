@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,11 +131,44 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
     lines.append(f"checkpoints     {settings.objects_url}" + (f", at {ready.s3_url}" if ready.s3_url else ""))
     if ready.live_jobs:
         lines.append(f"adopted         {counted(ready.live_jobs, 'unfinished job')} of an earlier run")
-    lines += [f"warning: {line}" for line in facts.get("warnings", "").splitlines() if line]
+    warnings = [line for line in facts.get("warnings", "").splitlines() if line] + own_warnings(settings)
+    lines += [f"warning: {line}" for line in warnings]
+    if warnings:
+        lines.append("`windfall doctor` says more about this host, and what to do")
     where = f" --data {shlex.quote(str(settings.data))}" if named_directory else ""
     lines.append(f'for AWS clients, in another shell: eval "$(windfall env{where})"')
     click.echo("\n".join(lines), err=True)
     click.echo(f"windfall is listening on {ready.url}")
+
+
+def own_warnings(settings: Settings) -> list[str]:
+    """What is likely to go wrong with where the daemon listens and where it writes, each with what to do."""
+    from windfall.agent.checkup.room import LEAST_DISK_BYTES
+
+    found = []
+    if not _is_loopback(settings.host):
+        found.append(
+            f"requests to {settings.host} are signed but not encrypted: others on the network can read them, with logs"
+            " and jobs' environments; listen on 127.0.0.1 behind a TLS proxy, as docs/operations.md shows"
+        )
+    try:
+        room = os.statvfs(settings.data)
+    except OSError:
+        return found
+    free_bytes = room.f_bavail * room.f_frsize
+    if free_bytes < LEAST_DISK_BYTES:
+        found.append(
+            f"only {free_bytes >> 20:,} MiB are free for {settings.data}, and a full disk stops everything: free at"
+            f" least {LEAST_DISK_BYTES >> 20:,} MiB, or choose another disk with --data DIR"
+        )
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _no_engine(settings: Settings) -> str:

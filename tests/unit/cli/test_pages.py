@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
+from tests.small_disk import mounted_at
 from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID
 from windfall.capacity.machines import GpuDevice, Machine
-from windfall.cli.up import announce
+from windfall.cli.up import announce, own_warnings
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.serving import Ready
 from windfall.daemon.settings import Settings
@@ -377,6 +378,7 @@ def test_what_up_says(capsys, tmp_path):
         "adopted         1 unfinished job of an earlier run",
         "warning: no cgroups",
         "warning: no bubblewrap",
+        "`windfall doctor` says more about this host, and what to do",
         f"for AWS clients, in another shell: eval \"$(windfall env --data '{tmp_path / 'a b'}')\"",
     ]
 
@@ -396,6 +398,27 @@ def test_up_says_where_it_looked_for_an_engine(capsys, tmp_path, settings, said)
     machine = Machine(MachineId("m"), Resources(8, 24_064), (), {})
     announce(Settings(tmp_path, **settings), Ready("http://h:1", machine, 0), named_directory=True)
     assert f"containers      {said}" in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [
+        *((host, False) for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost")),
+        *((host, True) for host in ("0.0.0.0", "::", "192.0.2.7", "gpu.example.com")),
+    ],
+)
+def test_an_address_that_others_reach_is_warned_of(tmp_path, host, warned):
+    found = own_warnings(Settings(tmp_path, host=host))
+    assert any("not encrypted" in line and "TLS proxy" in line for line in found) == warned
+
+
+def test_little_disk_is_warned_of_with_what_to_do(tmp_path):
+    (tmp_path / "small").mkdir()
+    with mounted_at(tmp_path / "small") as small:
+        (line,) = own_warnings(Settings(small))
+    assert "MiB are free" in line
+    assert "--data DIR" in line
+    assert own_warnings(Settings(tmp_path / "not" / "there")) == []
 
 
 def test_what_a_daemon_says_that_follows(capsys, tmp_path):

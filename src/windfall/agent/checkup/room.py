@@ -10,7 +10,8 @@ from windfall.agent.checkup.verdicts import Verdict, bad, doubtful, good, skippe
 SHARED_MEMORY, DISK, WRITES, FILES = "shared memory", "disk", "durable writes", "open files"
 _GIB = 1 << 30
 _ENOUGH_SHARED_BYTES = 2 * _GIB
-_LEAST_DISK_BYTES, _ENOUGH_DISK_BYTES = _GIB, 20 * _GIB
+#: With less than this the daemon soon cannot write; with less than the second, checkpoints soon cannot.
+LEAST_DISK_BYTES, _ENOUGH_DISK_BYTES = _GIB, 20 * _GIB
 _LEAST_INODES = 10_000
 #: Beyond this a round of the daemon, and so a submission, is felt as slow.
 _SLOW_SYNC_MS = 20.0
@@ -45,7 +46,7 @@ def _disk(host: Host, data: str) -> Verdict:
         return bad(DISK, f"{data} cannot be looked at", "choose another directory with --data")
     seen = f"{room.free_bytes / _GIB:.1f} GiB free of {room.total_bytes / _GIB:.1f} for {data}"
     mend = "make room, or keep data and checkpoints elsewhere (--data, --objects)"
-    if room.free_bytes < _LEAST_DISK_BYTES:
+    if room.free_bytes < LEAST_DISK_BYTES:
         return bad(DISK, seen, mend)
     # Some file systems have no fixed number of files.
     if room.total_inodes and room.free_inodes < _LEAST_INODES:
