@@ -102,6 +102,7 @@ class Clients:
             (10 if self.theme != "gangs" else 60, lambda: submit_gang(self)),
             (7, self.cancel),
             (8, self.terminate),
+            (4, self.hold_or_release),
             (3, self.update_queue),
             (3, self.update_environment),
             (2, self.change_image),
@@ -155,6 +156,13 @@ class Clients:
             self.call(events.UpdateComputeEnvironment(name.name, Switch.ENABLED, 0, name.max_vcpus))
         for queue in QUEUES.values():
             self.call(events.UpdateJobQueue(queue.name, Switch.ENABLED, None, queue.environments))
+        self.release_all()
+
+    def release_all(self) -> None:
+        """Nobody holds a job any more."""
+        for job in list(self.world.daemon.state.jobs.values()):
+            if job.held_by is not None:
+                self.call(events.ReleaseJob(job.id))
 
     def act(self) -> None:
         """One caller does something."""
@@ -165,6 +173,7 @@ class Clients:
             self.delete_queue,
             self.delete_environment,
             self.interrupt_instance,
+            self.hold_or_release,
         ):
             self.world.disturbances += 1
         action()
@@ -324,6 +333,14 @@ class Clients:
     def cancel(self) -> None:
         """Somebody has second thoughts."""
         self.call(events.CancelJob(self._some_job(), "second thoughts"))
+
+    def hold_or_release(self) -> None:
+        """Somebody wants a job to wait, or has waited long enough."""
+        held = [job.id for job in self.world.daemon.state.jobs.values() if job.held_by is not None]
+        if held and self.rng.random() < 0.6:
+            self.call(events.ReleaseJob(self.rng.choice(held)))
+        else:
+            self.call(events.HoldJob(self._some_job(), "somebody"))
 
     def terminate(self) -> None:
         """Somebody has had enough."""

@@ -43,6 +43,7 @@ def calm_down(world: World) -> None:
         world.run_for(5_000)
         if world.now > patience:
             world.clients.terminate_endless()
+            world.clients.release_all()
             patience += 120_000
         settled = services_settled(world.daemon.state) and not world.daemon.state.ticks
         if settled and check_settled(world.daemon.state, world.daemon.offers(), world.now):

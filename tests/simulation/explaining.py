@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.quota_shares import QUOTA_QUEUE, quotas_of
 from tests.simulation.store import BrokenPromise
 from windfall.control.changes import Changes
+from windfall.control.holding import held_by
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import why
@@ -21,7 +22,14 @@ def check_gates_named(state: State, changes: Changes, offers: Offers, now: int) 
     quotas: Quotas | None = None
     for job_id in changes.jobs:
         job = state.jobs.get(job_id)
-        if job is None or job.state is not RUNNABLE or job.is_array or job.is_gang or job.is_node:
+        if (
+            job is None
+            or job.state is not RUNNABLE
+            or job.is_array
+            or job.is_gang
+            or job.is_node
+            or held_by(state, job)
+        ):
             continue
         barred = {TOKENS} if _lacks_tokens(state, job) else set()
         if job.submission.queue == QUOTA_QUEUE.name and QUOTA_QUEUE.name in state.queues:

@@ -9,6 +9,7 @@ from tests.simulation.store import BrokenPromise, FakeStore
 from windfall.capacity.machines import Hold
 from windfall.control.changes import Changes
 from windfall.control.gangs import may_wait_alone
+from windfall.control.holding import held_by
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import why
@@ -117,7 +118,7 @@ def check_table(table: ChildTable) -> None:
 
 
 def check_backlog(state: State) -> None:
-    """Exactly the RUNNABLE jobs and resting children wait for a place."""
+    """Exactly the RUNNABLE jobs and resting children that are not held wait for a place."""
     waiting: dict[JobId, int] = {}
     for queue, groups in state.backlog.queues.items():
         for shape, group in groups.items():
@@ -143,6 +144,7 @@ def check_backlog(state: State) -> None:
             and (job.attempt is None or job.attempt.token not in state.attempts)
         ):
             raise BrokenPromise(f"has a place and no attempt: {job.story()}")
+    wanted = {job_id: count for job_id, count in wanted.items() if held_by(state, state.jobs[job_id]) is None}
     if waiting != wanted:
         raise BrokenPromise(f"the backlog has {waiting}, RUNNABLE are {wanted}")
 

@@ -307,6 +307,8 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
             yield "windfall", "ListStored", {"jobId": job, **part}
             yield "windfall", "ReadStored", {"jobId": job, **part, "reads": [[".windfall/fence", 0, 1]]}
         yield "windfall", "Retry", {"jobId": job, "all": True}
+        yield "windfall", "Hold", {"jobId": job}
+        yield "windfall", "Release", {"jobId": job}
         yield "windfall", "Interrupt", {"jobId": job, "noticeS": 0}
         yield "windfall", "Owners", {"jobIds": [job]}
         yield "windfall", "FindJobs", {"text": job}

@@ -63,6 +63,8 @@ COMMANDS: dict[str, Entry] = {
     "metrics": Entry(LOOK, "metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."),
     "cancel": Entry(RUN, "stopping:cancel", "Cancel jobs that have not started."),
     "terminate": Entry(RUN, "stopping:terminate", "Stop jobs, running or not."),
+    "hold": Entry(RUN, "holding:hold", "Keep jobs that have not started from starting."),
+    "release": Entry(RUN, "holding:release", "Let held jobs start."),
     "interrupt": Entry(RUN, "interrupt:interrupt", "Interrupt a job with notice, as a spot market would."),
     "advise": Entry(DECIDE, "advise:advise", "Find what limits a job on its GPUs, and what would help."),
     "cost": Entry(DECIDE, "cost:cost", "Show what jobs cost, and what their time went into."),

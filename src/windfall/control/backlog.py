@@ -96,11 +96,11 @@ class Backlog:
 
     queues: dict[QueueName, dict[Kin, Group]] = field(default_factory=dict)
 
-    def add(self, job: Job, count: int = 1) -> None:
-        """Let a job wait (or `count` children of an array)."""
+    def add(self, job: Job, count: int = 1, *, returns: bool = False) -> None:
+        """Let a job wait (or `count` children of an array); one that returns may come before others in the order."""
         waiting = Waiting(job.order, job.id, job.runnable_at or job.created_at, count)
         group = self.queues.setdefault(job.submission.queue, {}).setdefault(kin_of(job), Group())
-        (group.returned if job.attempts else group.fifo)[job.id] = waiting
+        (group.returned if job.attempts or returns else group.fifo)[job.id] = waiting
         group.count += count
 
     def take(self, job: Job) -> None:

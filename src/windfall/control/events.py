@@ -164,6 +164,22 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Keep a job that has not started from starting. The reply is whether it was not held before."""
+
+    job_id: JobId
+    #: The name of who holds it, for those who ask.
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJob:
+    """Let a held job start. The reply is whether it was held."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class TerminateJob:
     """As CancelJob, and STARTING and RUNNING jobs are stopped. The reply is whether the job was live."""
 
@@ -215,6 +231,8 @@ Command = (
     | InterruptJob
     | InterruptInstance
     | CancelJob
+    | HoldJob
+    | ReleaseJob
     | TerminateJob
     | TagResource
     | FenceDevice

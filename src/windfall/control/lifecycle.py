@@ -11,6 +11,7 @@ from windfall.control.calendar_runs import note_end
 from windfall.control.consumables import give_back_tokens
 from windfall.control.events import FinishedJob
 from windfall.control.gangs import nodes_of, outcome, return_nodes
+from windfall.control.holding import let_wait
 from windfall.control.round import Ended, Round
 from windfall.control.state import RecentEnd, State, Waits
 from windfall.control.state_changes import tell_of
@@ -31,13 +32,13 @@ def make_runnable(state: State, job: Job, round_: Round) -> None:
         table.move_rest(RUNNABLE)
         job.rest = RUNNABLE
         if table.resting:
-            state.backlog.add(job, table.resting)
+            let_wait(state, job, table.resting)
     else:
         job.move(RUNNABLE)
         note_child(state, job, round_)
         if job.is_gang:
             return_nodes(state, job, round_)
-        state.backlog.add(job)
+        let_wait(state, job)
     round_.changes.jobs[job.id] = job
     state.unsettled = True
 

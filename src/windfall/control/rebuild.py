@@ -15,6 +15,7 @@ from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.agenda import rebuild_agenda
 from windfall.control.consumables import rebuild_holders
 from windfall.control.gangs import may_wait_alone
+from windfall.control.holding import let_wait
 from windfall.control.instructions import Instruction
 from windfall.control.interrupting import WITH_NOTICE, notice_of
 from windfall.control.limits import watch
@@ -170,9 +171,9 @@ def _rebuild_place(state: State, job: Job) -> None:
     if job.is_array:
         table = state.children[job.id]
         if table.waiting:
-            state.backlog.add(job, table.waiting)
+            let_wait(state, job, table.waiting)
     elif job.state is RUNNABLE and (not job.is_node or may_wait_alone(state, job)):
-        state.backlog.add(job)
+        let_wait(state, job)
         if job.gpu_memory_floor_mib is not None:
             state.outgrown.add(job.id)
         watch(state, job)

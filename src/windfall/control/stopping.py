@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from windfall.control.events import CancelJob, TerminateJob
 from windfall.control.gangs import hold_back, members
+from windfall.control.holding import held_by, let_wait
 from windfall.control.interrupting import ask_to_stop
 from windfall.control.lifecycle import end_rest, finish, recorded_child, touch
 from windfall.control.ownership import live_job
@@ -53,11 +54,11 @@ def _find(state: State, job_id: JobId, round_: Round) -> Job | None:
         return None
     if index >= table.size or table.state(index) in TERMINAL:
         return None
-    if table.rest is RUNNABLE:
+    if table.rest is RUNNABLE and held_by(state, array) is None:
         state.backlog.take(array)
     child = recorded_child(state, array, index, round_)
     if child.state is RUNNABLE:
-        state.backlog.add(child)
+        let_wait(state, child)
     return child
 
 

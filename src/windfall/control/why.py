@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from windfall.capacity.environments import JobQueue
 from windfall.control.backlog import shape_of, standing_of
 from windfall.control.gangs import gang_of, may_wait_alone, members, waits_for_main
+from windfall.control.holding import held_by
 from windfall.control.interrupting import WITH_NOTICE
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
@@ -64,7 +65,7 @@ def why(state: State, job_id: JobId, offers: Offers, now: int) -> Why | None:
     if job.is_array:
         return _array(state, job, offers, now)
     if job.state is PENDING:
-        return Why(job.id, job.state, _dependencies(state, job))
+        return Why(job.id, job.state, [*_held(state, job), *_dependencies(state, job)])
     if (of_gang := _in_gang(state, job)) is not None:
         return Why(job.id, job.state, [of_gang])
     if job.state is RUNNABLE:
@@ -112,7 +113,8 @@ def _array(state: State, job: Job, offers: Offers, now: int) -> Why:
     waits = state.waits.get(job.id)
     if waits is not None and (waits.whole or waits.gates or waits.sequential):
         reasons += _dependencies(state, job)
-    if table.waiting:
+    reasons += _held(state, job)
+    if table.waiting and job.held_by is None:
         waiting = _waiting(state, job, offers, now)
         return Why(
             job.id,
@@ -149,7 +151,16 @@ def _state_text(state: State, job_id: JobId) -> str:
     return str(table.state(index)) if table is not None and index is not None else "finished"
 
 
+def _held(state: State, job: Job) -> list[tuple[str, str]]:
+    who = held_by(state, job)
+    whole = job.parent or job.id
+    text = f"is held by {who}, and starts after `windfall release {whole}`; ask {who} before you do that"
+    return [] if who is None else [("held", text)]
+
+
 def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
+    if held := _held(state, job):
+        return Why(job.id, job.state, [*held, *_taken_away(job)], [])
     waiting = state.backlog.find(job)
     if waiting is None:
         return Why(job.id, job.state, [("settling", "has just become RUNNABLE and is being looked at")])

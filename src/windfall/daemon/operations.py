@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from windfall import __version__
@@ -19,7 +20,7 @@ from windfall.aws_api.protocol.service import Call, PlainHandler, PlainService
 from windfall.aws_api.tenants.gate import PerView
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine
-from windfall.control.events import AddImage, RemoveImage
+from windfall.control.events import AddImage, HoldJob, ReleaseJob, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.calendar_listing import CalendarListing
@@ -45,7 +46,7 @@ from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, split_child, split_node
 from windfall.jobs.images import ImageMapping
-from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.jobs.submitters import DEFAULT_TENANT, Submitter
 from windfall.jobs.tenants import View
 from windfall.store.sharing import Presence
 
@@ -118,6 +119,8 @@ class Operations:
             "Owners": (Role.READ, owners.list),
             "Attempts": (Role.READ, interruptions.attempts),
             "Interrupt": (Role.SUBMIT, interruptions.interrupt),
+            "Hold": (Role.SUBMIT, lambda call: self.hold(call, owners)),
+            "Release": (Role.SUBMIT, self.release),
             "Cost": (Role.READ, costs.cost),
             "Advise": (Role.READ, lambda call: self._adviser(rates).advise(call)),
             "Samples": (Role.READ, monitoring.samples),
@@ -227,6 +230,23 @@ class Operations:
             "expectedAt": live.expected_at,
             "awsReason": live.aws_reason,
         }
+
+    async def hold(self, call: Call, owners: Owners) -> dict[str, Any]:
+        """Keep a job that has not started from starting."""
+        caller = call.caller
+        name_of = await owners.named(replace(caller, role=Role.READ))  # Its plain name, without its tenant.
+        by = name_of(Submitter(caller.tenant, caller.access_key_id)) or "an unnamed key"
+        return {"changed": await self._change(HoldJob(JobId(_text(call, "jobId")), by))}
+
+    async def release(self, call: Call) -> dict[str, Any]:
+        """Let a held job start."""
+        return {"changed": await self._change(ReleaseJob(JobId(_text(call, "jobId"))))}
+
+    async def _change(self, command: HoldJob | ReleaseJob) -> bool:
+        try:
+            return bool(await self._loop.execute(command))
+        except Rejected as rejected:
+            raise ApiError("Rejected", str(rejected)) from None
 
     async def find_jobs(self, call: Call) -> dict[str, Any]:
         """Jobs by name or by the beginning of their id."""

@@ -138,6 +138,8 @@ class Job:
     blocked_at: int | None = None
     cancelled: bool = False
     terminated: bool = False
+    #: The name of who holds it: it does not start before it is released.
+    held_by: str | None = None
     #: What the caller said when cancelling or terminating.
     stop_reason: str | None = None
     #: The tries so far, the present one last.
