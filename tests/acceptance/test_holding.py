@@ -18,7 +18,7 @@ def test_a_held_job_waits_over_a_kill_of_the_daemon_and_runs_when_it_is_released
     waiting = batch.submit_job(jobName="second", jobQueue="q", jobDefinition="true")["jobId"]
     assert "is held" in running.windfall("hold", "second").stdout
     running.kill_daemon()
-    running.up()
+    batch = running.up().client("batch")
     running.windfall("terminate", first)
     running.wait_for([first], "FAILED")
     third = batch.submit_job(jobName="third", jobQueue="q", jobDefinition="true")["jobId"]

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
@@ -23,6 +23,7 @@ from windfall.cli.errors import CliError, NoDaemon, Refused
 
 #: The server closes a connection that idles; one that idled for less can be used again.
 _REUSE_S = 2.0
+_WITHOUT_BODY = ("GET", "DELETE")
 _WRAPPED = re.compile(r"Error executing request, Exception : (.*?)(?:, RequestId: [0-9a-f-]+|\Z)", re.DOTALL)
 
 Answer = dict[str, Any]
@@ -48,6 +49,15 @@ class Client:
             "x-amz-target": f"Logs_20140328.{operation}",
         }
         return self._call("logs", "/", headers, params)
+
+    def scheduler(self, method: str, *path: str, **params: Any) -> Answer:
+        """Call an operation of EventBridge Scheduler by its method and the parts of its path."""
+        headers = {"content-type": "application/json"}
+        where = "".join(f"/{quote(part, safe='')}" for part in path)
+        if method in _WITHOUT_BODY:
+            given = {name: value for name, value in params.items() if value is not None}
+            where, params = where + (f"?{urlencode(given)}" if given else ""), {}
+        return self._read(*self._send("scheduler", where, headers, params, method))
 
     def own(self, operation: str, **params: Any) -> Answer:
         """Call one of Windfall's own operations."""
@@ -98,12 +108,13 @@ class Client:
         return self._read(*self._send(service, path, headers, params))
 
     def _send(
-        self, service: str, path: str, headers: dict[str, str], params: dict[str, Any]
+        self, service: str, path: str, headers: dict[str, str], params: dict[str, Any], method: str = "POST"
     ) -> tuple[int, bytes]:
-        body = json.dumps({name: value for name, value in params.items() if value is not None}).encode()
+        given = {name: value for name, value in params.items() if value is not None}
+        body = b"" if method in _WITHOUT_BODY else json.dumps(given).encode()
         endpoint = self.endpoint
         signed = sign(
-            method="POST",
+            method=method,
             url=endpoint.url.rstrip("/") + path,
             headers=headers,
             body=body,
@@ -114,7 +125,7 @@ class Client:
             service=service,
             now=time.time(),
         )
-        return self._exchange(path, body, signed)
+        return self._exchange(path, body, signed, method)
 
     def _read(self, status: int, content: bytes) -> Answer:
         try:
@@ -130,13 +141,15 @@ class Client:
             raise _refusal(answer, status)
         return answer
 
-    def _exchange(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _exchange(
+        self, path: str, body: bytes, headers: dict[str, str], method: str = "POST"
+    ) -> tuple[int, bytes]:
         if self._connection is not None and time.monotonic() - self._used_at > _REUSE_S:
             self.close()
         try:
             if self._connection is None:
                 self._connection = self._open()
-            self._connection.request("POST", path, body, headers)
+            self._connection.request(method, path, body, headers)
             response = self._connection.getresponse()
             content = response.read()
         except TimeoutError:

@@ -122,7 +122,7 @@ def _print(found: list[Job], owners: dict[str, Job], now: int, *, with_queue: bo
         Column("STATE"),
         Column("CREATED"),
         Column("RAN", right=True, optional=1),
-        Column("NOTE", shrinks=True),
+        Column("NOTE", shrinks=True, least=16),
     ]
     rows = []
     for shown_id, job in zip(ids, found, strict=True):

@@ -73,6 +73,9 @@ COMMANDS: dict[str, Entry] = {
     ),
     "queues": Entry(LOOK, "queues:queues", "List job queues with their jobs by state."),
     "shares": Entry(LOOK, "shares:shares", "Show the shares of queues: use, weight, score, waiting jobs."),
+    "schedule": Entry(
+        RUN, "schedule:schedule", "Run jobs by the calendar: create, list, pause, resume, delete."
+    ),
     "schedules": Entry(
         LOOK, "schedules:schedules", "List schedules with their next runs; show the history of one."
     ),

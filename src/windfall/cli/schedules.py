@@ -62,7 +62,7 @@ def _print_list(answer: Answer) -> None:
     from windfall.cli.tables import Column, has_room, print_table
 
     if not answer["schedules"]:
-        click.echo("no schedules; `aws scheduler create-schedule` makes one, see docs/schedules.md")
+        click.echo("no schedules; `windfall schedule create` makes one")
         return
     narrow = not has_room(_WIDE)
     columns = [

@@ -138,7 +138,8 @@ def _folded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:
     """The columns to show, by number, with their widths.
 
-    The widest shrink first, down to what each would keep; then optional ones go; then the others shrink further.
+    The widest shrink first, down to what each would keep; then optional ones go; then the
+    others shrink further, those first that would keep least.
     """
     kept = dict(enumerate(widths))
     while sum(kept.values()) + len(GAP) * (len(kept) - 1) > room:
@@ -147,8 +148,10 @@ def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[
         optional = [n for n in kept if columns[n].optional]
         if not shrinkable and optional:
             del kept[max(optional, key=lambda n: (columns[n].optional, n))]
-        elif shrinkable or cut:
-            kept[max(shrinkable or cut, key=lambda n: (kept[n], n))] -= 1
+        elif shrinkable:
+            kept[max(shrinkable, key=lambda n: (kept[n], n))] -= 1
+        elif cut:
+            kept[min(cut, key=lambda n: (columns[n].least, -kept[n], -n))] -= 1
         else:
             break
     return kept

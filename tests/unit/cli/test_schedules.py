@@ -112,7 +112,7 @@ def test_a_forecast_that_is_not_good_gives_its_numbers(daemon, windfall, verdict
 
 def test_without_schedules_it_says_how_to_make_one(daemon, windfall):
     listed(daemon)
-    assert "aws scheduler create-schedule" in windfall("schedules").out
+    assert "windfall schedule create" in windfall("schedules").out
 
 
 def test_one_schedule_shows_its_ticks_with_the_reason_for_every_skip(daemon, windfall):
