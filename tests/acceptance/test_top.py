@@ -149,7 +149,7 @@ def test_metrics_as_csv_have_one_line_for_each_sample(windfall, job):
         (["metrics", "train", "--csv", "--json"], "choose one"),
         (["metrics", "train", "--attempt", "7"], "has no attempt 7"),
         (["metrics", "nobody"], "there is no job 'nobody'"),
-        (["metrics", "train", "--since", "soon"], "is no time span"),
+        (["metrics", "train", "--since", "soon"], "is not a time span"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_line(windfall, job, arguments, words):

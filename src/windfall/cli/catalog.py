@@ -22,11 +22,11 @@ UNKNOWN = "-"
 
 @click.command()
 @click.option("--gpu", "gpu_model", metavar="MODEL", help="Only types with this GPU, such as a100.")
-@click.option("--gpus", type=click.IntRange(min=0), default=0, help="At least so many GPUs.")
+@click.option("--gpus", type=click.IntRange(min=0), default=0, help="At least this many GPUs.")
 @click.option("--family", metavar="FAMILY", help="Only this family, such as p3.")
-@click.option("--min-vcpus", type=click.IntRange(min=0), default=0, help="At least so many vCPUs.")
+@click.option("--min-vcpus", type=click.IntRange(min=0), default=0, help="At least this many vCPUs.")
 @click.option(
-    "--min-memory", "memory_gib", type=click.FloatRange(min=0), default=0, help="At least so many GiB."
+    "--min-memory", "memory_gib", type=click.FloatRange(min=0), default=0, help="At least this many GiB."
 )
 @click.option("--retired", is_flag=True, help="Also types that AWS has ended or is ending.")
 @json_option

@@ -134,7 +134,7 @@ class Client:
             answer = None
         if not isinstance(answer, dict):
             raise CliError(
-                f"what answers at {self.endpoint.url} is no Windfall daemon (HTTP {status}); "
+                f"what answers at {self.endpoint.url} is not a Windfall daemon (HTTP {status}); "
                 "check the address, or start one with `windfall up`"
             )
         if status >= 400:
@@ -178,7 +178,7 @@ class Client:
             host, port, parts = None, None, urlsplit("")
         if host is None or parts.scheme not in {"http", "https"}:
             raise CliError(
-                f"{self.endpoint.url!r} is no address; set AWS_ENDPOINT_URL_BATCH to http://HOST:PORT"
+                f"{self.endpoint.url!r} is not an address; set AWS_ENDPOINT_URL_BATCH to http://HOST:PORT"
             )
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(host, port, timeout=self._timeout_s)

@@ -92,7 +92,7 @@ def since_at(text: str, now: int) -> int:
         return 0
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)([mhdw])", text)
     if match is None:
-        raise BadUsage(f"--since {text!r} is no time span; write it as 30m, 12h, 7d, 2w or all")
+        raise BadUsage(f"--since {text!r} is not a time span; write it as 30m, 12h, 7d, 2w or all")
     return max(0, now - round(float(match[1]) * UNITS_MS[match[2]]))
 
 

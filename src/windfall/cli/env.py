@@ -182,7 +182,7 @@ def _key(directory: DataDirectory, key_id: str | None) -> Key:
         )
     key = pick_key(keys, key_id, directory)
     if key_id is not None and key.access_key_id != key_id:
-        raise CliError(f"{key_id} is no valid key; `windfall keys list` shows those that are")
+        raise CliError(f"{key_id} is not a valid key; `windfall keys list` shows those that are")
     return key
 
 

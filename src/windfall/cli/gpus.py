@@ -46,7 +46,7 @@ def gpus(context: click.Context, record: Path | None, data: Path | None, as_json
 
 @gpus.command()
 @click.argument("gpu", metavar="GPU")
-@click.option("--reason", required=True, metavar="TEXT", help="Why, for whoever wonders.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why, for those who ask.")
 @data_option
 @json_option
 def fence(gpu: str, reason: str, data: Path | None, as_json: bool) -> None:

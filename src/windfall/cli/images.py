@@ -107,7 +107,7 @@ def remove(pattern: str, data: Path | None, as_json: bool) -> None:
 def _absolute(directory: Path) -> str:
     place = directory.expanduser().absolute()
     if not place.is_dir():
-        raise BadUsage(f"{place} is no directory; make it first, or name another with --dir")
+        raise BadUsage(f"{place} is not a directory; make it first, or name another with --dir")
     # Without `..`, but with its links: what a link leads to may be changed later, on purpose.
     return str(place if ".." not in place.parts else place.resolve())
 

@@ -14,6 +14,7 @@ from windfall.aws_api.batch.lint.findings import Finding, Severity
 from windfall.cli.client import connect
 from windfall.cli.errors import BadUsage
 from windfall.cli.options import data_option, json_option, print_json
+from windfall.cli.plain_words import is_of_run
 from windfall.cli.wording import counted
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
@@ -104,7 +105,9 @@ def _registered(data: Path | None, names: list[str], *, everything: bool) -> lis
     client = connect(data)
     found: list[dict[str, Any]] = []
     if everything:
-        found += client.pages("DescribeJobDefinitions", "jobDefinitions", status="ACTIVE")
+        known = client.pages("DescribeJobDefinitions", "jobDefinitions", status="ACTIVE")
+        # Every `windfall run` overrides the definitions that it made: nobody has to change those.
+        found += [definition for definition in known if not is_of_run(definition["jobDefinitionName"])]
     for name in names:
         known = client.pages("DescribeJobDefinitions", "jobDefinitions", jobDefinitions=[name])
         if not known:

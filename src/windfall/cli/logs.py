@@ -75,9 +75,7 @@ def _stream(job: Job, attempt: int | None, *, follow: bool) -> str | None:
     known = streams(job)
     if attempt is not None:
         if attempt > len(known):
-            raise CliError(
-                f"{job['jobId']} has had {len(known)} attempts; --attempt {attempt} is none of them"
-            )
+            raise CliError(f"{job['jobId']} has no attempt {attempt}; it has had {len(known)}")
         chosen = known[attempt - 1]
         if chosen is None:
             raise CliError(f"attempt {attempt} of {job['jobId']} never started; see `windfall describe`")

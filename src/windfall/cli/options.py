@@ -70,7 +70,7 @@ def read_variables(variables: Iterable[str]) -> dict[str, str]:
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
-            raise BadUsage(f"--env {variable!r} is no variable; write it as NAME=VALUE")
+            raise BadUsage(f"--env {variable!r} is not a variable; write it as NAME=VALUE")
         read[name] = value
     return read
 

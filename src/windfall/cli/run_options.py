@@ -31,7 +31,8 @@ _UNITS = {
     "tib": 1 << 20,
 }
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
-#: As AWS Batch has it.
+#: As AWS Batch has them.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _LEAST_MEMORY_MIB = 4
 
 
@@ -180,6 +181,7 @@ def wanted_of(options: dict[str, Any]) -> Wanted:
         "timeout_s": options.pop("timeout"),
         "own_tags": _tags(options.pop("tags")),
     }
+    options["checkpoint"] = _checkpoint(options["checkpoint"])
     wanted = Wanted(**{**options, **own})
     _check(wanted)
     return wanted
@@ -201,12 +203,24 @@ def _tags(written: tuple[str, ...]) -> dict[str, str]:
     for word in written:
         name, equals, tags[name] = word.partition("=")
         if not name or not equals:
-            raise BadUsage(f"--tag {word!r} is no tag; write it as KEY=VALUE")
+            raise BadUsage(f"--tag {word!r} is not a tag; write it as KEY=VALUE")
     return tags
 
 
+def _checkpoint(text: str | None) -> str | None:
+    """Where checkpoints are kept: a path of this host is written as a URI."""
+    if text is None or "://" in text or not text.startswith((".", "/", "~")):
+        return text
+    return f"file://{Path(text).expanduser().absolute()}"
+
+
 def _check(wanted: Wanted) -> None:
-    """Refuse what an image and the host cannot both have."""
+    """Refuse a name that AWS does not allow, and what an image and the host cannot both have."""
+    if wanted.name is not None and not _NAME.fullmatch(wanted.name):
+        raise BadUsage(
+            f"--name {wanted.name!r} is not a name of a job; use letters, digits, - and _, at most 128, and begin with a"
+            " letter or digit"
+        )
     if wanted.image is None:
         if not wanted.command:
             raise BadUsage(

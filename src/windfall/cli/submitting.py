@@ -151,7 +151,7 @@ def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> 
 def _existing(directory: Path) -> Path:
     place = directory.expanduser().absolute()
     if not place.is_dir():
-        raise BadUsage(f"{place} is no directory; name another with --dir")
+        raise BadUsage(f"{place} is not a directory; name another with --dir")
     return place
 
 

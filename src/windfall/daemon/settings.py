@@ -232,8 +232,23 @@ def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | N
         for name in known - {"data"}
         if (key := ENVIRONMENT_PREFIX + name.upper()) in environ
     }
+    _check_spelling(environ, known)
     merged: dict[str, Any] = {**from_file, **from_environment, **given}
     return replace(Settings(data), **{name: _checked(name, value) for name, value in merged.items()})
+
+
+def _check_spelling(environ: Mapping[str, str], known: set[str]) -> None:
+    """Refuse a variable that is almost a setting; Windfall also has variables that are no settings."""
+    settings = [ENVIRONMENT_PREFIX + name.upper() for name in known]
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in settings:
+            continue
+        from difflib import get_close_matches  # Only for those who have such a variable.
+
+        if close := get_close_matches(name, settings, n=1, cutoff=0.88):
+            raise BadSetting(
+                f"the variable {name} is not a setting; did you mean {close[0]}? Rename or unset it"
+            )
 
 
 def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
@@ -242,8 +257,13 @@ def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
             return {}
         content = tomllib.loads(path.read_text())
     except OSError as error:
+        if not os.access(path.parent, os.X_OK):
+            raise BadSetting(
+                f"the data directory {path.parent} cannot be entered: {error.strerror}; name another with --data,"
+                " or ask its owner"
+            ) from None
         raise BadSetting(
-            f"{path} cannot be read: {error.strerror}; it must be a file that you may read"
+            f"{path} cannot be read: {error.strerror}; make it a file that you may read"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"{path} is not valid TOML: {error}") from None

@@ -48,7 +48,7 @@ def test_a_refusal_is_told_without_the_wrapping_of_aws(daemon, client):
 
 def test_what_is_no_windfall_is_said_to_be_none(daemon, client):
     daemon.answers["Status"] = b"<html>hello</html>"
-    with pytest.raises(CliError, match="is no Windfall daemon"):
+    with pytest.raises(CliError, match="is not a Windfall daemon"):
         client.own("Status")
 
 
@@ -60,7 +60,7 @@ def test_a_daemon_that_is_gone(tmp_path):
 
 
 def test_an_address_that_is_none():
-    with pytest.raises(CliError, match="is no address; set AWS_ENDPOINT_URL_BATCH"):
+    with pytest.raises(CliError, match="is not an address; set AWS_ENDPOINT_URL_BATCH"):
         Client(Endpoint("nonsense", "k", "s")).own("Status")
 
 

@@ -164,7 +164,9 @@ def test_logs_prints_the_latest_attempt_or_the_one_asked_for(daemon, windfall):
     assert windfall("logs", "--timestamps", "--attempt", "1", ID).out.endswith(":01 first\n")
     events = json.loads(windfall("logs", ID, "--json").out)["events"]
     assert [event["message"] for event in events] == ["a", "b", "grüezi"]
-    assert windfall("logs", ID, "--attempt", "3").err.startswith(f"windfall: {ID} has had 2 attempts")
+    assert windfall("logs", ID, "--attempt", "3").err.startswith(
+        f"windfall: {ID} has no attempt 3; it has had 2"
+    )
 
 
 def test_logs_of_a_job_that_has_none(daemon, windfall):

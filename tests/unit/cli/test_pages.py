@@ -329,7 +329,7 @@ def test_images_are_listed_without_values(daemon, windfall):
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [(["--dir", "gone"], "is no directory"), (["--dir", ".", "--entrypoint", "a 'b"], "check its quotes")],
+    [(["--dir", "gone"], "is not a directory"), (["--dir", ".", "--entrypoint", "a 'b"], "check its quotes")],
 )
 def test_an_image_that_cannot_be(daemon, windfall, arguments, text):
     ran = windfall("image", "add", "i", *arguments)

@@ -17,6 +17,8 @@ from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID, FakeLogs, a_job
 from windfall.cli.default_queue import definition_name
 from windfall.cli.progress import exit_code
+from windfall.cli.run import run
+from windfall.cli.run_options import wanted_of
 from windfall.cli.submitting import name_of
 
 HARMLESS = {"CheckDirectories", "Status", "describejobqueues", "submitjob"}
@@ -143,7 +145,8 @@ def test_a_fresh_daemon_gets_what_a_run_needs_once(fresh, windfall):
         (["--checkpoint=here"], "windfall:checkpoint"),
         (["--gpus", "2", "--gpu-share", "0.5"], "a part of one GPU"),
         (["--tag", "windfall:worker=a:b"], "windfall:worker is for the children of an array job"),
-        (["--dir", "/nowhere/at/all"], "is no directory"),
+        (["--dir", "/nowhere/at/all"], "is not a directory"),
+        (["--name", "my job"], "use letters, digits, - and _"),
     ],
 )
 def test_a_run_that_would_be_refused_makes_nothing(fresh, windfall, options, words):
@@ -543,3 +546,13 @@ def test_a_share_and_a_priority_are_submitted(ready, windfall):
     windfall("run", "--queue", "q", "--share", "blue", "--priority", "7", "--detach", "--", "true")
     [asked] = ready.params_of("submitjob")
     assert (asked["shareIdentifier"], asked["schedulingPriorityOverride"]) == ("blue", 7)
+
+
+def test_a_directory_for_checkpoints_may_be_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    context = run.make_context("run", ["--checkpoint=./ck", "--", "true"])
+    options = {name: value for name, value in context.params.items() if name not in NOT_OF_THE_JOB}
+    assert wanted_of(options).tags["windfall:checkpoint"] == f"file://{tmp_path}/ck"
+
+
+NOT_OF_THE_JOB = {"data", "as_json", "detach", "dry_run"}

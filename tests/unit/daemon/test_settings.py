@@ -70,3 +70,44 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "windfall.toml").mkdir()
     with pytest.raises(BadSetting, match=r"windfall\.toml cannot be read: Is a directory"):
         read_settings({"data": tmp_path}, environment={})
+
+
+def test_a_data_directory_that_cannot_be_entered_is_what_is_named(tmp_path, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.exists", refuse)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(BadSetting, match=f"data directory {tmp_path} cannot be entered.*--data"):
+        read_settings({"data": tmp_path}, environment={})
+
+
+def test_a_variable_that_is_almost_a_setting_is_refused(tmp_path):
+    with pytest.raises(BadSetting, match="WINDFALL_PROT is not a setting; did you mean WINDFALL_PORT"):
+        read_settings({"data": tmp_path}, {"WINDFALL_PROT": "1"})
+
+
+def test_variables_of_jobs_and_of_the_command_line_are_no_settings(tmp_path):
+    names = (
+        *(
+            "ATTEMPT",
+            "CHECKPOINT_DIR",
+            "PROGRESS_FILE",
+            "NOTICE_FILE",
+            "REBALANCE_FILE",
+            "MTBI_S",
+            "DEBUG",
+            "DATA",
+        ),
+        *(
+            "NODE_ADDRESS",
+            "NODE_ADDRESSES",
+            "GPU_SHARE",
+            "WORKER",
+            "STS_URL",
+            "SESSION_ROLE",
+            "OBJECTS_ROOT",
+            "ENV",
+        ),
+    )
+    assert read_settings({"data": tmp_path}, {f"WINDFALL_{name}": "x" for name in names}).port == 8470

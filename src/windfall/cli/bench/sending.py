@@ -58,7 +58,7 @@ def find_python(named: str | None, *, for_gpu: bool) -> Python:
     if named is not None:
         found = look_into(named)
         if found is None:
-            raise BadUsage(f"--python {named} is no Python {_version(MINIMUM)} or newer; name another")
+            raise BadUsage(f"--python {named} is not Python {_version(MINIMUM)} or newer; name another")
         if "numpy" not in found.libraries:
             raise CliError(
                 f"{named} has no numpy, which the benchmark needs; install it there, or name another --python"

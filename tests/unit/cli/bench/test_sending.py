@@ -24,9 +24,9 @@ def test_this_python_has_numpy():
 
 
 def test_what_is_no_python_is_refused(tmp_path):
-    with pytest.raises(BadUsage, match=r"is no Python 3\.10 or newer"):
+    with pytest.raises(BadUsage, match=r"is not Python 3\.10 or newer"):
         find_python(a_program(tmp_path, "echo hello"), for_gpu=False)
-    with pytest.raises(BadUsage, match=r"is no Python 3\.10 or newer"):
+    with pytest.raises(BadUsage, match=r"is not Python 3\.10 or newer"):
         find_python(str(tmp_path / "absent"), for_gpu=False)
 
 
