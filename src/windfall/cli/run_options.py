@@ -218,7 +218,7 @@ def _check(wanted: Wanted) -> None:
     """Refuse a name that AWS does not allow, and what an image and the host cannot both have."""
     if wanted.name is not None and not _NAME.fullmatch(wanted.name):
         raise BadUsage(
-            f"--name {wanted.name!r} is not a name of a job; use letters, digits, - and _, at most 128, and begin with a"
+            f"--name {wanted.name!r} is not allowed; use at most 128 letters, digits, - and _, and begin with a"
             " letter or digit"
         )
     if wanted.image is None:

@@ -146,7 +146,7 @@ def test_a_fresh_daemon_gets_what_a_run_needs_once(fresh, windfall):
         (["--gpus", "2", "--gpu-share", "0.5"], "a part of one GPU"),
         (["--tag", "windfall:worker=a:b"], "windfall:worker is for the children of an array job"),
         (["--dir", "/nowhere/at/all"], "is not a directory"),
-        (["--name", "my job"], "use letters, digits, - and _"),
+        (["--name", "my job"], "letters, digits, - and _"),
     ],
 )
 def test_a_run_that_would_be_refused_makes_nothing(fresh, windfall, options, words):
