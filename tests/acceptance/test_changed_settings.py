@@ -29,6 +29,6 @@ def test_an_idle_agent_is_replaced_and_a_busy_one_is_left_alone_with_a_warning(f
     windfall.kill_daemon()
     windfall.options = ("--vcpus", "16", "--gpus", "none")
     windfall.up()
-    assert "1 jobs still run under the settings of an earlier start" in windfall.log.read_text()
+    assert "1 job still runs under the settings of an earlier start" in windfall.log.read_text()
     assert "6 of 8 in use" in offered(windfall)
     windfall.wait_for([job_id], "RUNNING")

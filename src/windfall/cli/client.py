@@ -61,18 +61,24 @@ class Client:
 
     def own(self, operation: str, **params: Any) -> Answer:
         """Call one of Windfall's own operations."""
-        return self._call(
-            "windfall", f"/windfall/v1/{operation}", {"content-type": "application/json"}, params
-        )
+        return self._read(*self._send_own(operation, params))
 
     def own_bytes(self, operation: str, **params: Any) -> bytes:
         """Call one of Windfall's own operations that answers in bytes."""
-        status, content = self._send(
-            "windfall", f"/windfall/v1/{operation}", {"content-type": "application/json"}, params
-        )
+        status, content = self._send_own(operation, params)
         if status >= 400:
             self._read(status, content)
         return content
+
+    def _send_own(self, operation: str, params: dict[str, Any]) -> tuple[int, bytes]:
+        headers = {"content-type": "application/json"}
+        status, content = self._send("windfall", f"/windfall/v1/{operation}", headers, params)
+        if status == 404 and b"UnknownOperationException" in content:
+            raise CliError(
+                f"the daemon at {self.endpoint.url} is of another version of Windfall and does not know {operation}; "
+                "start it again with this version: `windfall down` (jobs go on), then `windfall up`"
+            )
+        return status, content
 
     def queue_names(self) -> list[str]:
         """The names of all job queues."""

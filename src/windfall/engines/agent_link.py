@@ -205,9 +205,11 @@ class AgentLink:
     def _with_warning(self, inventory: messages.Inventory) -> messages.Inventory:
         if not self._is_outdated(inventory):
             return inventory
+        live = _live(inventory)
+        jobs, ended = ("job still runs", "it has") if live == 1 else ("jobs still run", "they have")
         warning = (
-            f"{_live(inventory)} jobs still run under the settings of an earlier start, which stay in force;"
-            " start Windfall again when they have ended to use the new ones"
+            f"{live} {jobs} under the settings of an earlier start, which stay in force;"
+            f" start Windfall again when {ended} ended to use the new ones"
         )
         return msgspec.structs.replace(inventory, warnings=[*inventory.warnings, warning])
 

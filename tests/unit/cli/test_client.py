@@ -112,3 +112,12 @@ def test_address_from_the_file_and_key_from_the_variables(daemon):
 def test_secrets_are_not_in_representations():
     assert "SK" not in repr(Endpoint("http://h:1", "AK", "SK", "TOKEN"))
     assert "TOKEN" not in repr(Endpoint("http://h:1", "AK", "SK", "TOKEN"))
+
+
+def test_a_daemon_of_an_earlier_version_is_to_be_started_again(daemon, client):
+    daemon.answers["Novelty"] = Error("UnknownOperationException", "There is no operation.", 404)
+    for ask in (client.own, client.own_bytes):
+        with pytest.raises(
+            CliError, match=r"does not know Novelty; start it again .*`windfall down` \(jobs go on\)"
+        ):
+            ask("Novelty")
