@@ -1,6 +1,6 @@
 """A daemon and an agent of this version go on from what the release before left, while its job runs.
 
-`recorded/0.1.0` has the store (as SQL) and the agent's journal of a daemon of that release, with a finished and a running
+`recorded/0.1.0` has the store (as SQL) and the journal of a daemon of that release, with a finished and a running
 job. A real process stands for the running one.
 """
 
