@@ -104,6 +104,31 @@ def test_a_root_daemon_says_before_the_job_is_queued_that_its_user_cannot_enter(
     assert (project / "result.txt").stat().st_uid == NOBODY
 
 
+PIPELINE = """
+memory = "64M"
+
+[[job]]
+name = "train"
+command = "sh -c 'cat prepared > trained'"
+after = "prepare"
+
+[[job]]
+name = "prepare"
+command = ["sh", "-c", "echo data > prepared"]
+"""
+
+
+def test_the_jobs_of_a_file_run_one_after_another(root_daemon, project):
+    project.chmod(0o777)
+    (project / "jobs.toml").write_text(PIPELINE)
+    ran = root_daemon.windfall("run", "--file", "jobs.toml", cwd=project)
+    ids = [line.split()[0] for line in ran.stdout.splitlines()]
+    assert [job["status"] for job in root_daemon.wait_for(ids)] == ["SUCCEEDED", "SUCCEEDED"]
+    assert (project / "trained").read_text() == "data\n"
+    after = root_daemon.windfall("run", "--after", "train", "--", "cat", "trained", cwd=project)
+    assert after.stdout == "data\n"
+
+
 @pytest.mark.parametrize("tenants", [1, 2])
 def test_a_user_of_another_users_daemon_stands_in_a_closed_home(root_daemon, project, tenants):
     if tenants == 2:

@@ -11,12 +11,15 @@ import pwd
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from windfall.cli.client import Client, connect
+from windfall.cli.errors import CliError
+from windfall.cli.job_file import defaults_path, in_order, read_options
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
 from windfall.cli.progress import ArrayProgress, Progress, exit_code
@@ -32,12 +35,20 @@ STOPS_AFTER_S = 3.0
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 @job_options
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Take options from a TOML file; [[job]] tables in it are several jobs.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing.")
 @click.option("--detach", is_flag=True, help="Print the job's id and leave it running.")
 @data_option
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
-def run(data: Path | None, as_json: bool, detach: bool, dry_run: bool, **options: Any) -> int:
+@click.pass_context
+def run(
+    context: click.Context, /, data: Path | None, as_json: bool, dry_run: bool, file: Path | None, **_: Any
+) -> int:
     """Run a command as a job, follow its log, exit with its code.
 
     The job starts in the current directory, with your PATH, virtual environment and home directory.
@@ -46,9 +57,16 @@ def run(data: Path | None, as_json: bool, detach: bool, dry_run: bool, **options
     children that failed, at most 100. Ctrl-C stops the job after 3 seconds (exit 130); a second one within
     them detaches and leaves it running.
     """
-    wanted = wanted_of(options)
+    found = read_options(context, file, defaults_path(os.environ))
+    detach = found[0]["detach"]
+    own = ("data", "as_json", "dry_run", "file", "detach")
+    jobs = [
+        wanted_of({name: value for name, value in options.items() if name not in own}) for options in found
+    ]
+    if len(jobs) > 1:
+        return _run_several(connect(data), jobs, dry_run=dry_run, as_json=as_json)
     client = connect(data)
-    wanted, remarks = completed(client, wanted, _environment())
+    wanted, remarks = completed(client, jobs[0], _environment())
     if dry_run:
         return _rehearse(client, wanted, remarks, as_json=as_json)
     for remark in remarks:
@@ -59,6 +77,46 @@ def run(data: Path | None, as_json: bool, detach: bool, dry_run: bool, **options
         return 0
     note(f"job {submitted['jobId']} ({submitted['jobName']}) is in queue {queue}")
     return _follow(client, data, wanted, str(submitted["jobId"]), as_json=as_json)
+
+
+def _run_several(client: Client, jobs: list[Wanted], *, dry_run: bool, as_json: bool) -> int:
+    """Submit the jobs of a file, all or none, and leave them running."""
+    environment = _environment()
+    # All are looked at before the first is submitted.
+    ready = [
+        (name, *completed(client, wanted, environment), within) for name, wanted, within in in_order(jobs)
+    ]
+    ids: dict[str, str] = {}
+    answers: list[dict[str, Any]] = []
+    for name, wanted, remarks, within in ready:
+        awaited = tuple(ids.get(each, each) for each in within)
+        whole = replace(wanted, name=name, after=(*wanted.after, *awaited))
+        if dry_run and as_json:
+            answers.append(_sent(rehearse(client, whole)))
+        elif dry_run:
+            _rehearse(client, whole, remarks, as_json=False)
+            click.echo()
+        if dry_run:
+            continue
+        for remark in remarks:
+            note(f"{name}: {remark}")
+        try:
+            queue, submitted = submit(client, whole)
+        except CliError as error:
+            for submitted_id in ids.values():
+                client.batch(
+                    "TerminateJob", jobId=submitted_id, reason=f"{name} of the same file was refused"
+                )
+            stopped = f"; {len(ids)} submitted before it were stopped" if ids else ""
+            raise CliError(f"{name}: {error}{stopped}") from None
+        ids[name] = str(submitted["jobId"])
+        answers.append(submitted)
+        if not as_json:
+            click.echo(f"{submitted['jobId']}  {name}")
+            note(f"{name} is in queue {queue}")
+    if as_json:
+        print_json({"jobs": answers})
+    return 0
 
 
 def _environment() -> dict[str, str]:
@@ -74,7 +132,7 @@ def _rehearse(client: Client, wanted: Wanted, remarks: list[str], *, as_json: bo
     """Show the request that would be sent, and what is taken along."""
     asked = rehearse(client, wanted)
     if as_json:
-        print_json({name: value for name, value in asked.items() if value is not None})
+        print_json(_sent(asked))
         return 0
     directory = f"a checkout of {wanted.git}" if wanted.git else "empty, and removed afterwards"
     memory = f"{wanted.memory_mib:,} MiB of memory"
@@ -97,6 +155,11 @@ def _rehearse(client: Client, wanted: Wanted, remarks: list[str], *, as_json: bo
         note(remark)
     note("nothing was submitted (--dry-run)")
     return 0
+
+
+def _sent(asked: dict[str, Any]) -> dict[str, Any]:
+    """A request without the members that are left out."""
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _follow(client: Client, data: Path | None, wanted: Wanted, job_id: str, *, as_json: bool) -> int:
