@@ -20,7 +20,7 @@ from windfall.agent.gpus import GpuDevice
 from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.job_users import RunAs
-from windfall.jobs.staging import Mark, Progress, Staging
+from windfall.jobs.staging import LeftFiles, Mark, Progress, Staging
 from windfall.jobs.storage import StorageAccess
 from windfall.jobs.workers import Worker
 
@@ -234,6 +234,7 @@ class Exited(Message, frozen=True, tag=True):
     progress: Progress | None = None
     failure: str | None = None
     diagnosis: Diagnosis | None = None
+    left: LeftFiles | None = None
 
 
 class Refused(Message, frozen=True, tag=True):

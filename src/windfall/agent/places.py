@@ -17,6 +17,8 @@ from windfall.agent.errors import AgentError
 from windfall.agent.host_names import training_hosts
 from windfall.jobs.staging import ML_ROOT, Staging
 
+#: What the name of the private directory has in addition to that of the working directory.
+STAGED = ".ml"
 #: What belongs to us in the private directory; the job may not change it.
 OWN = ".windfall"
 NOTICE = f"{OWN}/notice.json"
@@ -75,6 +77,11 @@ class Places(msgspec.Struct, frozen=True):
             return f"{self.root}/{_CHECKPOINTS_ELSEWHERE}{path[len(elsewhere) :]}"
         raise BadPlace(f"{path} is not below {ML_ROOT}: only what is there can be staged")
 
+    @property
+    def working_directory(self) -> str:
+        """The private directory that the process starts in if nothing else is said; it lies beside this one."""
+        return self.root.removesuffix(STAGED)
+
     def inside(self, path: str) -> str:
         """Return a path of the job relative to the private directory."""
         return self.real(path)[len(self.root) + 1 :] or "."
@@ -104,7 +111,7 @@ class Places(msgspec.Struct, frozen=True):
         """
         staging = self.staging
         kept = [OWN, PROGRESS_DIRECTORY, *map(self.inside, staging.directories)]
-        kept += [self.inside(output.path) for output in staging.outputs]
+        kept += [self.inside(output.path) for output in staging.outputs if not output.patterns]
         if staging.failure_path is not None:
             kept.append(posixpath.dirname(self.inside(staging.failure_path)) or ".")
         if staging.checkpoints is not None:

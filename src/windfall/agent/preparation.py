@@ -23,7 +23,7 @@ from windfall.agent.journal import Intended
 from windfall.agent.log_room import check_room
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.places import OWN, Places, check_bind, wants_own_root
+from windfall.agent.places import OWN, STAGED, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.secrets import secret_values
@@ -51,7 +51,7 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
     elif sandboxed:
         directories.append(base + ".tmp")
     if start.staging is not None:
-        directories.append(base + ".ml")
+        directories.append(base + STAGED)
     if not (_NAME.match(start.token) and _NAME.match(start.task_id)):
         directories = []
     return Intended(

@@ -22,6 +22,7 @@ from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
 from windfall.agent.janitor import Janitor
 from windfall.agent.journal import Accepted, Ended, Forgotten, Hosted, Journal, Story, Told
+from windfall.agent.left_files import with_findings
 from windfall.agent.machine import Machine
 from windfall.agent.messages import (
     Exited,
@@ -299,11 +300,8 @@ class Supervisor:
 
     def depart(self, attempt: Attempt, result: Exited | Lost) -> None:
         """No process of the attempt runs any more: report it, once what a staged one left is saved."""
-        if isinstance(result, Exited) and result.exit_code != 0:
-            # Late, because it brings the texts of all failures: an agent starts without them.
-            from windfall.agent.diagnosing import diagnosed
-
-            result = diagnosed(attempt, result, self.machine)
+        if isinstance(result, Exited):
+            result = with_findings(attempt, result, self.machine)
         if attempt.story.accepted is None:
             self.end(attempt, result)
             return

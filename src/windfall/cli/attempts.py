@@ -39,7 +39,9 @@ def print_capacity(client: Client, job_id: str, now: int) -> None:
 
 
 def _has_news(attempt: Attempt) -> bool:
-    return any(attempt[name] for name in ("checkpoint", "restored", "stopWords", "alarm", "commit"))
+    return any(
+        attempt.get(name) for name in ("checkpoint", "restored", "stopWords", "alarm", "commit", "leftFiles")
+    )
 
 
 def _row(attempt: Attempt, now: int) -> list[str]:
@@ -80,6 +82,21 @@ def size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
+def left_words(attempt: Attempt) -> str | None:
+    """What was removed with an attempt's private directory, and how to keep it; None if nothing was."""
+    left = attempt.get("leftFiles")
+    if not left:
+        return None
+    count = f"{left['count']:,}{' or more' if left['more'] else ''}"
+    files = "file" if count == "1" else "files"
+    more = ", ..." if left["more"] or left["count"] > len(left["names"]) else ""
+    return (
+        f"{count} {files} ({size(left['bytes'])}) in the job's private directory"
+        f" {'was' if count == '1' else 'were'} removed with it: {', '.join(left['names'])}{more};"
+        " keep such files with `windfall run --keep PATTERN`"
+    )
+
+
 def _story(attempt: Attempt, now: int) -> str:
     parts = [attempt["stopWords"], attempt["doing"], attempt["alarm"]]
     progress = attempt["progress"]
@@ -89,4 +106,6 @@ def _story(attempt: Attempt, now: int) -> str:
         parts.append(f"place gone in {duration(max(0, attempt['deadlineAt'] - now))}")
     if attempt["commit"]:
         parts.append(f"commit {attempt['commit'][:12]}")
+    if attempt["stoppedAt"] is not None:
+        parts.append(left_words(attempt))
     return "; ".join(part for part in parts if part)

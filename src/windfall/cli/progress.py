@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from windfall.cli.attempts import left_words
 from windfall.cli.client import Client
 from windfall.cli.containers import container_of
 from windfall.cli.errors import Refused
@@ -48,6 +49,8 @@ class Progress:
         self._told = ("", "")
         self._follower = LogFollower(self._emit)
         self._narrator = Narrator()
+        #: What went with the job's private directory.
+        self._left: str | None = None
         self._narrated_at = clock()
 
     def look(self, client: Client, job: Job) -> bool:
@@ -68,6 +71,8 @@ class Progress:
             note(f"job {self._job_id} FAILED: {remark(job) or 'no reason is known'}")
             if diagnosis := (job.get("tags") or {}).get(DIAGNOSIS_TAG):
                 note(f"{plainly(diagnosis)}; what to do: windfall why {self._job_id}")
+        if self._left is not None:
+            note(self._left)
 
     def _narrate(self, client: Client) -> None:
         """Say what happened to its place, before its log goes on."""
@@ -76,6 +81,7 @@ class Progress:
             attempts = client.own("Attempts", jobId=self._job_id)["attempts"]
         except Refused:
             return
+        self._left = left_words(attempts[-1]) if attempts else None
         for line in self._narrator.news(attempts, time.time_ns() // 1_000_000):
             note(line)
 

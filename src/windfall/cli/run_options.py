@@ -145,6 +145,12 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         help="Keep $WINDFALL_CHECKPOINT_DIR safe and restore it for the next attempt; --checkpoint=URI names where.",
     ),
     click.option(
+        "--keep",
+        metavar="PATTERN",
+        multiple=True,
+        help="With --clean or --git: keep these files of the job's directory for `windfall get`; may be repeated.",
+    ),
+    click.option(
         "--git", metavar="URL@REV", help="Run in a new checkout of this repository at this revision."
     ),
     click.option(
@@ -177,6 +183,7 @@ def wanted_of(options: dict[str, Any]) -> Wanted:
         "memory_mib": options.pop("memory_mib") or old,
         "gpus": _gpus(options),
         "after": tuple(options.pop("after")),
+        "keep": tuple(options.pop("keep")),
         "variables": read_variables(options.pop("variables")),
         "timeout_s": options.pop("timeout"),
         "own_tags": _tags(options.pop("tags")),
@@ -232,6 +239,15 @@ def _check(wanted: Wanted) -> None:
         raise BadUsage(
             "--dir is a directory of this host, which a container does not see: put the files into the image, take them"
             " from Git with --git, or register a job definition with mountPoints"
+        )
+    if wanted.keep and not (wanted.clean or wanted.git):
+        raise BadUsage(
+            "--keep is for a job that runs in a directory of its own: add --clean or --git; without them it runs in"
+            " your directory, where its files stay"
+        )
+    if wanted.keep and wanted.image is not None and wanted.runtime != "process":
+        raise BadUsage(
+            "--keep cannot look into a container: write to $WINDFALL_CHECKPOINT_DIR with --checkpoint instead"
         )
     if wanted.git is not None and wanted.directory is not None:
         raise BadUsage(

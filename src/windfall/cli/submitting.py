@@ -60,6 +60,8 @@ class Wanted:
     clean: bool = False
     #: The jobs that must have succeeded before.
     after: tuple[str, ...] = ()
+    #: Patterns of files in the job's private directory.
+    keep: tuple[str, ...] = ()
 
     @property
     def tags(self) -> dict[str, str]:
@@ -92,8 +94,12 @@ class Wanted:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Where it starts: not as a tag, in which a path can be too long or have letters that AWS does not allow."""
-        return {} if self.directory is None else {"windfall-dir": str(self.directory)}
+        """Where it starts and what it keeps. A tag can be too short for it, and has no letters such as an asterisk."""
+        asked = {
+            "windfall-dir": None if self.directory is None else str(self.directory),
+            "windfall-keep": "".join(f"{pattern}\n" for pattern in self.keep) or None,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 def completed(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> tuple[Wanted, list[str]]:

@@ -27,7 +27,7 @@ from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import TimeLimits
 from windfall.jobs.nodes import NodeOverrides, Nodes
 from windfall.jobs.retry import RetryStrategy
-from windfall.jobs.staging import Mark, Progress, Staging
+from windfall.jobs.staging import LeftFiles, Mark, Progress, Staging
 from windfall.jobs.states import JobState
 from windfall.jobs.submitters import UNKNOWN, Submitter
 
@@ -339,6 +339,8 @@ class AttemptExited:
     #: What its failure file said.
     failure: str | None = None
     diagnosis: Diagnosis | None = None
+    #: The files that go with its private directory.
+    left: LeftFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,20 @@ def own_staging(job: Job) -> Staging | None:
     staging, nodes = job.submission.staging, job.submission.nodes
     if nodes is not None and job.node is not None:
         staging = nodes.group(job.node).staging or staging
-    part = _checkpoint_part(job)
-    if staging is None or staging.checkpoints is None or part is None:
+    part = _own_part(job)
+    if staging is None or part is None:
         return staging
-    return replace(staging, checkpoints=replace(staging.checkpoints, uri=f"{staging.checkpoints.uri}/{part}"))
+    checkpoints = staging.checkpoints
+    if checkpoints is not None:
+        checkpoints = replace(checkpoints, uri=f"{checkpoints.uri}/{part}")
+    outputs = (
+        replace(output, uri=f"{output.uri}/{part}") if output.patterns else output
+        for output in staging.outputs
+    )
+    return replace(staging, checkpoints=checkpoints, outputs=tuple(outputs))
 
 
-def _checkpoint_part(job: Job) -> str | None:
+def _own_part(job: Job) -> str | None:
     """What sets the checkpoints of an array's child, or of one of several nodes, apart from the others'."""
     nodes = job.submission.nodes
     if nodes is not None:

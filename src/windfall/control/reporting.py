@@ -187,7 +187,7 @@ def on_attempt_exited(state: State, report: AttemptExited, round_: Round) -> Non
     attempt.exit_code, attempt.reason = report.exit_code, report.reason
     attempt.isolation = report.isolation or attempt.isolation
     attempt.failure, attempt.progress = report.failure, report.progress or attempt.progress
-    attempt.diagnosis = report.diagnosis
+    attempt.diagnosis, attempt.left = report.diagnosis, report.left
     note_marks(attempt, report)
     close_attempt(state, job, attempt, report.at, round_, lost=False)
 

@@ -25,7 +25,7 @@ from windfall.control.share_use import check_share, joined
 from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
 from windfall.control.storage_rules import check_staging, check_words_of_others
-from windfall.control.wishes import CHECKPOINT, GIT, PROFILE, WORKER, Wishes, wishes_of
+from windfall.control.wishes import CHECKPOINT, GIT, KEEP, PROFILE, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ArrayPart, ChildTable, state_of_code
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
@@ -253,8 +253,8 @@ def _check_worker(wishes: Wishes, array_size: int | None) -> None:
         )
     if wishes.staging is not None:
         raise Invalid(
-            f"{WORKER} goes with none of {CHECKPOINT}, {GIT} and {PROFILE}, which are brought and saved for each child"
-            " alone: drop the one or the others"
+            f"{WORKER} goes with none of {CHECKPOINT}, {GIT}, {KEEP} and {PROFILE}, which are brought and saved for"
+            " each child alone: drop the one or the others"
         )
 
 

@@ -21,7 +21,8 @@ from windfall.jobs.git_credentials import advice, credential_name, host_of
 from windfall.jobs.git_urls import carries_secret, without_secrets
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import JobId
-from windfall.jobs.staging import Checkpoints, GitSource, Staging
+from windfall.jobs.kept_files import BadPattern, read_patterns
+from windfall.jobs.staging import WORKING_DIRECTORY, Checkpoints, GitSource, Output, Staging
 from windfall.jobs.workers import Worker, WorkerKind
 
 #: As tags. As parameters, which may not hold a colon, they are spelled `windfall-checkpoint` and so on.
@@ -32,9 +33,13 @@ ON_GPU_OOM, ON_SICK_GPU = "windfall:on-gpu-oom", "windfall:on-sick-gpu"
 RUNTIME, PULL = "windfall:runtime", "windfall:pull"
 WORKER = "windfall:worker"
 REPLACE_LOST_NODES = "windfall:replace-lost-nodes"
+KEEP = "windfall:keep"
 PREEMPTIONS_MAX = "windfall:preemptions-max"
 #: The directory of the host in which a process of the job starts.
 DIRECTORY = "windfall:dir"
+
+#: What sets the kept files of a job apart from its checkpoints.
+KEPT_SUFFIX = ".kept"
 
 _YES, _NO = ("true", "yes", "1"), ("", "false", "no", "0")
 _URI = re.compile(r"(file:///|s3://[^/]+).*")
@@ -43,7 +48,7 @@ _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 #: All of them.
 JOB_TAGS = (
     *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX, DIRECTORY),
-    *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU, REPLACE_LOST_NODES),
+    *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU, REPLACE_LOST_NODES, KEEP),
 )
 
 
@@ -92,10 +97,12 @@ def wishes_of(
     checkpoints = _checkpoints(found.get(CHECKPOINT, ""), job_id, checkpoint_root)
     git = _git(found[GIT]) if GIT in found else None
     directory = _directory(found)
+    kept = _kept(found[KEEP], job_id, checkpoint_root) if KEEP in found else ()
     # A job that is profiled needs a place for what it says of itself, which every staged one has.
-    wants_staging = checkpoints is not None or git is not None or _is_yes(PROFILE, found.get(PROFILE, ""))
+    is_profiled = _is_yes(PROFILE, found.get(PROFILE, ""))
+    wants_staging = checkpoints is not None or git is not None or bool(kept) or is_profiled
     return Wishes(
-        Staging(checkpoints, git) if wants_staging else None,
+        Staging(checkpoints, git, outputs=kept) if wants_staging else None,
         budget_of(found),
         gpu_wish_of(found),
         larger_gpu_on_oom(found),
@@ -251,6 +258,22 @@ def _checkpoints(text: str, job_id: JobId, root: str | None) -> Checkpoints | No
     if not _URI.fullmatch(word):
         raise Invalid(f"{CHECKPOINT} must be true, s3://bucket/prefix or file:///directory; it is {text!r}")
     return Checkpoints(word.rstrip("/"))
+
+
+def _kept(text: str, job_id: JobId, root: str | None) -> tuple[Output, ...]:
+    """What of the job's private directory is stored beside its checkpoints."""
+    if not text.strip():
+        return ()
+    try:
+        patterns = read_patterns(text)
+    except BadPattern as problem:
+        raise Invalid(f"{KEEP}: {problem}") from None
+    if root is None:
+        raise Invalid(
+            f"{KEEP} needs a place for files and this daemon has none: start it with an object store"
+        )
+    uri = f"{root.rstrip('/')}/{job_id}{KEPT_SUFFIX}"
+    return (Output(WORKING_DIRECTORY, uri, archived=False, patterns=patterns),)
 
 
 def _git(text: str) -> GitSource:

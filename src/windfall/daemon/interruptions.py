@@ -5,6 +5,7 @@ Turns domain values into plain JSON and back; decides nothing.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from windfall.aws_api.protocol.errors import ApiError
@@ -96,6 +97,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "restored": shown_mark(attempt.restored),
         "checkpoint": shown_mark(attempt.checkpoint),
         "progress": _progress(attempt.progress),
+        "leftFiles": None if attempt.left is None else asdict(attempt.left),
     }
 
 

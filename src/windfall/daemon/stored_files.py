@@ -135,7 +135,7 @@ class StoredFiles:
             "arraySize": job.submission.array_size if job.is_array else None,
             "checkpointUri": None if checkpoints is None else checkpoints.uri,
             "outputs": [
-                {"name": output.uri.rstrip("/").rpartition("/")[2], "isArchive": output.archived}
+                {"name": _output_name(output), "isArchive": output.archived}
                 for output in (() if staging is None else staging.outputs)
             ],
             "logs": [
@@ -214,6 +214,10 @@ def _container(store: Store, job: Job) -> ContainerSpec | None:
         return submission.container
     definition = store.definition(submission.definition)
     return None if definition is None else definition.container
+
+
+def _output_name(output: Output) -> str:
+    return "kept" if output.patterns else output.uri.rstrip("/").rpartition("/")[2]
 
 
 def _place(call: Call, job: Job, staging: Staging | None) -> Place:

@@ -128,6 +128,7 @@ def to_report(message: messages.ToDaemon) -> Report | None:
             message.progress,
             message.failure,
             message.diagnosis,
+            message.left,
         )
     if isinstance(message, messages.Refused):
         return AttemptExited(token, message.at, None, message.reason)

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, TaskId
-from windfall.jobs.staging import Mark, Progress
+from windfall.jobs.staging import LeftFiles, Mark, Progress
 
 
 class Market(StrEnum):
@@ -156,6 +156,8 @@ class Attempt:
     #: What its share of the instance costs, and would cost on demand; None when nobody said.
     usd_hour: float | None = None
     on_demand_usd_hour: float | None = None
+    #: The files that went with its private directory.
+    left: LeftFiles | None = None
 
     def as_whole(self, end: GangEnd) -> Attempt:
         """The try of the whole multi-node job whose main node's attempt this is."""

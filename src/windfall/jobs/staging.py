@@ -11,6 +11,8 @@ from dataclasses import dataclass
 #: Where SageMaker's contract, and our own sandbox, put a job's files.
 ML_ROOT = "/opt/ml"
 CHECKPOINT_PATH = f"{ML_ROOT}/checkpoints"
+#: How an output names the private directory that a process starts in.
+WORKING_DIRECTORY = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,18 @@ class Mark:
     state_at: int
     bytes: int
     step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFiles:
+    """Files that a process left in its private directory, and that are removed with it."""
+
+    count: int
+    bytes: int
+    #: The first ones.
+    names: tuple[str, ...]
+    #: Whether there are more than were counted.
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,8 @@ class Output:
     #: For one archive of several nodes: what their common try is called, and how many they are.
     merged_as: str | None = None
     merged_of: int = 1
+    #: Which files of the private working directory it is; `path` then stands for that directory.
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,13 +323,13 @@ class RunningErrand:
                 )
             except (ObjectsError, CannotBring, OSError) as error:
                 self._unstored[output] = str(error)
-                kept = f"it is kept in {self.errand.places.real(output.path)} and stored when it can be"
+                kept = f"it is kept in {self.errand.source_of(output)} and stored when it can be"
                 self.board.complain(output.path, f"{output.path} could not be stored: {error}; {kept}")
             else:
                 self._unstored.pop(output, None)
 
     def _take(self, output: Output) -> None:
-        take_output(output, self.errand, self._tree, self._stores, self._means.merge_directory)
+        take_output(output, self.errand, self._tree, self._stores, self._means)
 
     # --- the rest ------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class LateErrand:
             pause_s = min(_AGAIN_MOST_S, pause_s * 2)
 
     def _take(self, output: Output) -> None:
-        take_output(output, self.errand, self._tree, self._stores, self._means.merge_directory)
+        take_output(output, self.errand, self._tree, self._stores, self._means)
 
     def _take_checkpoint(self) -> None:
         sync = checkpoint_sync(self.errand, self._means, self._stores, self._on_sync_event)

@@ -42,6 +42,10 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The kept name of the credential that its code may be fetched with; empty where it can have none.
     credential: str = ""
 
+    def source_of(self, output: Output) -> str:
+        """Return the directory on this host that an output is taken from."""
+        return self.directory if output.patterns else self.places.real(output.path)
+
 
 # --- agent -> courier -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ it may take; it is cut off from outside.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import stat
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
 from windfall.agent.sync.checkpoint_sync import CheckpointSync
 from windfall.agent.sync.reports import SyncEvent
+from windfall.agent.walking import LOOK
+from windfall.jobs.kept_files import is_kept
 from windfall.jobs.staging import Output
 from windfall.objects.errors import BadUri, Full, NotFound, Refused, Unreachable
 
@@ -59,11 +62,14 @@ def check_output(output: Output, stores: Stores) -> None:
         return
 
 
-def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merge_directory: str) -> None:
+def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, means: Means) -> None:
     """Put one directory into the store, as one archive or file by file; an archive of several nodes as a whole."""
+    if output.patterns:
+        _take_matching(output, errand, stores, means)
+        return
     with tree.directory(errand.places.inside(output.path)) as directory:
         if output.archived and output.merged_as is not None:
-            with MergedOutput(merge_directory, output).joined(directory, errand.token) as whole:
+            with MergedOutput(means.merge_directory, output).joined(directory, errand.token) as whole:
                 if whole is not None:
                     store, name = stores.open_object(output.uri, write=True)
                     store.put_pieces(name, packed(whole))
@@ -76,6 +82,23 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, merg
         for name, status, fd in files_below(directory):
             if stat.S_ISREG(status.st_mode):
                 store.put_pieces(name, content_of(name, fd))
+
+
+def _take_matching(output: Output, errand: Errand, stores: Stores, means: Means) -> None:
+    """Put files of the private working directory into the store; a directory of the user's own keeps its files."""
+    if errand.directory != errand.places.working_directory:
+        return
+    try:
+        directory = os.open(means.near(errand.directory), LOOK)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # The job has removed it, or put something else in its place.
+    try:
+        store = stores.open(output.uri.rstrip("/"), write=True)
+        for name, status, fd in files_below(directory):
+            if stat.S_ISREG(status.st_mode) and is_kept(name, output.patterns):
+                store.put_pieces(name, content_of(name, fd))
+    finally:
+        os.close(directory)
 
 
 def checkpoint_sync(
