@@ -33,11 +33,13 @@ class AwsFiles:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> AwsFiles:
         """The files that the clients of this environment read."""
-        home = Path.home() / ".aws"
-        return cls(
-            Path(environment.get("AWS_CONFIG_FILE") or home / "config").expanduser(),
-            Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials").expanduser(),
-        )
+        try:
+            return cls(
+                Path(environment.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser(),
+                Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser(),
+            )
+        except RuntimeError:
+            raise CliError("it is not known where your home directory is; set HOME") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from windfall.cli.endpoint import (
     S3_VARIABLE,
     Endpoint,
     data_directory,
+    find_endpoint,
     no_address,
     pick_key,
     readable_keys,
@@ -82,7 +83,8 @@ def env(
         line = unsetting(form, names, "AWS_ACCESS_KEY_ID", API_KEY_START)
         print_json({"unset": names}) if as_json else click.echo(line)
         return
-    values = _values(data, key_id)
+    by_shell = _variables_of_this_shell() if profile is not None and data is None and key_id is None else None
+    values = by_shell or _values(data, key_id)
     if profile is not None:
         _write(profile, values, as_json)
         return
@@ -118,19 +120,32 @@ def _values(data: Path | None, key_id: str | None) -> dict[str, str]:
     if url is None:
         raise no_address(directory)
     key = _key(directory, key_id)
-    region, s3_url = _told_by_daemon(directory, url, key)
+    endpoint = Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token)
+    region, s3_url = _told_by_daemon(directory, endpoint)
+    return {**_variables(endpoint, region, s3_url), "WINDFALL_DATA": str(directory.root)}
+
+
+def _variables_of_this_shell() -> dict[str, str] | None:
+    """The same for a daemon whose directory this user cannot read: of another user, or on another host."""
+    if readable_keys(data_directory(None)) is not None or ENDPOINT_VARIABLES["batch"] not in os.environ:
+        return None
+    endpoint = find_endpoint(None)
+    region, s3_url = _told_by_daemon(data_directory(None), endpoint)
+    return _variables(endpoint, region, s3_url)
+
+
+def _variables(endpoint: Endpoint, region: str, s3_url: str | None) -> dict[str, str]:
     values = {
-        **dict.fromkeys(ENDPOINT_VARIABLES.values(), url),
-        "AWS_ACCESS_KEY_ID": key.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": key.secret_access_key,
+        **dict.fromkeys(ENDPOINT_VARIABLES.values(), endpoint.url),
+        "AWS_ACCESS_KEY_ID": endpoint.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": endpoint.secret_access_key,
         "AWS_DEFAULT_REGION": region,
         "AWS_REGION": region,
-        "WINDFALL_DATA": str(directory.root),
     }
     if s3_url is not None:
         values[S3_VARIABLE] = s3_url
-    if key.session_token is not None:
-        values["AWS_SESSION_TOKEN"] = key.session_token
+    if endpoint.session_token is not None:
+        values["AWS_SESSION_TOKEN"] = endpoint.session_token
     return values
 
 
@@ -186,9 +201,8 @@ def _key(directory: DataDirectory, key_id: str | None) -> Key:
     return key
 
 
-def _told_by_daemon(directory: DataDirectory, url: str, key: Key) -> tuple[str, str | None]:
+def _told_by_daemon(directory: DataDirectory, endpoint: Endpoint) -> tuple[str, str | None]:
     """The region that the daemon was started with (from its settings when it does not answer), and its S3 server."""
-    endpoint = Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token)
     client = Client(endpoint, timeout_s=2)
     try:
         status = client.own("Status")

@@ -147,12 +147,19 @@ def _warn(unit: Unit, data: Path) -> None:
     ignored = [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name != "WINDFALL_DATA"]
     if ignored:
         note(f"the service does not see {', '.join(sorted(ignored))}; set it in {data / 'windfall.toml'}")
-    if unit.of_user and not Path("/var/lib/systemd/linger", getpass.getuser()).exists():
-        linger = f"sudo loginctl enable-linger {getpass.getuser()}"
+    if unit.of_user and not Path("/var/lib/systemd/linger", _user()).exists():
+        linger = f"sudo loginctl enable-linger {_user()}"
         note(f"the service and its jobs end when you log out, unless you run: {linger}")
     owner = Path(program()[0]).stat().st_uid
     if owner not in (0, os.geteuid()):
         note(f"{program()[0]} belongs to another user (uid {owner}), who can change what this service runs")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A number without an account, as containers have it.
+        return str(os.geteuid())
 
 
 def _has_systemd(unit: Unit) -> bool:

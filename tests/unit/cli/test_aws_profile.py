@@ -130,6 +130,28 @@ def test_a_key_in_the_environment_wins_over_aws_profile_and_that_is_said(aws, wi
     assert "wins over AWS_PROFILE" in windfall("env", "--profile", "windfall").err
 
 
+def test_a_user_of_another_user_s_daemon_has_a_profile_from_a_key_and_an_address(
+    aws, daemon, windfall, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("WINDFALL_DATA", str(tmp_path / "nobody-here"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_BATCH", daemon.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", daemon.key.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", daemon.key.secret_access_key)
+    ran = windfall("env", "--profile", "gpu-host")
+    assert ran.code == 0, ran.err
+    for name in ("AWS_ENDPOINT_URL_BATCH", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    session = botocore.session.Session(profile="gpu-host")
+    assert session.create_client("logs").meta.endpoint_url == daemon.url
+    assert session.get_credentials().secret_key == daemon.key.secret_access_key
+
+
+def test_without_a_home_directory_that_is_said(aws, daemon, windfall, monkeypatch):
+    monkeypatch.setattr(Path, "expanduser", lambda _: (_ for _ in ()).throw(RuntimeError("no home")))
+    ran = windfall("env", "--profile", "windfall")
+    assert (ran.code, "set HOME" in ran.err) == (1, True)
+
+
 def test_profiles_that_are_written_at_once_are_all_there(furnished, daemon, windfall):
     from windfall.cli.aws_profile import AwsFiles, Profile, write_profile
 
