@@ -149,7 +149,8 @@ def _warnings(
         )
     elif not user.drop and user.name != settings.job_user:
         lines.append(
-            f"jobs run as {user.name}: only an agent that is root can run them as {settings.job_user}"
+            f"jobs run as {user.name}, as the daemon does, and can do what that user can; run the daemon as root to let"
+            f" them run as {settings.job_user}"
         )
     if tools is None:
         lines.append(

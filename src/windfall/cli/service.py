@@ -54,13 +54,13 @@ def install(options: tuple[str, ...], name: str, only_print: bool, data: Path | 
         click.echo(text, nl=False)
         return
     unit.check_ours()
-    _warn(unit, directory.root)
     holder = directory.holder()
     if holder is not None and not _is_active(unit):
         raise CliError(
             f"a daemon (pid {holder}) already uses {directory.root}; stop it with `windfall down` (its jobs go on), "
             "then install the service"
         )
+    _warn(unit, directory.root)
     unit.write(text)
     has_systemd = _has_systemd(unit)
     if as_json:
