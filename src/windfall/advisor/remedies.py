@@ -25,8 +25,7 @@ def remedies(diagnosis: Diagnosis, job: Job, shared_memory_mib: int | None = Non
     if cause is FailureCause.GPU_NOT_VISIBLE:
         return _no_gpu(asked.gpus)
     if cause is FailureCause.MISSING_MODULE:
-        where = "put it into the image, or install it for the interpreter that the job runs"
-        return [f"{_missing(diagnosis)}: {where} (a job does not see your shell's virtual environment)"]
+        return [_missing(diagnosis, in_place=job.submission.directory is not None)]
     return _FIXED[cause]
 
 
@@ -104,6 +103,15 @@ def _time(diagnosis: Diagnosis, job: Job) -> list[str]:
     ]
 
 
-def _missing(diagnosis: Diagnosis) -> str:
+def _missing(diagnosis: Diagnosis, *, in_place: bool) -> str:
     name = diagnosis.evidence.partition("No module named ")[2].strip("'\" .")
-    return f"the module {name} is not there" if name else "a module or library is not there"
+    problem = f"the module {name} is not there" if name else "a module or library is not there"
+    if in_place:
+        return (
+            f"{problem}: install it into the environment that the job runs with, or activate another one before"
+            " `windfall run`; `windfall run --dry-run` shows which is taken along"
+        )
+    return (
+        f"{problem}: put it into the image, or install it for the interpreter that the job runs (a job that was not"
+        " submitted by `windfall run` does not see your shell's virtual environment)"
+    )

@@ -9,6 +9,7 @@ the directory by its path once more. Must not know attempts.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Iterable
@@ -58,9 +59,11 @@ def _open(path: str) -> int:
         fd = os.open(path, _FLAGS)
     except OSError as error:
         raise _refusal(path, error) from None
+    except ValueError:
+        raise _refusal(path, OSError(errno.EINVAL, "")) from None
     if not os.access(f"/proc/self/fd/{fd}", os.X_OK):
         os.close(fd)
-        raise _refusal(path, PermissionError(13, ""))
+        raise _refusal(path, OSError(errno.EACCES, ""))
     return fd
 
 
@@ -78,6 +81,8 @@ def _open_as_user(user: JobUser, path: str) -> int:
             opened.append(fd)
         except OSError as error:
             opened.append(error)
+        except ValueError:
+            opened.append(OSError(errno.EINVAL, ""))
         if fd >= 0 and (given_up.is_set() or opened[-1] != fd):
             os.close(fd)
 
@@ -103,4 +108,4 @@ def _take_file_rights(user: JobUser) -> None:
     for call, number in ((_libc.setfsgid, user.gid), (_libc.setfsuid, user.uid)):
         call(ctypes.c_uint32(number))
         if call(_UNCHANGED) != number:
-            raise PermissionError(1, "the rights of the job's user cannot be taken")
+            raise OSError(errno.EPERM, "the rights of the job's user cannot be taken")

@@ -18,7 +18,14 @@ from windfall.cli.client import Client
 from windfall.cli.default_queue import choose_queue, definition_name, find_or_make_definition, make_queue
 from windfall.cli.errors import BadUsage, CliError, Refused
 from windfall.cli.listing import job_id
-from windfall.cli.surroundings import JobUser, cannot_enter, cannot_write, directories_to_check, take_along
+from windfall.cli.surroundings import (
+    JobUser,
+    cannot_enter,
+    cannot_write,
+    directories_to_check,
+    is_utf8,
+    take_along,
+)
 
 #: How often a job without checkpoints is tried that loses its place.
 SPOT_ATTEMPTS = 5
@@ -134,6 +141,8 @@ def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> 
         return wanted, []
     # Where it starts in a checkout, only the variables are taken along.
     directory = "/" if wanted.directory is None else str(wanted.directory)
+    if not is_utf8(directory):
+        raise BadUsage(f"the path {directory!r} is not UTF-8; run it from another directory, or with --clean")
     seen = {} if wanted.clean or wanted.image is not None else environment
     answer = client.own("CheckDirectories", directories=directories_to_check(seen, directory))
     found = answer["directories"]

@@ -85,7 +85,7 @@ def take_along(environment: Mapping[str, str], user: JobUser) -> Surroundings:
         taken["HOME"] = home
     if user.name == environment.get("USER", environment.get("LOGNAME")):
         taken |= {name: environment[name] for name in _IDENTITY if name in environment}
-    taken = {name: value for name, value in taken.items() if "\0" not in value}
+    taken = {name: value for name, value in taken.items() if is_utf8(value)}
     remarks = [
         f"{name} is not taken along, because a job's variables are stored: {_instead(login, 'HOME' in taken)}"
         for name, login in _LOGINS.items()
@@ -121,6 +121,15 @@ def cannot_write(directory: str, user: JobUser) -> str | None:
     if directory in user.writes:
         return None
     return f"the job runs as {user.name}, which cannot write to {directory}"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text of the system can be sent; a name of a file may be any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _has_no_password(url: str | None) -> bool:

@@ -135,7 +135,8 @@ def _directory(tags: Mapping[str, str]) -> str | None:
     text = tags.get(DIRECTORY)
     if text is None:
         return None
-    if not text.startswith("/") or "\0" in text:
+    # A name that is not UTF-8 arrives with halves of characters, and nothing further on could write it.
+    if not text.startswith("/") or "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise Invalid(f"{DIRECTORY} must be an absolute path, such as /home/me/project; it is {text!r}")
     if GIT in tags:
         raise Invalid(

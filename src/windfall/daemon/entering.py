@@ -64,7 +64,12 @@ class Entering:
 
 
 def _is_directory(path: object) -> bool:
-    return isinstance(path, str) and path.startswith("/") and "\0" not in path
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+        return False
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _try_each(user: JobUser, paths: list[str]) -> list[tuple[bool, bool]]:

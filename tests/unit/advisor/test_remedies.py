@@ -79,3 +79,7 @@ def test_a_limit_of_its_own_is_not_the_attempts():
 def test_a_missing_module_is_named():
     text = told(FailureCause.MISSING_MODULE, evidence="ModuleNotFoundError: No module named 'yaml'")
     assert text.startswith("the module yaml is not there")
+    assert "does not see your shell's virtual environment" in text
+    job = a_failed_job()
+    job.submission = replace(job.submission, directory="/home/me/project")
+    assert "install it into the environment that the job runs with" in told(FailureCause.MISSING_MODULE, job)

@@ -62,6 +62,12 @@ def test_what_is_no_directory_is_refused(place, user, name):
         enter(user, place / name)
 
 
+@as_both
+def test_a_name_that_is_no_text_is_refused(user):
+    with pytest.raises(CannotStart, match="invalid argument"):
+        enter_as(user, "/half of a character: \ud800", ())
+
+
 @as_nobody
 @pytest.mark.parametrize("closed", ["home", "home/open"])
 def test_what_the_user_cannot_reach_is_refused_though_root_could(place, user, closed):

@@ -17,8 +17,6 @@ from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID, FakeLogs, a_job
 from windfall.cli.default_queue import definition_name
 from windfall.cli.progress import exit_code
-from windfall.cli.run import run
-from windfall.cli.run_options import wanted_of
 from windfall.cli.submitting import name_of
 
 HARMLESS = {"CheckDirectories", "Status", "describejobqueues", "submitjob"}
@@ -307,6 +305,16 @@ def test_a_checkout_takes_the_place_of_the_directory(ready, standing, windfall):
     assert variables(sent)["PATH"] == os.environ["PATH"]
 
 
+def test_a_directory_whose_name_is_not_utf8_is_refused(ready, standing, windfall, monkeypatch):
+    place = standing / "caf\udce9"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    ran = windfall("run", "--", "true")
+    assert ran.code == 2
+    assert "is not UTF-8" in ran.err
+    assert ready.asked == []
+
+
 def test_a_dry_run_shows_it_and_submits_nothing(ready, standing, windfall):
     ran = windfall("run", "--dry-run", "--spot", "--checkpoint", "--", "python", "train.py")
     assert ran.code == 0
@@ -548,11 +556,7 @@ def test_a_share_and_a_priority_are_submitted(ready, windfall):
     assert (asked["shareIdentifier"], asked["schedulingPriorityOverride"]) == ("blue", 7)
 
 
-def test_a_directory_for_checkpoints_may_be_a_path(tmp_path, monkeypatch):
+def test_a_directory_for_checkpoints_may_be_a_path(ready, windfall, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    context = run.make_context("run", ["--checkpoint=./ck", "--", "true"])
-    options = {name: value for name, value in context.params.items() if name not in NOT_OF_THE_JOB}
-    assert wanted_of(options).tags["windfall:checkpoint"] == f"file://{tmp_path}/ck"
-
-
-NOT_OF_THE_JOB = {"data", "as_json", "detach", "dry_run"}
+    windfall("run", "--checkpoint=./ck", "--detach", "--", "true")
+    assert ready.params_of("submitjob")[-1]["tags"] == {"windfall:checkpoint": f"file://{tmp_path}/ck"}

@@ -58,6 +58,10 @@ def test_a_login_that_stays_is_mentioned_with_what_to_do():
     assert "windfall secret set" in told
 
 
+def test_what_is_not_utf8_stays():
+    assert "PATH" not in take_along({"PATH": "/caf\udce9"}, ME).variables
+
+
 def test_a_proxy_goes_along_unless_it_holds_a_password():
     taken = take_along({"https_proxy": "http://proxy:3128", "http_proxy": "http://me:pass@proxy:1"}, ME)
     assert taken.variables["https_proxy"] == "http://proxy:3128"

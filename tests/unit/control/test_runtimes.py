@@ -131,3 +131,41 @@ def test_a_warm_worker_is_what_its_children_would_be(runtime, image, is_containe
     asked = world.asked_for(StartAttempt)
     assert {one.worker_key for one in asked} == {"many"}
     assert [one.container is not None for one in asked] == [is_container] * 2
+
+
+# ------------------------------------------------------------------------------------------ where a process starts
+
+
+def test_a_process_starts_in_the_directory_that_its_submitter_names_with_the_rights_of_its_user():
+    world = a_container_world({})
+    world.happens(events.AddImage(ImageMapping("team/*", "/srv/train", ())))
+    asked = start(world, tagged(dir="/home/me/project"))
+    assert (asked.directory, asked.enters_as_user) == ("/home/me/project", True)
+
+
+def test_a_directory_of_an_administrators_mapping_is_entered_as_before():
+    world = a_container_world({})
+    world.happens(events.AddImage(ImageMapping("team/*", "/srv/train", ())))
+    asked = start(world)
+    assert (asked.directory, asked.enters_as_user) == ("/srv/train", False)
+
+
+def test_a_container_does_not_see_the_directory():
+    asked = start(a_container_world(), tagged(dir="/home/me/project"))
+    assert (asked.directory, asked.enters_as_user) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        ({"dir": "relative"}, "must be an absolute path"),
+        ({"dir": ""}, "must be an absolute path"),
+        ({"dir": "/a\0b"}, "must be an absolute path"),
+        ({"dir": "/half \ud800"}, "must be an absolute path"),
+        ({"dir": "/a", "git": "https://host/code@main"}, "omit one"),
+    ],
+)
+def test_a_directory_that_cannot_be_meant_is_refused(tags, words):
+    world = a_container_world({})
+    with pytest.raises(Invalid, match=words):
+        world.submits(a_job("one", definition="boxed").tagged(**tags))
