@@ -209,8 +209,8 @@ def test_a_job_over_its_memory_limit_is_killed_and_says_so(windfall, batch):
 
 @pytest.fixture
 def open_place():
-    """A directory that jobs of another user can read, which those of pytest are not."""
-    place = Path(tempfile.mkdtemp(prefix="windfall-open-"))
+    """A directory that jobs of another user can read, and those in a sandbox; those of pytest are not."""
+    place = Path(tempfile.mkdtemp(prefix="windfall-open-", dir="/var/tmp"))
     place.chmod(0o755)
     yield place
     shutil.rmtree(place)

@@ -6,6 +6,7 @@ The function (or the program) writes down who ran what in which process, so that
 from __future__ import annotations
 
 import collections
+import contextlib
 import getpass
 import re
 import shutil
@@ -29,7 +30,7 @@ print("imported", flush=True)
 def note(name, index):
     told = [os.environ[f"AWS_BATCH_JOB_{name}"] for name in ("ARRAY_INDEX", "ATTEMPT")]
     with open(HERE / name, "a") as file:
-        print(index, *told, os.getpid(), file=file)
+        print(index, *told, f"{os.readlink('/proc/self/ns/pid')}/{os.getpid()}", file=file)
 
 def work(index):
     note("started", index)
@@ -68,7 +69,7 @@ def listens(index):
 LINES = r"""
 while read -r line; do
     index=${line#*'"index":'}; index=${index%%,*}
-    echo "$index $$" >> "$LEDGER/started"
+    echo "$index $(readlink /proc/$$/ns/pid)/$$" >> "$LEDGER/started"
     echo "shell child $index"; echo "and its error" >&2
     echo "{\"done\": true, \"exit_code\": $((index == 2 ? 7 : 0))}" >&3
 done
@@ -88,8 +89,20 @@ class Ledger:
         file = self.path / name
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
-    def pids(self, name: str = "started") -> set[int]:
-        return {int(line[-1]) for line in self.lines(name)}
+    def workers(self) -> set[str]:
+        """The processes that have begun a child: each its PID namespace, which a sandbox has for itself, and PID."""
+        return {line[-1] for line in self.lines("started")}
+
+
+def alive() -> set[str]:
+    """All processes of this host, named as the ledger names them."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            numbers = re.search(r"^NSpid:.*?(\d+)$", (process / "status").read_text(), re.MULTILINE)
+            assert numbers is not None
+            found.add(f"{(process / 'ns' / 'pid').readlink()}/{numbers[1]}")
+    return found
 
 
 def submit(windfall, batch, ledger, worker, size, *, command=("python3",), gpus=0, name="warm", **more):
@@ -130,7 +143,7 @@ def test_children_share_a_process_and_have_logs_and_codes_of_their_own(fresh):
     job_id = submit(windfall, batch, ledger, "tasks:work", 6)
     ended = children(windfall, job_id, 6)
     assert [child["container"]["exitCode"] for child in ended] == [0, 3, 1, 1, 0, 0]
-    assert len(ledger.pids()) == 1, "one vCPU, one worker"
+    assert len(ledger.workers()) == 1, "one vCPU, one worker"
     assert [line[:3] for line in ledger.lines("started")] == [[str(i), str(i), "1"] for i in range(6)]
     assert log_of(windfall, ended[0]) == ["imported", "this is child 0", "from below"]
     assert log_of(windfall, ended[4]) == ["this is child 4", "from below"]
@@ -148,7 +161,7 @@ def test_a_shell_program_serves_lines(fresh):
     ended = children(windfall, job_id, 4)
     assert [child["container"]["exitCode"] for child in ended] == [0, 0, 7, 0]
     assert [line[0] for line in ledger.lines("started")] == ["0", "1", "2", "3"]
-    assert len(ledger.pids()) == 1
+    assert len(ledger.workers()) == 1
     assert log_of(windfall, ended[3]) == ["shell child 3", "and its error"]
 
 
@@ -173,7 +186,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_when_parts_of_windfall_are_kille
     windfall = fresh(*OPTIONS)
     ledger, batch = Ledger(windfall.root), a_queue(windfall)
     job_id = submit(windfall, batch, ledger, "tasks:gated", SIZE, gpus=1)
-    wait_until(lambda: len(ledger.pids()) == AT_ONCE, "a child runs on each GPU")
+    wait_until(lambda: len(ledger.workers()) == AT_ONCE, "a child runs on each GPU")
     if strike != "daemon":
         windfall.kill_agent()
     if strike != "agent":
@@ -184,7 +197,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_when_parts_of_windfall_are_kille
     assert [child["status"] for child in ended] == ["SUCCEEDED"] * SIZE
     assert ran(ledger) == ran(ledger, "ended") == once(SIZE)
     if strike == "daemon":
-        assert len(ledger.pids()) == AT_ONCE, "the workers have noticed nothing"
+        assert len(ledger.workers()) == AT_ONCE, "the workers have noticed nothing"
 
 
 def test_a_worker_that_dies_fails_one_attempt_and_the_child_is_tried_again(fresh):
@@ -204,7 +217,7 @@ def test_terminating_a_child_is_heard_by_the_function_and_spares_the_others(fres
     windfall = fresh(*OPTIONS)
     ledger, batch = Ledger(windfall.root), a_queue(windfall)
     job_id = submit(windfall, batch, ledger, "tasks:listens", AT_ONCE, gpus=1)
-    wait_until(lambda: len(ledger.pids()) == AT_ONCE, "both children run")
+    wait_until(lambda: len(ledger.workers()) == AT_ONCE, "both children run")
     batch.terminate_job(jobId=f"{job_id}:0", reason="enough of it")
     [stopped] = windfall.wait_for([f"{job_id}:0"])
     assert (stopped["status"], stopped["statusReason"]) == ("FAILED", "enough of it")
@@ -219,12 +232,12 @@ def test_another_array_takes_over_the_gpus_and_no_process_of_the_first_holds_the
     windfall = fresh(*OPTIONS)
     ledger, batch = Ledger(windfall.root), a_queue(windfall)
     windfall.wait_for([submit(windfall, batch, ledger, "tasks:work", 4, gpus=1, name="first")])
-    before = ledger.pids()
+    before = ledger.workers()
     windfall.wait_for(
         [submit(windfall, batch, ledger, "tasks:gated", AT_ONCE, gpus=1, name="second")], "RUNNING", "PENDING"
     )
-    wait_until(lambda: len(ledger.pids() - before) == AT_ONCE, "both children of the second run")
-    assert not any(Path(f"/proc/{pid}").exists() for pid in before)
+    wait_until(lambda: len(ledger.workers() - before) == AT_ONCE, "both children of the second run")
+    assert not before & alive()
     (ledger.path / "gate").touch()
 
 
