@@ -157,7 +157,7 @@ class WastefulAgent(Agent):
     [
         (
             Parts(store=LyingStore),
-            "acknowledged and is lost|does not know how it ended|runs a second time|on .* while .* runs",
+            "acknowledged and is lost|does not know how it ended|second time|on .* while .* runs|ended: .*service job",
         ),
         (
             Parts(daemon=HastyDaemon),

@@ -1,4 +1,4 @@
-"""`windfall doctor`: whether this host can do what jobs will ask of it, and how to mend what it cannot.
+"""`windfall doctor`: whether this host can do what jobs will ask of it, and how to fix what it cannot.
 
 Needs no daemon; with one that answers, its own view is asked for too. Must not know how anything is checked.
 """
@@ -114,7 +114,7 @@ def _print(verdicts: list[Verdict]) -> None:
     print_grid(grid)
     counts = {state: sum(one.state == state for one in verdicts) for state in ("bad", "warn")}
     if counts["bad"]:
-        out.print(f"{counted(counts['bad'], 'thing')} must be mended before jobs that need it can run")
+        out.print(f"{counted(counts['bad'], 'thing')} must be fixed before jobs that need it can run")
     elif counts["warn"]:
         out.print(f"jobs run here; {counted(counts['warn'], 'thing')} could be better")
     else:

@@ -35,7 +35,7 @@ from windfall.objects.port import Entry, ObjectStore
 T = TypeVar("T")
 
 THREADS = 4
-#: So many ranges of a large object are in memory at once.
+#: How many ranges of a large object are in memory at once.
 _AHEAD = 8
 _SAY_EVERY_S = 0.2
 
@@ -52,11 +52,11 @@ class FetchProgress:
         self._lock = threading.Lock()
 
     def expect(self, count: int) -> None:
-        """So many bytes are to come."""
+        """This many bytes are to come."""
         self._total, self._done = count, 0
 
     def add(self, count: int) -> None:
-        """So many more have come."""
+        """This many more have come."""
         with self._lock:
             self._done += count
             now = time.monotonic()

@@ -68,7 +68,7 @@ def fence(gpu: str, reason: str, data: Path | None, as_json: bool) -> None:
 @data_option
 @json_option
 def unfence(gpu: str, data: Path | None, as_json: bool) -> None:
-    """Allow new jobs on a GPU again, whoever fenced it.
+    """Allow new jobs on a GPU again, whatever fenced it.
 
     Windfall's own fence comes back when the device falls ill anew.
     """
@@ -161,7 +161,7 @@ def _remarks(shown: str, gpu: Answer) -> list[str]:
 
 
 def _shown_gpus(ids: list[str], *, room: bool) -> list[str]:
-    """Ids whole if there is room, else so much of each as tells them apart, with the kind in front."""
+    """Ids whole if there is room, else as much of each as tells them apart, with the kind in front."""
     length = 12
     while not room and len({one[:length] for one in ids}) < len(set(ids)):
         length += 1

@@ -29,7 +29,7 @@ def keys() -> None:
 
 @keys.command()
 @click.option("--role", type=click.Choice(["admin", "submit", "read"]), default="submit", show_default=True)
-@click.option("--tenant", default="default", show_default=True, help="Whom the key belongs to.")
+@click.option("--tenant", default="default", show_default=True, help="The tenant that the key belongs to.")
 @click.option("--user", metavar="NAME", help="Unix account that its jobs run as (the daemon must be root).")
 @click.option("--name", help="Who holds the key, as `windfall jobs` and `windfall cost` call the owner.")
 @data_option

@@ -218,7 +218,7 @@ def _meant(name: str) -> str:
 
 
 class ReaderLeft(Exception):
-    """Whoever read our output has enough of it, as `head` has."""
+    """The program that read our output has ended, as `head` does."""
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from windfall.cli.terminal_text import for_terminal, wants_colours
 
 #: A job that waits for less is not worth a word.
 PATIENT_FOR_S = 1.0
-#: Reasons are asked for, and an array's counts told, no oftener than this.
+#: Reasons are asked for, and an array's counts told, at most this often.
 TELL_EVERY_S = 2.0
 #: How often the daemon is asked whether the job lost its place.
 NARRATE_EVERY_S = 1.0

@@ -1,7 +1,7 @@
 """When a schedule runs, as people write it: `--every 6h`, `--cron '0 2 * * 1-5'`, `--at '2027-01-04 02:00'`.
 
 Decides how that becomes an expression of EventBridge Scheduler, whose cron has six fields and counts weekdays from
-Sunday. Must not talk to the daemon: whether the expression makes sense is the daemon's to say.
+Sunday. Must not talk to the daemon: the daemon decides whether the expression makes sense.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ WorkingDirectory=/
 KillMode=process
 # The agent makes a cgroup for each job.
 Delegate=yes
-# A job that is out of memory, or that has many processes, is no reason to stop the daemon.
+# A job that is out of memory, or that has many processes, is not a reason to stop the daemon.
 OOMPolicy=continue
 TasksMax=infinity
 LimitNOFILE=65536
@@ -59,7 +59,7 @@ class Unit:
 
     @classmethod
     def named(cls, name: str) -> Unit:
-        """The unit of this name, for whoever runs this command."""
+        """The unit of this name, for the user who runs this command."""
         if not _NAME.fullmatch(name):
             raise BadUsage(f"--name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-'")
         return cls(name, os.geteuid() != 0)

@@ -90,7 +90,7 @@ def print_indented(text: str) -> None:
 
 
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room: int) -> list[Text]:
-    """The lines of a table, its titles first, that has so much room."""
+    """The lines of a table, its titles first, in that much room."""
     if columns[-1].folds:
         return _folded(columns, [list(row) for row in rows], room)
     cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]

@@ -116,7 +116,7 @@ def _gpu(number: int, gpu: Answer, answer: Answer, width: int) -> Text:
 
 
 def _fitted_name(name: str, width: int, *, simulated: bool) -> str:
-    """A GPU's name in so much room; that it is simulated is never what gives way."""
+    """A GPU's name in this much room; that it is simulated is never what gives way."""
     whole = gpu_name(name, simulated=simulated)
     return f"{name[: width - 7]} (sim.)" if simulated and len(whole) > width else whole[:width]
 

@@ -1,6 +1,6 @@
 """Watches a job until it ends: asks often at first and then less, and waits for a daemon that restarts.
 
-Jobs outlive the daemon, so that its absence for a while is no reason to give up. Must not print but notes.
+Jobs outlive the daemon, so that its absence for a while is not a reason to give up. Must not print but notes.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Suite:
     def run(self, plot: Path | None, *, quiet: bool) -> dict[str, Any]:
         """Measure, print unless `quiet`, draw if asked for; the answer is the JSON document.
 
-        Whoever interrupts it gets what was measured until then; a library that fails does not take the others along.
+        After an interruption it holds what was measured until then; a library that fails does not stop the others.
         """
         started_at = time.time_ns() // 1_000_000
         try:

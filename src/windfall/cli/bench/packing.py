@@ -134,7 +134,7 @@ class Packer:
 
 
 def tasks_done(lines: Iterable[str]) -> list[int]:
-    """The numbers of the tasks that logs tell of, in order: a job that succeeded may still have done nothing."""
+    """The numbers of the tasks in logs, in order: a job that succeeded may still have done nothing."""
     return sorted(int(told[1]) for line in lines if (told := _TOLD.match(line)))
 
 

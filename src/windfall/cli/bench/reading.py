@@ -68,7 +68,7 @@ class BreakEven:
 def rows(results: Results, library: str | None) -> list[Row]:
     """A line for each operation of the table, in the order in which they were measured; `library` is the GPU's."""
     ran = [one.operation for one in results.measurements if one.measure in {"resident", "first"}]
-    # The small products of the sweep are no lines of the table, on either device.
+    # The small products of the sweep are not lines of the table, on either device.
     swept = {one.operation for one in results.measurements if is_swept(one.operation)}
     return [row(results, operation, library) for operation in dict.fromkeys(ran) if operation not in swept]
 

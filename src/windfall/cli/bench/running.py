@@ -67,7 +67,7 @@ class JobRunner:
         return str(submitted["jobId"])
 
     def finish(self, job_id: str, hear: Hear | None = None) -> Job:
-        """Wait for a job's end while `hear` gets its lines; whoever leaves meanwhile takes the job along."""
+        """Wait for a job's end while `hear` gets its lines; leaving meanwhile stops the job."""
         follower = LogFollower(
             lambda events: hear([str(event["message"]) for event in events]) if hear else None
         )

@@ -24,7 +24,7 @@ from windfall.cli.bench.suite.timing import (
 
 Tell = Callable[[dict[str, Any]], None]
 
-#: A result may differ from numpy's by so much: fp32 sums in another order, and TF32 is off.
+#: A result may differ from numpy's by this much: fp32 sums in another order, and TF32 is off.
 TOLERANCE = 1e-4
 
 

@@ -40,7 +40,7 @@ def checksum(library: Library, index: int) -> float:
 
 
 def run_lines(name: str, device: str) -> int:
-    """Do a task for each line on stdin and answer each on ANSWERS, as a warm worker does, until there are no more."""
+    """Do a task for each line on stdin and answer each on ANSWERS, as a warm worker does, until all are done."""
     library = LIBRARIES[name](device)
     code = NOTHING_ASKED
     for line in sys.stdin:

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many samples are taken: as many as fit into the time, at least and at most so many."""
+    """How many samples are taken: as many as fit into the time, within a least and a most."""
 
     seconds: float
     least: int = 3
