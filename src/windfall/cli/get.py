@@ -7,6 +7,8 @@ directory beside its place first, so that nothing half is ever there.
 from __future__ import annotations
 
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +24,8 @@ from windfall.cli.terminal_text import for_terminal
 from windfall.cli.wording import counted
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from windfall.cli.fetching import FetchProgress
     from windfall.cli.stored import Connections, StoredPart
 
@@ -68,7 +72,7 @@ def get(
     connections = Connections(data)
     fetching = _Fetching(client, connections, at, only, force=force, quiet=as_json)
     try:
-        with _told(place), _made(place):
+        with _told(place), _made(place), _interrupted_at_once(connections):
             if known["arraySize"] is None:
                 fetching.fetch(known, place)
             else:
@@ -97,6 +101,24 @@ def _made(place: Path) -> Iterator[None]:
         with suppress(OSError):
             place.rmdir()
         raise
+
+
+@contextmanager
+def _interrupted_at_once(connections: Connections) -> Iterator[None]:
+    """Let Ctrl-C also end the threads that wait for a daemon which is away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        connections.stop()
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -44,6 +44,11 @@ class Connections:
         self._lock = threading.Lock()
         self._open: list[Client] = []
         self._said = ""
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Wait for nobody any more: who is at the terminal has had enough."""
+        self._stopped.set()
 
     def ask(self, question: Callable[[Client], T]) -> T:
         """Ask the daemon; NoDaemon or Refused when it has been away, or its storage has, for too long."""
@@ -54,11 +59,11 @@ class Connections:
             except (NoDaemon, Refused) as error:
                 if isinstance(error, Refused) and error.code != _AWAY:
                     raise
-                if time.monotonic() + pause_s > until:
+                if self._stopped.is_set() or time.monotonic() + pause_s > until:
                     raise
                 self._say(f"{error}; trying again")
                 self._local.client = None
-                time.sleep(pause_s)
+                self._stopped.wait(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
             else:
                 self._said = ""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -360,6 +364,28 @@ def test_a_storage_that_comes_back_is_waited_for(archive, daemon, windfall, monk
     assert ran.code == 0
     assert ran.err.count("The disk is not mounted; trying again") == 1
     assert (tmp_path / "train" / "checkpoint" / "a").read_bytes() == b"1"
+
+
+def test_ctrl_c_ends_a_wait_at_once(archive, daemon, tmp_path):
+    archive.commit({"a": b"1"})
+    away = threading.Event()
+
+    def refuse(_params: Any) -> Error:
+        away.set()
+        return Error("StorageUnavailable", "The disk is not mounted.", 503)
+
+    daemon.answers["ReadStored"] = refuse
+    command = [sys.executable, "-m", "windfall.cli", "get", JOB]
+    waiting = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        assert away.wait(60), "it asks for a piece"
+        waiting.send_signal(signal.SIGINT)
+        # Less than it would wait for the storage.
+        _, said = waiting.communicate(timeout=100)
+    finally:
+        waiting.kill()
+    assert waiting.returncode == 130
+    assert "Traceback" not in said
 
 
 def test_a_listing_that_breaks_off_is_not_taken_for_whole(archive, daemon, windfall):
