@@ -84,8 +84,9 @@ class Start(Message, frozen=True, tag=True):
     run_as: RunAs | None = None
     #: Whose credentials for Git its code is fetched with; empty, as from an earlier version, means nobody's.
     tenant: str = ""
-    #: Whether `directory` was named by the submitter: it is entered with the rights of the job's user alone.
-    enters_as_user: bool = False
+    #: A working directory that the submitter named: it is entered with the rights of the job's user alone. It is not in
+    #: `directory`, which an agent of an earlier version would open with its own rights.
+    own_directory: str | None = None
 
 
 class Stop(Message, frozen=True, tag=True):

@@ -45,7 +45,7 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
     # A container has a root of its own; only what is staged is shared with it.
     container = start.container is not None and not hosted
     base = os.path.join(machine.settings.attempts_directory, start.task_id)
-    directories = [] if start.directory is not None or hosted else [base]
+    directories = [] if _named_directory(start) is not None or hosted else [base]
     if container:
         directories = [base] if start.staging is not None else []
     elif sandboxed:
@@ -96,11 +96,16 @@ def places_of(attempt: Attempt) -> Places:
 
 def working_directory(attempt: Attempt, start: Start) -> str:
     """Return the working directory on this host."""
-    if start.directory is None or start.container is not None:
+    named = _named_directory(start)
+    if named is None or start.container is not None:
         return attempt.intended.private_directories[0]
-    if start.staging is None or start.enters_as_user or os.path.isdir(start.directory):
-        return start.directory
-    return places_of(attempt).real(start.directory)
+    if start.staging is None or start.own_directory is not None or os.path.isdir(named):
+        return named
+    return places_of(attempt).real(named)
+
+
+def _named_directory(start: Start) -> str | None:
+    return start.directory if start.own_directory is None else start.own_directory
 
 
 def make_directories(
@@ -148,7 +153,7 @@ def prepare(
     environment = {**secret_values(machine.settings.secrets_directory, start.secrets), **environment}
     path = environment["PATH"]
     identity, stdin_fd = None, None
-    if start.enters_as_user:
+    if start.own_directory is not None:
         directory_fd, directory, identity = enter_as(user, directory, machine.settings.hide)
     else:
         directory_fd = _open_directory(directory, places)
@@ -260,8 +265,9 @@ def check_start(start: Start) -> None:
             raise CannotStart(f'"{name}" cannot be an environment variable')
     if any("\0" in argument for argument in _words(start)):
         raise CannotStart("an argument contains a zero byte")
-    if start.directory is not None and not os.path.isabs(start.directory):
-        raise CannotStart(f'chdir "{start.directory}": not an absolute path')
+    named = _named_directory(start)
+    if named is not None and not os.path.isabs(named):
+        raise CannotStart(f'chdir "{named}": not an absolute path')
 
 
 def _words(start: Start) -> list[str]:
@@ -304,7 +310,7 @@ def _sandboxed(
         hide=tuple(path for path in machine.settings.hide if os.path.isdir(path)),
         cgroup_files=cgroup_files,
         binds=_binds(attempt, start),
-        seen_directory=start.directory if start.staging is not None and identity is None else None,
+        seen_directory=start.directory if start.staging is not None else None,
         # An agent that is not root has no rights beyond those of the job's user.
         identity=identity if job_user(attempt, machine).drop else None,
         hosts_file=_hosts(attempt, start, machine),
@@ -329,7 +335,7 @@ def _wants_own_tmp(start: Start, machine: Machine) -> bool:
     starts where its submitter stands, which sees what the submitter sees, unless it must be kept apart from others.
     """
     is_training = start.staging is not None and start.staging.wants_ml_root
-    if start.enters_as_user:
+    if start.own_directory is not None:
         return is_training or start.needs_sandbox or start.shared_memory_mib is not None
     return is_training or machine.wants_sandbox(start.needs_sandbox, start.shared_memory_mib)
 

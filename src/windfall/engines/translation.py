@@ -72,7 +72,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         task_id=instruction.task_id,
         argv=list(instruction.argv),
         environment=dict(instruction.environment),
-        directory=instruction.directory,
+        directory=None if instruction.enters_as_user else instruction.directory,
         log_path=f"{logs}/{instruction.task_id}.log",
         vcpus=instruction.resources.vcpus,
         memory_mib=instruction.resources.memory_mib,
@@ -92,7 +92,7 @@ def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
         storage=instruction.storage,
         run_as=instruction.run_as,
         tenant=instruction.tenant,
-        enters_as_user=instruction.enters_as_user,
+        own_directory=instruction.directory if instruction.enters_as_user else None,
     )
 
 

@@ -76,6 +76,8 @@ def test_the_users_path_and_home_win_but_not_their_gpus_or_token():
         ({"argv": ["a", "b\0"]}, "zero byte"),
         ({"directory": "relative"}, "not an absolute path"),
         ({"directory": "/no/such"}, 'chdir "/no/such": no such file or directory'),
+        ({"own_directory": "relative"}, "not an absolute path"),
+        ({"own_directory": "/no/such"}, 'chdir "/no/such": no such file or directory'),
         ({"log_path": "/no/such/log"}, 'open log "/no/such/log": no such file or directory'),
     ],
 )

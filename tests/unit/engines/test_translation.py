@@ -57,6 +57,25 @@ def test_instructions_become_messages_and_all_that_may_be_forgotten_goes_togethe
     assert forget == messages.Forget(["b#1", "c#1"])
 
 
+def test_a_directory_of_the_submitter_is_not_told_where_an_earlier_agent_would_open_it_as_root():
+    token, place = AttemptToken("a#1"), InstanceId("i-1")
+    start = StartAttempt(
+        token,
+        TaskId("t" * 32),
+        place,
+        ("true",),
+        {},
+        "/home/me",
+        Resources(1, 64),
+        (),
+        None,
+        enters_as_user=True,
+    )
+    [told] = to_messages([start], Path("/logs"))
+    assert isinstance(told, messages.Start)
+    assert (told.directory, told.own_directory) == (None, "/home/me")
+
+
 def test_notices_and_losses_become_messages():
     token, place = AttemptToken("a#1"), InstanceId("i-1")
     told = to_messages(
