@@ -325,8 +325,8 @@ def test_what_git_must_not_be_given_refuses_the_attempt(plain: House):
         "revision": Staging(git=GitSource("file:///repo", "--help")),
     }
     words = refusals(plain, cases)
-    assert "is no repository" in words["option"]
-    assert "is no repository" in words["transport"]
+    assert "is not a repository" in words["option"]
+    assert "is not a repository" in words["transport"]
     assert "is no revision" in words["revision"]
 
 

@@ -44,7 +44,8 @@ PLAIN = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs",
-    "src/windfall/cli",
+    *(f"src/windfall/{folder}" for folder in ("cli", "jobs", "capacity", "schedules", "objects", "store")),
+    *(f"src/windfall/{folder}" for folder in ("accounting", "advisor", "checkpoint", "engines", "worker")),
 )
 #: Titles of AWS's and others' own words.
 GENERATED = {"docs/aws-coverage.md"}

@@ -1,8 +1,8 @@
 """Why an attempt failed: from its exit, our own facts about the end, and the last lines of its log.
 
-Facts of ours come first: a time limit or a memory limit that we enforced is no guess. In the log the last thing
+Facts of ours come first: a time limit or a memory limit that we enforced is not a guess. In the log the last thing
 counts: the line that ends the last traceback, else a line near the end that ends programs. An error that was caught and
-survived earlier is no cause. Decides what is believed; must not read files.
+survived earlier is not a cause. Decides what is believed; must not read files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TAIL_BYTES = 64 << 10
 MOST_EVIDENCE = 300
 #: Lines from the end within which an error without a traceback still counts as the last thing that happened.
 NEAR_END = 40
-#: So much may be said after the last traceback before it is an old story.
+#: This much may be said after the last traceback before it is an old story.
 AFTER_TRACEBACK = 8
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")

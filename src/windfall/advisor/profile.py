@@ -189,7 +189,7 @@ def _worked(seen: Iterable[tuple[float, float, float]]) -> float:
 
 
 def _first_work(samples: tuple[Sample, ...], used: tuple[int, ...]) -> int:
-    """The number of the first sample in which a GPU worked in earnest; 0 when none did, as nothing began."""
+    """The number of the first sample in which a GPU did real work; 0 when none did, as nothing began."""
     gpus = [[sample.gpus[n] for n in used if n < len(sample.gpus)] for sample in samples]
     seen, counted = len(samples), len(samples)
     for number in reversed(range(len(samples))):

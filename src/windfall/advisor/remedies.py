@@ -98,7 +98,7 @@ def _time(diagnosis: Diagnosis, job: Job) -> list[str]:
         "give `timeout` more time in its command" if own else f"raise timeout.attemptDurationSeconds{now}"
     )
     return [
-        f"{raised}, or find out why it took so long: `windfall advise {job.id}`",
+        f"{raised}, or find out why it took that long: `windfall advise {job.id}`",
         "keep checkpoints (tag windfall:checkpoint=true), so that the next attempt goes on where this one stopped",
     ]
 

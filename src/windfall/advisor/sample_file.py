@@ -3,7 +3,7 @@
 The first record is the newest sample as it was taken; the others are the history, oldest first. A history that is full
 is halved: each two neighbours become one, and from then on one record stands for twice as many samples, so that a file
 has a largest size and a job of a week still has thousands of points of one width. Each record ends with a checksum:
-one that was half written when its writer was killed is no record. Decides bytes; must not open files.
+one that was half written when its writer was killed is not a record. Decides bytes; must not open files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Header:
 
 
 class Layout:
-    """The records of a file whose attempt has so many GPUs."""
+    """The records of a file whose attempt has this many GPUs."""
 
     def __init__(self, gpu_count: int) -> None:
         self._gpu_count = gpu_count

@@ -1,7 +1,7 @@
 """For each cause, how strongly a profile points at it, and the sentence that says so.
 
 A sign is between 0 and 1. It says nothing about the others: finding.py weighs them. Every sign of an input that is slow
-is scaled by how idle the GPU is, because a fast network beside a busy GPU is no bottleneck.
+is scaled by how idle the GPU is, because a fast network beside a busy GPU is not a bottleneck.
 """
 
 from __future__ import annotations

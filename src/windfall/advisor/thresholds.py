@@ -9,7 +9,7 @@ GB, MB = 1e9, 1e6
 
 #: Samples before which nothing is said: five spans of two seconds see a loop several times.
 FEWEST_SAMPLES = 4
-#: So many after the first work tell how it is then.
+#: This many samples after the first work show how it is then.
 FEWEST_AFTER_START = 2
 #: More samples than this say no more, and cost time when hundreds of jobs are asked about.
 MOST_SAMPLES = 600
@@ -48,7 +48,7 @@ LINK_FULL = (0.4, 0.75)
 #: a data set makes the second.
 RECEIVES = (20 * MB, 100 * MB)
 READS = (30 * MB, 150 * MB)
-#: Without the link's speed a high rate alone is no proof that it is the limit.
+#: Without the link's speed a high rate alone is not a proof that it is the limit.
 UNPROVEN = 0.75
 #: Where the link is known and far from full, the same rate is a weaker sign: of a source that gives no more.
 SLOW_SOURCE = 0.55
@@ -72,5 +72,5 @@ SAVING = 0.05
 THROTTLED = 0.1
 #: A second cause is told as a branch when it is at least this strong beside the first.
 BRANCH = 0.5
-#: A cause below this is no cause.
+#: A cause below this is not a cause.
 WEAK = 0.3

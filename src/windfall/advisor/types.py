@@ -110,21 +110,21 @@ def _with_network(
 
 
 def _worth(now: InstanceType, one: InstanceType, factor: float) -> list[str]:
-    """From which waiting part the dearer type is the cheaper one per job."""
+    """From which waiting part the more expensive type is the cheaper one per job."""
     before, after = now.on_demand_usd_hour, one.on_demand_usd_hour
     if before is None or after is None:
         return []
     if after <= before:
-        return ["it is not dearer per hour"]
+        return ["it costs no more per hour"]
     needed = (1 - before / after) / (1 - 1 / factor)
-    dearer = f"dearer per hour by {percent(after / before - 1)}"
+    extra = f"costs more per hour by {percent(after / before - 1)}"
     return [
-        f"{dearer}: worth it only if the GPU waits for the network for more than {percent(needed)} of the time"
+        f"{extra}: worth it only if the GPU waits for the network for more than {percent(needed)} of the time"
     ]
 
 
 def _slower_networks(now: InstanceType, catalog: Catalog) -> str:
-    """The smaller types of the same family, which are no way out."""
+    """The smaller types of the same family, which are not a way out."""
     names = [
         one.name
         for one in catalog.select(family=now.family, include_retired=True)

@@ -14,7 +14,7 @@ QUANTITY_MAX = 2**53 - 1
 
 @dataclass(frozen=True, slots=True)
 class ConsumableResource:
-    """So many tokens of one name."""
+    """A number of tokens of one name."""
 
     name: str
     total: int

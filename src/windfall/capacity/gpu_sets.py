@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.jobs.gpus import GpuWish, gib
 
-#: So many programs at most use one device at a time: MPS takes no more.
+#: This many programs at most use one device at a time: MPS takes no more.
 MOST_SHARERS = 48
 
 

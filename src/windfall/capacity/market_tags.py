@@ -54,7 +54,7 @@ class MarketTags:
     seed: int | None = None
     boot_s: float | None = None
     notice_s: float | None = None
-    #: How many instances can be had at once.
+    #: How many instances are available at once.
     capacity: int | None = None
     #: How probable it is that an instance goes without notice.
     sudden: float | None = None

@@ -78,7 +78,7 @@ class Occupancy:
                 machine.held_gpus.update(hold.gpu_ids)
 
     def give_back(self, token: AttemptToken, instance: Instance, now: int) -> None:
-        """Take back what an attempt held; an attempt that holds nothing is no error (reports may repeat)."""
+        """Take back what an attempt held; an attempt that holds nothing is not an error (reports may repeat)."""
         use = self.instances.get(instance.id)
         hold = use.holds.pop(token, None) if use else None
         if use is None or hold is None:

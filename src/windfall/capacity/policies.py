@@ -69,7 +69,7 @@ UNLIMITED_BORROWING = -1
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimit:
-    """So much of one unit."""
+    """An amount of one unit."""
 
     unit: str
     amount: int

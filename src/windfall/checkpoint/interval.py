@@ -24,7 +24,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """When to save: after so many steps, so many seconds, or as measured."""
+    """When to save: after a number of steps, of seconds, or as measured."""
 
     steps: int | None = None
     seconds: float | None = None

@@ -132,7 +132,7 @@ class NoticeWatch:
 
 
 def _deadline(text: str) -> float:
-    # A file that says nothing readable is a notice all the same: whoever wrote it wants the place.
+    # A file that says nothing readable is a notice all the same: its writer wants the place.
     with contextlib.suppress(ValueError, KeyError, TypeError):
         return float(json.loads(text)["deadline_at"]) / 1000
     return time.time() + SIGTERM_GRACE_S

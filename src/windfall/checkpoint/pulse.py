@@ -15,7 +15,7 @@ from windfall.checkpoint.notice import EXIT_CODE, NoticeWatch
 
 BEAT_S = 0.2
 PROGRESS_S = 1.0
-#: With so much of the notice left, a step that has not ended is given up.
+#: With this much of the notice left, a step that has not ended is given up.
 LAST_CALL_S = 15.0
 LAST_CALL_SHARE = 1 / 8
 

@@ -74,7 +74,7 @@ def newest_whole(
     room: Callable[[int], memoryview],
     passed_over: Callable[[int, str], None],
 ) -> manifest.Manifest | None:
-    """Reads the newest checkpoint that verifies into `room(size)`; tells of each that does not; None if none does."""
+    """Reads the newest checkpoint that verifies into `room(size)`; reports each that does not; None if none does."""
     for step in places.committed_steps(directory):
         checkpoint = directory / places.name_of(step)
         try:

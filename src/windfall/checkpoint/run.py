@@ -134,7 +134,7 @@ class Run:
         return found.step
 
     def step(self, step: int, loss: Any = None) -> None:
-        """Tells that so many steps are done; may save, and on notice saves and exits with code 143.
+        """Says how many steps are done; may save, and on notice saves and exits with code 143.
 
         `loss` is shown as the run's progress; a number, or an array of one on the host.
         """

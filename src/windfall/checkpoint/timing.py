@@ -82,7 +82,7 @@ class StepClock:
 
 
 class SilentClock(StepClock):
-    """A clock whose owner tells of it: a run has a progress file and a thread already."""
+    """A clock whose owner reports it: a run has a progress file and a thread already."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """How trainer and writer speak: one JSON object a line over a socket pair, descriptors beside it.
 
-A line that was cut off by the death of the sender is no message. Nothing here knows what messages mean.
+A line that was cut off by the death of the sender is not a message. Nothing here knows what messages mean.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an agent that does not do as it should is borne with, in seconds."""
+    """Timeouts for an unresponsive agent, in seconds."""
 
     #: Between two tries to reach one, at first and at most.
     again_s: float = 0.2
     again_most_s: float = 5.0
-    #: A trouble that lasts is told again so often.
+    #: A trouble that lasts is reported again this often.
     tell_again_s: float = 600.0
-    #: How often one that says nothing is asked whether it is there, and after how long without a word it is told of.
+    #: How often one that says nothing is asked whether it is there, and after how long without a word it is reported.
     ping_every_s: float = 5.0
     silent_s: float = 60.0
     #: After how long without a word `windfall why` says so.
@@ -145,12 +145,12 @@ class AgentLink:
             watching.cancel()
 
     async def _watch(self, connection: AgentConnection) -> None:
-        """Ask an agent that says nothing whether it is there, and tell of one that does not answer.
+        """Ask an agent that says nothing whether it is there, and report one that does not answer.
 
         It is not replaced: its process lives, with the jobs below it, and a second one could not have its directory.
         """
         self._heard_s = time.monotonic()
-        #: When it was last heard before it was told of.
+        #: When it was last heard before it was reported.
         silent_since_s: float | None = None
         while True:
             await asyncio.sleep(self._patience.ping_every_s)
@@ -231,7 +231,7 @@ class AgentLink:
         self.let_go()
         if self._connection is None:
             if self._running is not None:
-                self._running.cancel()  # Whoever cannot be reached is not to be waited for.
+                self._running.cancel()  # An agent that cannot be reached is not waited for.
             return
         try:
             await self._connection.send([messages.Shutdown(kill)])

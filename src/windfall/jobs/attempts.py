@@ -119,7 +119,7 @@ class Attempt:
     #: When it was asked to stop, and why.
     stop_at: int | None = None
     stop_cause: StopCause | None = None
-    #: When its place is taken away at the latest, for one that has notice; and for whom or what, for people.
+    #: When its place is taken away at the latest, for one that has notice; and what takes it, for people.
     deadline_at: int | None = None
     stop_words: str | None = None
     #: The job that its place is taken back for.

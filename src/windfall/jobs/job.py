@@ -242,7 +242,7 @@ class Job:
         return most is not None and sum(one.preempted for one in self.tries) > most
 
     def outgrew(self, attempt: Attempt) -> bool:
-        """Whether an ended attempt failed for want of GPU memory, and its job is to be tried on a larger GPU then."""
+        """Whether an ended attempt failed for lack of GPU memory, and its job is to be tried on a larger GPU then."""
         return (
             self.submission.larger_gpu_on_oom
             and attempt.diagnosis is not None

@@ -36,7 +36,7 @@ class UserRange:
         return f"{self.first}-{self.last}"
 
     def words(self, job_user: str) -> str:
-        """Whom jobs run as, after "jobs run as"."""
+        """The users that jobs run as, after "jobs run as"."""
         if self.for_default:
             return f"a uid of {self} for each tenant"
         return f"{job_user}, those of other tenants as a uid of {self} each"

@@ -40,4 +40,4 @@ def repository_problem(url: str, *, local: bool) -> str | None:
 
 
 def _no_repository(url: str) -> str:
-    return f'"{without_secrets(url)}" is no repository: give https://, ssh://, git:// or user@host:path'
+    return f'"{without_secrets(url)}" is not a repository: give https://, ssh://, git:// or user@host:path'

@@ -67,7 +67,7 @@ class ServiceAttempt:
     #: Why it does not count against the retry strategy, if it does not.
     preempted: bool = False
     no_capacity: bool = False
-    #: While it is asked to leave: for whom, and in which words.
+    #: While it is asked to leave: for which job, and in which words.
     leaves_for: JobId | None = None
     leaves_because: str | None = None
     #: The service environment that it takes up, also when its queue is gone before it has ended.

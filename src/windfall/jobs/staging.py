@@ -69,7 +69,7 @@ class Checkpoints:
     path: str = CHECKPOINT_PATH
     #: Whether the files must also be found under their own names below the prefix, as SageMaker has it.
     publish: bool = False
-    #: Which of so many nodes writes here: they share the prefix, each with files of its own.
+    #: Which of how many nodes writes here: they share the prefix, each with files of its own.
     writer: int = 0
     writers: int = 1
 

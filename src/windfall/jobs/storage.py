@@ -1,7 +1,7 @@
 """Which object storage a job may use: what its tenant owns, and what an administrator registered.
 
 Values and comparisons of URIs. Decides what a URI names and whether a grant covers it. Must not open anything, nor know
-keys of storage; links on a disk are the concern of whoever opens a path.
+keys of storage; links on a disk are the concern of the code that opens a path.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def locate(uri: str) -> Location:
         return Location(S3, ())
     found = _URI.fullmatch(uri)
     if found is None:
-        raise BadLocation(f"{uri!r} is no object storage: give file:///directory or s3://bucket/prefix")
+        raise BadLocation(f"{uri!r} is not object storage: give file:///directory or s3://bucket/prefix")
     scheme, host, path = found.groups()
     if any(letter in "?#" or letter < " " or letter == "\x7f" for letter in uri):
         raise BadLocation(
@@ -209,7 +209,7 @@ class StorageLayout:
         return any(place.is_below(part) or part.is_below(place) for part in map(locate, self.private))
 
     def is_whole(self, place: Location) -> bool:
-        """Whether a place holds the own parts of several tenants."""
+        """Whether a place holds parts of several tenants."""
         homes = [locate(f"{uri}/{_TENANTS}") for uri in (self.root, self.bucket_home) if uri is not None]
         return any(home.is_below(place) for home in homes)
 

@@ -25,5 +25,5 @@ class Worker:
     kind: WorkerKind
     #: `module:function` for a callable; empty for lines.
     target: str = ""
-    #: An idle worker ends after so long.
+    #: An idle worker ends after this long.
     idle_s: float = 10.0

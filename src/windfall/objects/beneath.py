@@ -1,7 +1,7 @@
 """Paths below a directory, opened one segment at a time so that no link is ever followed.
 
-A program that may write into such a directory could put a link in the place of any directory or file there; whoever
-opens the path by its whole name would be led out of it, with rights that the program does not have. Decides how a
+A program that may write into such a directory could put a link in the place of any directory or file there; opening
+the path by its whole name would lead out of it, with rights that the program does not have. Decides how a
 directory is reached, made and read. Must not know what the files are.
 """
 

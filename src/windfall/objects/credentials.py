@@ -106,7 +106,7 @@ def _check_endpoint(options: ObjectOptions) -> None:
     parts = urlsplit(options.endpoint_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadUri(
-            f"{options.endpoint_url!r} is no address of an S3 server: give http://host:port or https://host"
+            f"{options.endpoint_url!r} is not the address of an S3 server: give http://host:port or https://host"
         )
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not options.allow_http:
         raise BadUri(

@@ -26,7 +26,7 @@ from windfall.objects.port import Content, Entry, LocalPath, checked_key
 
 #: Unfinished puts; no object may be called so.
 INCOMING = ".windfall-incoming."
-#: An unfinished put that nobody has touched for so long belongs to a process that was killed.
+#: An unfinished put that nobody has touched for this long belongs to a process that was killed.
 ABANDONED_S = 3600.0
 _COPY_BYTES = 8 << 20
 _INCOMING_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -119,7 +119,7 @@ class FileObjects:
                 yield Entry(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def _check_way(self, segments: tuple[str, ...], prefix: str) -> None:
-        """See that it is only the last name that is no directory: an object. BadUri where one on the way to it is."""
+        """See that only the last name is not a directory: an object. BadUri where one on the way to it is."""
         above = self._beneath if segments else Beneath(str(Path(self._beneath.base).parent))
         try:
             with above.listing(segments[:-1]):

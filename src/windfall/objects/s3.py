@@ -1,7 +1,7 @@
 """Objects in a bucket, through obstore: what `s3://` means.
 
 Decides how the port's words become requests and how their failures are called. obstore does the signing, the parallel
-parts and short retries; long waiting is the caller's to decide. Must not know what is stored.
+parts and short retries; the caller decides about long waits. Must not know what is stored.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class S3Objects:
         if options.endpoint_url:
             config["aws_endpoint_url_s3"] = options.endpoint_url
         # Hashing every body for the signature costs a core; TLS or the loopback already keeps it whole, and
-        # whoever must be sure hashes the content himself.
+        # a caller that must be sure hashes the content.
         unsigned = options.endpoint_url is None or not options.endpoint_url.startswith("http://")
         unsigned = unsigned or is_loopback(options.endpoint_url or "")
         self._store = S3Store(

@@ -43,7 +43,7 @@ def assume_role(
     """Ask for a session; ObjectsError says why there is none."""
     if len(policy) > _POLICY_MAX:
         raise Refused(
-            f"so many places are registered that no temporary credentials can name them all ({len(policy)} characters"
+            f"too many places are registered for temporary credentials to name them all ({len(policy)} characters"
             f" of {_POLICY_MAX}): register fewer, by longer prefixes in common"
         )
     form = {
@@ -89,7 +89,7 @@ def _tree(content: bytes) -> Any:
     try:
         return ET.fromstring(content)  # noqa: S314 (the same server)
     except ET.ParseError:
-        raise Refused("the answer of AssumeRole is no XML") from None
+        raise Refused("the answer of AssumeRole is not XML") from None
 
 
 def _signed(url: str, body: bytes, options: ObjectOptions) -> dict[str, str]:

@@ -25,7 +25,7 @@ _UNIT_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So much time between two times, whatever the clocks do: a day is 24 hours."""
+    """A fixed time between two times, whatever the clocks do: a day is 24 hours."""
 
     value: int
     #: `minute`, `hour` or `day`

@@ -99,5 +99,5 @@ def _certainty(runs: int) -> Certainty:
 
 
 def _rank(ordered: Sequence[int], percent: int) -> int:
-    """The smallest value that so many percent of all do not exceed."""
+    """The smallest value that this many percent of all do not exceed."""
     return ordered[-(-len(ordered) * percent // 100) - 1]

@@ -96,7 +96,7 @@ class Schedule:
     timezone: str = "UTC"
     start_at: int | None = None
     end_at: int | None = None
-    #: None means exactly on time; else a tick comes some time within so many minutes.
+    #: None means exactly on time; else a tick comes some time within this many minutes.
     window_minutes: int | None = None
     switch: Switch = Switch.ENABLED
     delete_when_done: bool = False

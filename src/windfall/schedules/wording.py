@@ -29,7 +29,7 @@ _MONTHS = (
     "December",
 )
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
-#: Up to so many times of day are written out.
+#: Up to this many times of day are written out.
 _TIMES_MAX = 4
 #: From three on, values in a row are a range.
 _RANGE = 3

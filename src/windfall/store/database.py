@@ -31,7 +31,7 @@ class Session(Protocol):
         """Insert rows, or change those that are there; no key may occur twice."""
 
     def remove(self, table: Table, keys: Sequence[Row]) -> None:
-        """Remove the rows with these keys; a missing one is no error."""
+        """Remove the rows with these keys; a missing one is not an error."""
 
 
 class Database(Protocol):

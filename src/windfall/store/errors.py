@@ -85,7 +85,7 @@ class CommitFailed(StoreError):
 class Superseded(StoreError):
     """Another daemon leads now, so this one may not write.
 
-    `committed` tells of the round before, whose acknowledgement was lost: whether it had been written all the same.
+    `committed` is about the round before, whose acknowledgement was lost: whether it had been written all the same.
     """
 
     def __init__(self, *, committed: bool) -> None:

@@ -26,7 +26,7 @@ class _Reply(msgspec.Struct, omit_defaults=True):
     """What is written beside a command when it is done."""
 
     value: msgspec.Raw = msgspec.Raw(b"null")
-    #: `module:class` of a value that is no plain JSON.
+    #: `module:class` of a value that is not plain JSON.
     kind: str = ""
     #: The class of the error when the command was refused, its text, and what else it carries.
     error: str = ""
@@ -93,7 +93,7 @@ def _kind(name: str) -> Any:
     module, _, qualified = name.partition(":")
     found = getattr(importlib.import_module(module), qualified) if module.startswith(_OURS) else None
     if not is_dataclass(found):
-        raise AttributeError(f"{name} is no value of Windfall")
+        raise AttributeError(f"{name} is not a value of Windfall")
     return found
 
 

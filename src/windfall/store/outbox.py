@@ -1,6 +1,6 @@
 """Events that wait to be delivered: read in their order, and removed when their destination has heard them.
 
-They are written with the round that they tell of (rounds.py). Must not know what they say.
+They are written with the round that they report (rounds.py). Must not know what they say.
 """
 
 from __future__ import annotations

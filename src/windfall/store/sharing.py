@@ -1,4 +1,4 @@
-"""What several daemons on one store need of it: a lease that one of them holds, and letters to whoever does.
+"""What several daemons on one store need of it: a lease that one of them holds, and letters to that one.
 
 Only PostgreSQL has it. Must not know a driver, nor what commands mean.
 """

@@ -258,7 +258,7 @@ class SqlStore:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from what is loaded: none of it is garbage, and looking is dear."""
+    """Keep the garbage collector from what is loaded: none of it is garbage, and looking is expensive."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -14,7 +14,7 @@ from windfall.store import records
 from windfall.store.database import Session
 from windfall.store.rounds import searchable
 
-#: So many ticks of a schedule are kept.
+#: How many ticks of a schedule are kept.
 KEPT = 1_000
 
 _PAGE = "SELECT record FROM ticks WHERE schedule = ? AND due_at < ? ORDER BY due_at DESC LIMIT ?"

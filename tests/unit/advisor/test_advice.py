@@ -56,7 +56,7 @@ def test_a_detector_at_the_limit_of_its_network_is_sent_to_p3dn():
 def test_p3dn_is_dearer_and_the_smaller_p3_are_no_way_out():
     told = " ".join(named(network_bound(), AdviceKind.INSTANCE)[0].assumptions)
     assert "p3.2xlarge and p3.8xlarge have less than 25 Gbit/s" in told
-    assert "dearer per hour by 27 %" in told
+    assert "costs more per hour by 27 %" in told
     assert "worth it only if the GPU waits for the network for more than 29 % of the time" in told
 
 

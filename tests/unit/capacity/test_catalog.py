@@ -134,7 +134,7 @@ def test_the_table_reads_back_as_it_was_written():
         ("x.large 2 4 - 10 0 0.1@2026 - retired extra", "this one does not"),
         ("x.large 2 4 - 10 0", "this one does not"),
         ("x.large two 4 - 10 0 0.1@2026 -", "two"),
-        ("x.large 2 4 - 10 0 0.1 -", "'0.1' is no price with its date"),
+        ("x.large 2 4 - 10 0 0.1 -", "'0.1' is not a price with its date"),
         ("x.large 2 4 V100/16 10 0 - -", "V100"),
     ],
 )

@@ -123,9 +123,9 @@ def test_places_outlive_the_daemon(world):
         ("s3://bucket", "this daemon has no S3"),
         ("s3://", "names no bucket"),
         ("s3://Not_A_Bucket", "names no bucket"),
-        ("https://host/x", "is no object storage"),
+        ("https://host/x", "is not object storage"),
         ("file:///mnt/../etc", "goes upwards"),
-        ("/mnt", "is no object storage"),
+        ("/mnt", "is not object storage"),
     ],
 )
 def test_what_must_not_or_cannot_be_used_is_not_registered(world, uri, words):

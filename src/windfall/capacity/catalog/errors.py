@@ -1,7 +1,7 @@
 """Why the catalog cannot answer. Each text says what to name instead.
 
 Invalid (jobs)           a request that contradicts itself or a limit
-└── UnknownInstanceType  a name that is no type, no family and no word of AWS Batch's
+└── UnknownInstanceType  a name that is neither a type, a family nor a word of AWS Batch's
 
 BadFigures is different: the table itself cannot be read.
 """

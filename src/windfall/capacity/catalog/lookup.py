@@ -17,7 +17,7 @@ SAGEMAKER_PREFIX = "ml."
 #: AWS Batch's words for "any general type", and the families that they stand for here.
 OPTIMAL = frozenset({"optimal", "default_x86_64"})
 OPTIMAL_FAMILIES = frozenset({"c5", "c6i", "c7i", "m5", "m6i", "m7i", "r5", "r6i"})
-#: What AWS has ended and what is no instance type, with what to do instead.
+#: What AWS has ended and what is not an instance type, with what to do instead.
 GONE = {
     "eia": "Elastic Inference was ended by AWS in April 2024; use a GPU type such as g4dn or g5, or inf2",
     "default_arm64": "Arm types are not offered under that word here; name types or families, such as m7i",

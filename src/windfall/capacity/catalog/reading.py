@@ -82,7 +82,7 @@ def _price(text: str) -> Price | None:
         return None
     usd_hour, at, as_of = text.partition("@")
     if not at or not as_of:
-        raise ValueError(f"{text!r} is no price with its date, such as 3.06@2026-02-09")
+        raise ValueError(f"{text!r} is not a price with its date, such as 3.06@2026-02-09")
     return Price(float(usd_hour), as_of)
 
 

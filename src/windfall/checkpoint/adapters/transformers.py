@@ -87,7 +87,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]  
         self.resumed = 0
         #: What the Trainer uses now; it makes the scheduler and its own state anew whenever it begins.
         self._live: dict[str, Any] = {}
-        #: Generators at the boundary, while something that is no part of training may draw from them.
+        #: Generators at the boundary, while something that is not part of training may draw from them.
         self._boundary: dict[str, Any] | None = None
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **live: Any) -> None:

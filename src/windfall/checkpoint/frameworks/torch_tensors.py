@@ -1,6 +1,6 @@
 """Decides how PyTorch's tensors become leaves and come back bit for bit, in place where they exist.
 
-Tensors are handed over as they are, on their device; whoever copies them does so later. A tensor that lies inside of
+Tensors are handed over as they are, on their device; they are copied later. A tensor that lies inside of
 another one (tied weights, slices of a fused weight) is stored once. Nothing here imports torch: these functions are
 called only with tensors of a torch that the job has imported.
 """

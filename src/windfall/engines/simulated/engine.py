@@ -269,7 +269,7 @@ class SimulatedEngine:
         self._link.write([messages.Stop(token, 0, lose=True) for token in sorted(tokens)])
 
     def _report_if_gone(self, instance: SimulatedInstance) -> None:
-        """Tell of an instance that was taken away, once nothing runs there any more."""
+        """Report an instance that was taken away, once nothing runs there any more."""
         if instance.stage is Stage.GOING and not instance.tokens:
             self._fleet.remove(instance.id)
             self._sink(InstanceLost(instance.id))

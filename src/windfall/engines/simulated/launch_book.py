@@ -1,7 +1,7 @@
 """What a simulated market must remember when its daemon is killed: who was launched as which, and who is already gone.
 
-A script of interruptions counts launches. A loss without notice kills before it is told, so whoever asks the agent
-next must know that those ends were no ends of their own. Kept in one small file; decides nothing.
+A script of interruptions counts launches. A loss without notice kills before it is told, so the daemon that asks the
+agent next must know that those ends were not ends of their own. Kept in one small file; decides nothing.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Market:
         return now + max(1, math.ceil(left_s * 1000 / self.settings.speed))
 
     def taken_back(self, running: Sequence[tuple[int, InstanceId]], capacity: int) -> list[InstanceId]:
-        """Which of (launched_at, instance) go when so many can stay: the newest, or with a seed those that it hits."""
+        """Which of (launched_at, instance) go when this many stay: the newest, or with a seed those that it hits."""
         surplus = len(running) - capacity
         if surplus <= 0:
             return []

@@ -1,7 +1,7 @@
 """What one environment can launch on its simulated market: types of the catalog, at a price, while there are any.
 
-Decides which types an environment means and how many more of each could be had. Must not know which instances exist: it
-is told how many.
+Decides which types an environment means and how many more of each are available. Must not know which instances exist:
+it is told how many.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Offerings:
     def __init__(self, settings: SimulatedSettings) -> None:
         self._settings = settings
         self._open: dict[EnvironmentName, Offering] = {}
-        #: Environments whose tags or trace cannot be used (any more), with the reason: each is told of once.
+        #: Environments whose tags or trace cannot be used (any more), with the reason: each is reported once.
         self._broken: dict[EnvironmentName, tuple[ComputeEnvironment, str]] = {}
 
     def __iter__(self) -> Iterator[Offering]:

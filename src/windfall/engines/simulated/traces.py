@@ -1,4 +1,4 @@
-"""Recorded spot markets: how many instances could be had at each moment, and what one cost.
+"""Recorded spot markets: how many instances were available at each moment, and what one cost.
 
 Decides what a trace file must look like and what it says about a moment. A trace begins again when it is over. Must not
 know whose instances are taken away by it.
@@ -23,7 +23,7 @@ class Trace:
     """One value for each tick of `gap_s` seconds."""
 
     gap_s: float
-    #: How many instances could be had.
+    #: How many instances were available.
     counts: tuple[int, ...]
     #: US dollars an hour; empty when the trace does not say.
     prices: tuple[float, ...] = ()
@@ -33,7 +33,7 @@ class Trace:
         return int(max(0.0, elapsed_s) // self.gap_s) % len(self.counts)
 
     def count(self, elapsed_s: float) -> int:
-        """How many instances can be had."""
+        """How many instances are available."""
         return self.counts[self.tick(elapsed_s)]
 
     def price(self, elapsed_s: float) -> float | None:

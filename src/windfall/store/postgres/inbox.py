@@ -1,7 +1,7 @@
 """Commands of daemons that do not lead, and the leader's replies, as rows of one table.
 
 A row without a reply is a command that is not done; the reply is written in the transaction of what the command
-changed, so it is done once, whatever happens to whom. Must not know what commands mean.
+changed, so it is done once, whatever happens to either. Must not know what commands mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windfall.store.sharing import Letter
 
 log = logging.getLogger(__name__)
 
-#: So many letters are read at once; a leader that got as many asks again.
+#: How many letters are read at once; a leader that got as many asks again.
 LETTERS_MAX = 1_000
 #: How often a daemon looks although nobody told it to: a word that was lost costs no more than this.
 LOOK_EVERY_S = 0.5

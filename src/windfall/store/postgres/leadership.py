@@ -22,7 +22,7 @@ from windfall.store.sharing import Lead, Presence
 
 #: The epoch of a daemon that has no lease; the fence never has this one.
 NO_EPOCH = -1
-#: A letter that so many leaders have met without answering is given up: perhaps it was what ended them.
+#: A letter that this many leaders have met without answering is given up: perhaps it was what ended them.
 LEADERS_PER_LETTER = 5
 _GIVEN_UP = Rejected(
     "Several leaders ended while they did this; it was given up, and nothing has been changed."

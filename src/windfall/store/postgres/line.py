@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Line:
-    """One connection; whoever uses it has it alone."""
+    """One connection, used by one caller at a time."""
 
     def __init__(self, connect: Callable[[], Connection], patience_s: Callable[[], float]) -> None:
         """`patience_s` is how long a statement, or a lock that it waits for, may take."""

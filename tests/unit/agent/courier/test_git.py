@@ -49,7 +49,7 @@ def test_a_path_is_a_repository_on_this_machine():
     ],
 )
 def test_anything_else_is_refused(url: str):
-    with pytest.raises(CannotBring, match="is no repository"):
+    with pytest.raises(CannotBring, match="is not a repository"):
         checked_url(url, local=True)
 
 
