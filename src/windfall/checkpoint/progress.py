@@ -34,7 +34,8 @@ def as_number(loss: Any) -> float | None:
     if loss is None or getattr(getattr(loss, "device", None), "type", "cpu") != "cpu":
         return None
     with contextlib.suppress(TypeError, ValueError, RuntimeError):
-        number = float(loss)
+        # PyTorch warns of a number that is taken from what gradients flow through.
+        number = float(loss.detach() if hasattr(loss, "detach") else loss)
         return number if math.isfinite(number) else None
     return None
 

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.checkpoint.test_frameworks_values import stored, through
 from windfall.checkpoint import frameworks
 from windfall.checkpoint.errors import Mismatch, NotTrackable
+from windfall.checkpoint.progress import as_number
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
@@ -128,6 +129,12 @@ def test_schedulers_go_on_where_they_were(torch, schedule):
             program["opt"].step()
             program["sched"].step()
         assert resumed["sched"].get_last_lr() == uninterrupted["sched"].get_last_lr()
+
+
+def test_a_loss_is_read_without_a_warning(torch, recwarn):
+    loss = torch.ones(1, requires_grad=True).sum()
+    assert as_number(loss) == 1.0
+    assert not recwarn.list
 
 
 def test_parameters_keep_their_place_in_memory(torch):
