@@ -45,7 +45,10 @@ PLAIN = (
     "CONTRIBUTING.md",
     "docs",
     *(f"src/windfall/{folder}" for folder in ("cli", "jobs", "capacity", "schedules", "objects", "store")),
-    *(f"src/windfall/{folder}" for folder in ("accounting", "advisor", "checkpoint", "engines", "worker")),
+    *(
+        f"src/windfall/{folder}"
+        for folder in ("accounting", "advisor", "checkpoint", "control", "engines", "worker")
+    ),
 )
 #: Titles of AWS's and others' own words.
 GENERATED = {"docs/aws-coverage.md"}

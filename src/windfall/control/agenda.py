@@ -1,6 +1,6 @@
 """Opens and closes ticks, and plans when each schedule is looked at next: the calendar's bookkeeping.
 
-Whoever changes a schedule says so here. Must not know what a tick decides, nor how its target is asked.
+Code that changes a schedule says so here. Must not know what a tick decides, nor how its target is asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windfall.schedules.schedule import Schedule, Tick, TickOutcome
 from windfall.schedules.tag_rules import Policies, policies_of
 from windfall.schedules.zones import utc_only
 
-#: A schedule's history is cut after so many ticks: not at each, because to find its end is work.
+#: A schedule's history is cut after this many ticks: not at each, because to find its end is work.
 CUT_EVERY = 100
 
 
@@ -106,7 +106,7 @@ def close_tick(state: State, tick: Tick, outcome: TickOutcome, reason: str | Non
 
 
 def note_tick(state: State, tick: Tick, round_: Round) -> None:
-    """Have a tick written again; when it is closed, whoever waits for it may go on, and its schedule may be done."""
+    """Have a tick written again; when it is closed, what waits for it may go on, and its schedule may be done."""
     key = (tick.schedule, tick.due_at)
     round_.changes.ticks[key] = tick
     book = state.tick_book

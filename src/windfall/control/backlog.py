@@ -78,7 +78,7 @@ Kin = tuple[Shape, Standing]
 
 
 def kin_of(job: Job) -> Kin:
-    """Whom a job waits with."""
+    """The group that a job waits in."""
     return shape_of(job), standing_of(job)
 
 
@@ -114,7 +114,7 @@ class Backlog:
             self.remove(job)
 
     def remove(self, job: Job) -> None:
-        """It waits no more; one that does not wait is no error."""
+        """It does not wait any longer; one that does not wait is not an error."""
         groups = self.queues.get(job.submission.queue, {})
         kin = kin_of(job)
         group = groups.get(kin)

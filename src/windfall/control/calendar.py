@@ -31,7 +31,7 @@ from windfall.schedules.windows import window_offset_ms
 
 #: Later than this a tick was missed; before, it is merely late.
 LATE_MS = 60_000
-#: At most so many schedules and ticks in one round, so that a midnight of thousands does not make others wait.
+#: At most this many schedules and ticks in one round, so that a midnight of thousands does not make others wait.
 LOOKS_MAX = 500
 
 
@@ -96,7 +96,7 @@ def _due_now(state: State, schedule: Schedule, round_: Round) -> list[Due]:
 
 
 def _judge_missed(state: State, schedule: Schedule, ticks: list[Tick], now: int) -> None:
-    """Skip what the policy for missed ticks does not want; the newest is missed only if it is late in earnest."""
+    """Skip what the policy for missed ticks does not want; the newest is missed only if it is really late."""
     past = [tick for tick in ticks if tick.at <= now]
     policy = policies(state, schedule).catch_up
     for tick in past:

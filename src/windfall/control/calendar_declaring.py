@@ -2,7 +2,7 @@
 
 Each handler either changes everything it should or raises Rejected having changed nothing. The group `default` is
 always there: it is written down when something first needs a row of it. Must not know what happens when a schedule is
-due; agenda.py is told of every change.
+due; agenda.py hears about every change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JUST_NOW_MS = 60_000
 
 
 def on_create_schedule(state: State, command: commands.CreateSchedule, round_: Round) -> Schedule:
-    """Declare a schedule; the same request a second time (by its token, in the document) is no error."""
+    """Declare a schedule; the same request a second time (by its token, in the document) is not an error."""
     schedule = command.schedule
     _require_group(state, schedule.group)
     existing = state.schedules.get(schedule.key)
@@ -83,7 +83,7 @@ def on_delete_schedule(state: State, command: commands.DeleteSchedule, round_: R
 def on_create_schedule_group(
     state: State, command: commands.CreateScheduleGroup, round_: Round
 ) -> ScheduleGroup:
-    """Declare a group; the same request a second time (by its token) is no error."""
+    """Declare a group; the same request a second time (by its token) is not an error."""
     group = command.group
     existing = state.schedule_groups.get(group.name)
     if existing is not None and group.client_token is not None and _same_request(existing, group):

@@ -1,6 +1,6 @@
 """What came of a tick: its run, the run's end, or an error that is tried again, and in the end told as a dead letter.
 
-Decides when a target is asked again. A run and the tick that it belongs to begin in one round, so that whoever asks
+Decides when a target is asked again. A run and the tick that it belongs to begin in one round, so that asking
 again after a crash finds the tick started. Must not know when schedules are due.
 """
 
@@ -91,7 +91,7 @@ def _pause_ms(attempts: int) -> int:
 
 
 def on_dead_letter_written(state: State, report: DeadLetterWritten, round_: Round) -> None:
-    """A failed tick has been told of."""
+    """A failed tick has been reported."""
     tick = state.ticks.get((report.schedule, report.due_at))
     if tick is not None and tick.letter_due:
         tick.letter_due = False

@@ -82,7 +82,7 @@ class Changes:
     cut_histories: set[str] = field(default_factory=set)
     #: Replies to commands that came through the store, by the id of the letter that brought each.
     answers: dict[str, str] = field(default_factory=dict)
-    #: What is to be told of this round, by destination and id, in its order.
+    #: What is to be reported about this round, by destination and id, in its order.
     outbox: dict[tuple[str, str], Told] = field(default_factory=dict)
     purge: Purge | None = None
 

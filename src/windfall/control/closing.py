@@ -2,7 +2,7 @@
 
 The one place where an end is read. A lost host, and every end within a notice but exit code 0, is an interruption: it
 costs a job that keeps checkpoints none of its attempts, and a GPU that falls ill costs nobody one. Neither does a place
-that a job leaves to another of its own queue, until that has happened too often, nor an end for want of GPU memory, if
+that a job leaves to another of its own queue, until that has happened too often, nor an end for lack of GPU memory, if
 the job is to be tried on a larger GPU then (growing.py).
 """
 

@@ -210,7 +210,7 @@ def on_register_job_definition(
 def on_deregister_job_definition(
     state: State, command: events.DeregisterJobDefinition, round_: Round
 ) -> None:
-    """Make a revision INACTIVE; jobs that use it go on. Doing it twice is no error, as on AWS."""
+    """Make a revision INACTIVE; jobs that use it go on. Doing it twice is not an error, as on AWS."""
     definition = state.definitions.get(command.name, {}).get(command.revision)
     if definition is None:
         raise NotFound(f"Job definition {given_name(command.name)}:{command.revision} does not exist")

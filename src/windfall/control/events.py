@@ -1,7 +1,7 @@
 """What the reactor is told: commands of callers, reports of engines, and the passing of time.
 
 Commands are imperative and may be refused (`jobs.errors.Rejected`); reports are in the past tense and never are.
-Ids are made by whoever sends the command, so that the core draws no random numbers.
+Ids are made by the sender of the command, so that the core draws no random numbers.
 """
 
 from __future__ import annotations

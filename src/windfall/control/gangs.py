@@ -42,7 +42,7 @@ def gang_of(state: State, job: Job) -> Job:
 
 
 def leaves_alone(job: Job) -> bool:
-    """Whether only this job's own place goes when it is taken away: it is no node, or one that is replaced."""
+    """Whether only this job's own place goes when it is taken away: it is not a node, or it is one that is replaced."""
     return job.submission.nodes is None or (job.is_node and job.submission.replaces_lost_nodes)
 
 

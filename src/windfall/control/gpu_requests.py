@@ -54,7 +54,7 @@ def _check_somebody_shares(state: State, environments: Sequence[EnvironmentName]
         notes = dict.fromkeys(note for gpu in whole for note in gpu.notes)
         why = f" ({'; '.join(notes)})" if notes else ""
         raise Invalid(
-            f"windfall:gpu-share={share:g} cannot be had: none of {', '.join(listed_kinds(whole))} can be shared{why};"
+            f"windfall:gpu-share={share:g} cannot be met: none of {', '.join(listed_kinds(whole))} can be shared{why};"
             " leave the share out to have a whole GPU, or see `windfall gpus`"
         )
 

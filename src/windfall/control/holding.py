@@ -76,7 +76,7 @@ def on_release_job(state: State, command: ReleaseJob, round_: Round) -> bool:
 
 
 def _whole(state: State, job_id: JobId, round_: Round) -> Job:
-    """A live job that is no part of another one."""
+    """A live job that is not part of another one."""
     job = live_job(state, job_id, round_)
     parent = split_node(split_child(job_id)[0])[0]
     if (job is not None and job.parent is not None) or (job is None and parent != job_id):

@@ -80,7 +80,7 @@ class StopAttempt:
     #: None when the core no longer knows the attempt: the engine knows who spoke of it.
     instance: InstanceId | None
     grace_s: float
-    #: Whether its host is gone in earnest: nothing that it left may be saved.
+    #: Whether its host is really gone: nothing that it left may be saved.
     lose: bool = False
     #: How long what it left may take to be saved; None where nothing presses.
     save_within_s: float | None = None
@@ -95,7 +95,7 @@ class InterruptAttempt:
     token: AttemptToken
     instance: InstanceId
     deadline_at: int
-    #: For whom or what, for people.
+    #: For which job or what else, for people.
     words: str = ""
 
 

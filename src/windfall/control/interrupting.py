@@ -27,7 +27,7 @@ WITH_NOTICE = TAKEN_AWAY | {StopCause.BUDGET}
 DRILL = "drill"
 #: An attempt that is stopped for these reasons has as long to be saved as its process had to end,
 _HURRIED = frozenset((StopCause.TERMINATED, StopCause.TIMED_OUT))
-#: and at least so long: a grace may be none at all.
+#: and at least this long: a grace may be none at all.
 LEAST_SAVING_S = 10.0
 #: What AWS writes before the reason while a job is on its way out for another one of its queue.
 PREEMPTION_IN_PROGRESS = "PREEMPTION_IN_PROGRESS"

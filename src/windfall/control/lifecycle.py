@@ -137,7 +137,7 @@ def end_rest(state: State, array: Job, reason: str, round_: Round) -> None:
 
 
 def settle(state: State, round_: Round) -> None:
-    """Carry every end to whoever waits for it, until nothing moves any more."""
+    """Carry every end to the jobs that wait for it, until nothing moves any more."""
     while round_.ended:
         ended = round_.ended.popleft()
         if ended.parent is not None and ended.index is not None:
@@ -223,7 +223,7 @@ def _state_of_child(state: State, array: JobId, index: int) -> JobState:
     if table is not None:
         return table.state(index)
     children = state.finished[array].job.children
-    assert children is not None, f"{array} is no array, and cannot gate another one"
+    assert children is not None, f"{array} is not an array, and cannot gate another one"
     return state_of_code(children[index])
 
 

@@ -61,7 +61,7 @@ def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
     """What is brought for one of several equal nodes, and taken from it together with the others'."""
     nodes, number = job.submission.nodes, job.node
     assert nodes is not None, f"{job.story()} has no nodes"
-    assert number is not None, f"{job.story()} is no node"
+    assert number is not None, f"{job.story()} is not a node"
     name = nodes.name(number) or ""
     checkpoints = staging.checkpoints
     if checkpoints is not None:

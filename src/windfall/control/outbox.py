@@ -1,6 +1,6 @@
 """What is to be told to the outside, as values: an event of AWS Batch's, with the job as it was at that moment.
 
-It is committed with the change that it tells of, so that neither is there without the other. Must not know how an event
+It is committed with the change that it reports, so that neither is there without the other. Must not know how an event
 reads on the wire, nor who hears it.
 """
 
@@ -36,7 +36,7 @@ class EventKind(StrEnum):
 class Told:
     """One event."""
 
-    #: The same for whoever hears it, and whenever it is told again.
+    #: The same for everyone who hears it, and whenever it is told again.
     id: str
     kind: EventKind
     at: int

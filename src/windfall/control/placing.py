@@ -50,7 +50,7 @@ from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import qualified, qualified_log_group
 from windfall.scheduling.snapshot import Launch, Placement, Plan
 
-#: How a reason begins that withholds storage: as ECS has it where a task's resources cannot be had.
+#: How a reason begins that withholds storage: as ECS has it where a task's resources are not available.
 STORAGE_REFUSED = "ResourceInitializationError"
 #: What AWS calls a container that an agent would not start.
 _REFUSED = "CannotStartContainerError"
@@ -259,7 +259,7 @@ def _start(
 
 
 def _with_own_secrets(container: ContainerSpec, job: Job) -> ContainerSpec:
-    """The container with the secrets of the job's own tenant, whoever registered its definition."""
+    """The container with the secrets of the job's own tenant, regardless of the key that registered its definition."""
     tenant, secrets = job.submission.submitter.tenant, container.options.secrets
     if not secrets or tenant == DEFAULT_TENANT:
         return container

@@ -1,4 +1,4 @@
-"""What agents tell of attempts that are brought, watched and saved: noted for readers, and written with measure.
+"""What agents report about attempts that are brought, watched and saved: noted for readers, and written with measure.
 
 A checkpoint, a restore, a commit or an end of a process is written at once, because accounting and the next attempt
 need it. All else is for people who look now, and is written every few seconds at most.

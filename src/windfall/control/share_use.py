@@ -29,9 +29,9 @@ from windfall.scheduling.fair_share import (
     window_s,
 )
 
-#: A share's use is written so often at most.
+#: A share's use is written at most this often.
 WRITE_EVERY_MS = 10_000
-#: So many vCPUs are no bound: what environments without one have.
+#: This many vCPUs are not a bound: what environments without one have.
 UNBOUNDED_VCPUS = 1_000_000
 ON_FIFO_QUEUE = (
     "Job with shareIdentifier or schedulingPriority can only be submitted to job queue with fair share"

@@ -90,7 +90,7 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
 
 
 def _claims(state: State, now: int) -> list[Claim]:
-    """For whom attempts were asked to leave, as far as he still waits."""
+    """The jobs that attempts were asked to leave for, as far as they still wait."""
     claims = []
     kept: Counter[JobId] = Counter()
     for (job_id, machine), count in state.left_places.counted(now).items():

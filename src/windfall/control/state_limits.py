@@ -12,7 +12,7 @@ from windfall.jobs.ids import JobId, child_id
 from windfall.jobs.job import Job
 from windfall.scheduling.explain import AwsReason
 
-#: A daemon that has just started may not see all of its capacity yet; nothing is cancelled for want of it before.
+#: A daemon that has just started may not see all of its capacity yet; nothing is cancelled for lack of it before.
 SETTLING_MS = 60_000
 
 

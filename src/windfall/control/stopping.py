@@ -1,7 +1,7 @@
 """CancelJob and TerminateJob, with AWS's meaning for each state.
 
 Cancel ends what has no place yet and leaves the rest alone; terminate also stops what runs. A PENDING job is only
-ended when the jobs it depends on have ended, as on AWS. Finished and unknown jobs are no error.
+ended when the jobs it depends on have ended, as on AWS. Finished and unknown jobs are not errors.
 """
 
 from __future__ import annotations

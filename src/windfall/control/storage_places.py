@@ -54,9 +54,7 @@ def on_remove_storage(state: State, command: RemoveStorage, round_: Round) -> No
     """Take a place back."""
     key = StoragePlace(command.uri, tenant=command.tenant).key
     if key not in state.storage_places:
-        whom = "every tenant" if command.tenant is None else f"tenant {command.tenant}"
-        raise NotFound(
-            f"{command.uri} is not registered for {whom}; `windfall storage list` shows what is, and for whom"
-        )
+        owner = "every tenant" if command.tenant is None else f"tenant {command.tenant}"
+        raise NotFound(f"{command.uri} is not registered for {owner}; `windfall storage list` shows what is")
     del state.storage_places[key]
     round_.changes.declared[StoragePlace, key] = None

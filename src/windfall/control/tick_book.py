@@ -15,7 +15,7 @@ TickKey = tuple[str, int]
 
 #: Stands in the heap for the schedule itself: its next due time is to be decided.
 _SCHEDULE = -1
-#: Outdated entries are dropped when there are so many more of them than others.
+#: Outdated entries are dropped when there are this many more of them than others.
 _SPARE = 1_000
 
 

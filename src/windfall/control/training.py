@@ -48,7 +48,7 @@ from windfall.jobs.staging import Staging
 from windfall.jobs.states import SUBMITTED
 
 #: A process that ran and failed, an image that nobody can run, or a secret that is not there is the job's own fault:
-#: trying again is no help.
+#: trying again does not help.
 OWN_FAULTS = (
     ExitRule(Action.EXIT, on_status_reason=EXITED),
     ExitRule(Action.EXIT, on_reason="CannotPullContainerError*"),
@@ -116,7 +116,7 @@ def on_update_training(state: State, command: UpdateTraining, round_: Round) -> 
     """Replace the kept request of a live training job."""
     job = live_job(state, command.job_id, round_)
     if job is None or job.submission.kind is not JobKind.TRAINING:
-        raise NotFound(f"{command.job_id} is no live training job")
+        raise NotFound(f"{command.job_id} is not a live training job")
     job.submission = replace(job.submission, document=command.document)
     round_.changes.jobs[job.id] = job
     return job

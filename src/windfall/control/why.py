@@ -182,7 +182,7 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
         [
             change.text()
             for change in explanation.counterfactuals
-            # What has turned out to be too small is no advice.
+            # What has turned out to be too small is not advice.
             if not (isinstance(change, AskLessGpuMemory) and job.gpu_memory_floor_mib is not None)
         ],
         explanation.expected_at,

@@ -1,6 +1,6 @@
 """What the core says in the words of the services that it stands in for, because clients compare or count on them.
 
-The core knows causes; how AWS puts them is the wire's to say, and is handed in with the rules. Decides nothing.
+The core knows causes; the wire decides how AWS puts them, and hands that in with the rules. Decides nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Words(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainWords:
-    """The core's own words, for want of better ones."""
+    """The core's own words, where no others are given."""
 
     def limit_reached(self, cause: StopCause) -> str:
         """The cause itself."""

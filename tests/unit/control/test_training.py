@@ -132,7 +132,7 @@ def test_the_kept_request_of_a_live_job_can_be_replaced(world):
     assert world.happens(events.UpdateTraining(T, '{"new": 1}')).submission.document == '{"new": 1}'
     assert world.job("training-t").submission.document == '{"new": 1}'
     for job_id in ("first", "nobody"):
-        with pytest.raises(NotFound, match="no live training job"):
+        with pytest.raises(NotFound, match="not a live training job"):
             world.happens(events.UpdateTraining(JobId(job_id), "{}"))
 
 

@@ -24,7 +24,7 @@ class UpdateSchedule:
 @dataclass(frozen=True, slots=True)
 class DeleteSchedule:
     key: str
-    #: The same request a second time is no error.
+    #: The same request a second time is not an error.
     client_token: str | None = None
 
 
