@@ -140,7 +140,7 @@ def prepare(
         places = places_of(attempt)
     directory = working_directory(attempt, start)
     seen = start.directory if places is not None and places.sandboxed and start.directory else directory
-    environment = job_environment(start, seen, machine.settings.agent_id)
+    environment = job_environment(start, seen, user.name, machine.settings.agent_id)
     if start.gpu_share is not None and machine.shares is not None and start.gpu_ids:
         environment |= machine.shares.variables(
             start.token, start.gpu_ids[0], start.gpu_share, own_memory=attempt.intended.sandboxed
@@ -211,9 +211,16 @@ def _staged(
     return environment, argv, isolation
 
 
-def job_environment(start: Start, directory: str, agent_id: str) -> dict[str, str]:
+def job_environment(start: Start, directory: str, user: str, agent_id: str) -> dict[str, str]:
     """Return the complete environment of a job; which GPUs it sees is not its own to say."""
-    environment = {"PATH": DEFAULT_PATH, "HOME": directory, **start.environment}
+    # Programs that ask for the user's name, as PyTorch does, would fail for a user without an account.
+    environment = {
+        "PATH": DEFAULT_PATH,
+        "HOME": directory,
+        "USER": user,
+        "LOGNAME": user,
+        **start.environment,
+    }
     devices = ",".join(start.gpu_ids)
     environment["NVIDIA_VISIBLE_DEVICES"] = devices or "void"
     environment["CUDA_VISIBLE_DEVICES"] = devices

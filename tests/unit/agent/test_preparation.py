@@ -51,10 +51,14 @@ def try_prepare(root: Path, start: Start) -> None:
 
 def test_the_users_path_and_home_win_but_not_their_gpus_or_token():
     given = {"PATH": "/mine", "HOME": "/me", "CUDA_VISIBLE_DEVICES": "7", "WINDFALL_ATTEMPT": "other"}
-    environment = job_environment(a_start(environment=given, gpu_ids=["GPU-a", "GPU-b"]), "/work", "me")
+    environment = job_environment(
+        a_start(environment=given, gpu_ids=["GPU-a", "GPU-b"]), "/work", "200000", "me"
+    )
     assert environment == {
         "PATH": "/mine",
         "HOME": "/me",
+        "USER": "200000",
+        "LOGNAME": "200000",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "WINDFALL_ATTEMPT": "t",
