@@ -219,12 +219,12 @@ def keeper_launch(intended: Intended, machine: Machine) -> Launch:
 def _environment(
     attempt: Attempt, start: Start, machine: Machine, places: Places | None, network: str
 ) -> dict[str, str]:
-    """Return the variables of a container; PATH and HOME are the image's unless the job names them."""
-    environment = job_environment(start, "", machine.settings.agent_id)
+    """Return the variables of a container; those of its user are the image's unless the job names them."""
+    environment = job_environment(start, "", "", machine.settings.agent_id)
     if start.gpu_share is not None and machine.shares is not None and start.gpu_ids:
         gpu, share = start.gpu_ids[0], start.gpu_share
         environment |= machine.shares.variables(start.token, gpu, share, own_memory=True)
-    for name in ("PATH", "HOME"):
+    for name in ("PATH", "HOME", "USER", "LOGNAME"):
         if name not in start.environment:
             environment.pop(name, None)
     if network == "host" and machine.credentials is not None:
