@@ -25,12 +25,14 @@ import os, signal, sys, time
 from pathlib import Path
 
 HERE = Path(os.environ["LEDGER"])
+BEGAN = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+ME = f"{os.readlink('/proc/self/ns/pid')}/{os.getpid()}/{BEGAN}"
 print("imported", flush=True)
 
 def note(name, index):
     told = [os.environ[f"AWS_BATCH_JOB_{name}"] for name in ("ARRAY_INDEX", "ATTEMPT")]
     with open(HERE / name, "a") as file:
-        print(index, *told, f"{os.readlink('/proc/self/ns/pid')}/{os.getpid()}", file=file)
+        print(index, *told, ME, file=file)
 
 def work(index):
     note("started", index)
@@ -69,7 +71,7 @@ def listens(index):
 LINES = r"""
 while read -r line; do
     index=${line#*'"index":'}; index=${index%%,*}
-    echo "$index $(readlink /proc/$$/ns/pid)/$$" >> "$LEDGER/started"
+    echo "$index $(readlink /proc/$$/ns/pid)/$$/$(cut -d ' ' -f 22 /proc/$$/stat)" >> "$LEDGER/started"
     echo "shell child $index"; echo "and its error" >&2
     echo "{\"done\": true, \"exit_code\": $((index == 2 ? 7 : 0))}" >&3
 done
@@ -90,7 +92,10 @@ class Ledger:
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
     def workers(self) -> set[str]:
-        """The processes that have begun a child: each its PID namespace, which a sandbox has for itself, and PID."""
+        """The processes that have begun a child: each its PID namespace, PID and start.
+
+        A sandbox has a namespace for itself, whose number is used again when it is gone.
+        """
         return {line[-1] for line in self.lines("started")}
 
 
@@ -101,7 +106,8 @@ def alive() -> set[str]:
         with contextlib.suppress(OSError):
             numbers = re.search(r"^NSpid:.*?(\d+)$", (process / "status").read_text(), re.MULTILINE)
             assert numbers is not None
-            found.add(f"{(process / 'ns' / 'pid').readlink()}/{numbers[1]}")
+            began = (process / "stat").read_text().rpartition(")")[2].split()[19]
+            found.add(f"{(process / 'ns' / 'pid').readlink()}/{numbers[1]}/{began}")
     return found
 
 
