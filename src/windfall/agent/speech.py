@@ -20,7 +20,7 @@ SPEAKER = "windfall agent: "
 CANNOT_SERVE = "cannot serve: "
 #: A log of this size is put aside.
 LOG_BYTES_MAX = 10 << 20
-#: So many of those that were put aside are kept.
+#: How many of the files that were put aside are kept.
 LOGS_KEPT = 3
 
 

@@ -137,6 +137,12 @@ def make_orders(
     wants_host = places is not None or gets_credentials
     network = network_of(engine, run.options, wants_host=wants_host)
     work, gpu_ids = _work(attempt, start), _real_gpus(start, machine)
+    if work is None and start.staging is not None and any(one.patterns for one in start.staging.outputs):
+        # Nothing that the program writes would be found.
+        raise CannotStart(
+            "CannotCreateContainerError: windfall:keep is about a job's private directory, which this container does"
+            " not see: write to $WINDFALL_CHECKPOINT_DIR with windfall:checkpoint, or run the job as a process"
+        )
     if gpu_ids and not engine.gives_gpus:
         raise CannotStart(
             f"CannotCreateContainerError: {engine.words} gives no GPUs to containers that are asked for by its socket:"

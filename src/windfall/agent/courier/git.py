@@ -64,7 +64,7 @@ class Permission:
 
     @classmethod
     def of(cls, name: str, value: str | None) -> Permission:
-        """From the value of the secret; CannotBring where that is no credential."""
+        """From the value of the secret; CannotBring where that is not a credential."""
         try:
             return cls(name, decode_credential(value) if value is not None else None)
         except BadCredential as problem:

@@ -14,7 +14,7 @@ from tests.docker_engine import RunningEngine
 from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.waiting import wait_until
 from windfall.agent.messages import Exited, Forget, Interrupt, Refused
-from windfall.jobs.staging import Checkpoints, GitSource, Output, Staging, TextFile
+from windfall.jobs.staging import WORKING_DIRECTORY, Checkpoints, GitSource, Output, Staging, TextFile
 
 FENCE = 1_700_000_000_000
 
@@ -64,6 +64,17 @@ def test_files_are_seen_outputs_are_taken_and_the_training_host_has_its_name(hou
     assert house.log("a").startswith('{"a": "1"}')
     assert any(line.split() == ["127.0.0.1", "algo-1"] for line in house.log("a").splitlines())
     assert (house.root / "out" / "model.tar.gz").stat().st_size > 0
+
+
+def test_files_that_could_not_be_kept_refuse_the_attempt(house: ContainerHouse):
+    output = Output(WORKING_DIRECTORY, f"file://{house.root}/out/kept", archived=False, patterns=("*.pt",))
+    daemon = house.daemon()
+    daemon.send(
+        house.contain_shell("a", "echo w > model.pt", staging=Staging(outputs=(output,)), fence=FENCE)
+    )
+    result = daemon.result("a")
+    assert isinstance(result, Refused)
+    assert "windfall:keep is about a job's private directory" in result.reason
 
 
 def test_a_notice_is_seen_as_a_file_and_by_the_metadata_endpoint(house: ContainerHouse):
