@@ -132,7 +132,7 @@ def _check(options: Sequence[str], data: Path) -> None:
 
     if any(_PASSWORD.search(word) for word in options):
         raise BadUsage("a password in an option can be read by every user; put it into ~/.pgpass instead")
-    given: dict[str, Any] = up.make_context("up", list(options)).params
+    given: dict[str, Any] = up.make_context("windfall up", list(options)).params
     if given["data"] is not None:
         raise BadUsage("--data stands before `--`: windfall service install --data DIR -- OPTIONS OF UP")
     given["data"] = data
