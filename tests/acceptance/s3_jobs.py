@@ -58,7 +58,8 @@ def submitted(batch: Any, name: str, *command: str, role: str | None = ROLE, **m
     properties = {
         "image": "any",
         "command": list(command),
-        "resourceRequirements": [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "256"}],
+        # The clients need room: torch alone takes 220 MiB.
+        "resourceRequirements": [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "1024"}],
         **({"jobRoleArn": role} if role else {}),
     }
     batch.register_job_definition(jobDefinitionName=name, type="container", containerProperties=properties)

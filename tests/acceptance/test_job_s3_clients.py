@@ -112,7 +112,8 @@ def finished(daemon, name, *command, **more):
     """Run a job of a submit key to its end, which must be a good one; the answer is its id."""
     job_id = submitted(submit_client(daemon), name, *command, **more)
     (job,) = daemon.wait_for([job_id])
-    assert job["status"] == "SUCCEEDED", daemon.windfall("logs", job_id, check=False).stdout
+    why = [job.get("statusReason"), job["container"].get("reason"), job["container"].get("exitCode")]
+    assert job["status"] == "SUCCEEDED", (why, daemon.windfall("logs", job_id, check=False).stdout)
     return job_id
 
 
