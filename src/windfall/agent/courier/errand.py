@@ -51,8 +51,9 @@ from windfall.objects.port import ObjectStore
 
 #: So long an object store may be away before an attempt is refused that needs something of it.
 _BRING_WITHIN_S = 600.0
-#: So long the store may be away while what a process left is saved; then the newest committed checkpoint counts.
-_SAVE_WITHOUT_ANSWER_S = 600.0
+#: How long the store may take nothing, because it is away, full or refuses, while what a process left is saved. After
+#: that the place is free, and what is wanted is kept on disk and stored later.
+_SAVE_UNTAKEN_S = 600.0
 _PASS_EVERY_S = 1.0
 #: Looking at many files takes a part of the time, not all of it.
 _PASS_SHARE = 4
@@ -243,10 +244,10 @@ class RunningErrand:
         while not self._saved.wait(_LOOK_AT_ORDERS_EVERY_S):
             order = self._order
             assert order is not None
-            silent_s = time.monotonic() - max(self._stores.answered_at, began)
+            untaken_s = time.monotonic() - max(self._stores.took_at, began)
             if order.lose:
                 break
-            if _now_ms() >= order.deadline_at or silent_s >= _SAVE_WITHOUT_ANSWER_S:
+            if _now_ms() >= order.deadline_at or untaken_s >= _SAVE_UNTAKEN_S:
                 self.board.complain("saving", _TIME_WAS_UP)
                 break
         self._stores.cut()
@@ -319,7 +320,7 @@ class RunningErrand:
                     lambda output=output: self._take(output),  # type: ignore[misc]  # bound in the loop
                     deadline,
                     lambda text: self.board.complain("store", text),
-                    full_until=time.monotonic() + _SAVE_WITHOUT_ANSWER_S,
+                    full_until=time.monotonic() + _SAVE_UNTAKEN_S,
                 )
             except (ObjectsError, CannotBring, OSError) as error:
                 self._unstored[output] = str(error)

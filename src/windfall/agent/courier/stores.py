@@ -39,8 +39,9 @@ class Stores:
         self._objects_file = objects_file
         self._opener = opener
         self._cut = threading.Event()
-        #: When the store last did as it was asked, on the monotonic clock.
-        self.answered_at = time.monotonic()
+        #: When the store last took what it was given, on the monotonic clock. A store that can be read but refuses
+        #: every write takes nothing.
+        self.took_at = time.monotonic()
 
     def cut(self) -> None:
         """Let nothing more through."""
@@ -150,7 +151,12 @@ class _Cuttable:
                 self._variables = variables
                 self._inner = self._stores.reach(self._opened_as, variables, write=self._write)
             raise
-        self._stores.answered_at = time.monotonic()
+
+    @contextmanager
+    def _giving(self) -> Iterator[ObjectStore]:
+        with self._asking() as inner:
+            yield inner
+        self._stores.took_at = time.monotonic()
 
     def _reading(self, key: str) -> AbstractContextManager[ObjectStore]:
         if self._only is not None and key not in self._only:
@@ -160,7 +166,7 @@ class _Cuttable:
     def _writing(self, key: str) -> AbstractContextManager[ObjectStore]:
         if not self._write or (self._only is not None and key not in self._only):
             raise Refused(not_allowed(f"{self.uri}/{key}", write=True))
-        return self._asking()
+        return self._giving()
 
     def get(self, key: str) -> bytes:
         with self._reading(key) as inner:
@@ -206,12 +212,12 @@ class _Cuttable:
         keys = list(keys)
         for key in keys:
             self._writing(key)
-        with self._asking() as inner:
+        with self._giving() as inner:
             inner.delete(keys)
 
     def _checked(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         for piece in pieces:
-            # That a piece is asked for means that the one before it was taken.
             self._stores.check()
-            self._stores.answered_at = time.monotonic()
             yield piece
+            # That another piece is asked for means that this one was taken.
+            self._stores.took_at = time.monotonic()

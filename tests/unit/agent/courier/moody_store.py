@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windfall.agent.courier.stores import Stores
 from windfall.jobs.storage import StorageAccess
-from windfall.objects.errors import Full, Unreachable
+from windfall.objects.errors import Full, Refused, Unreachable
 from windfall.objects.files import FileObjects
 from windfall.objects.port import Content, Entry, LocalPath
 
@@ -20,6 +20,8 @@ class Mood:
         self.root = root
         self.away = threading.Event()
         self.full = threading.Event()
+        #: It can be read, and every write is refused.
+        self.read_only = threading.Event()
         #: Whoever asks waits for this.
         self.flowing = threading.Event()
         self.flowing.set()
@@ -42,6 +44,11 @@ class Mood:
         if self.away.is_set():
             raise Unreachable("the store is away")
 
+    def give(self) -> None:
+        self.ask()
+        if self.read_only.is_set():
+            raise Refused("AccessDenied: writing is not allowed")
+
 
 class MoodyObjects:
     """URIs of any scheme are directories below the mood's root."""
@@ -60,17 +67,17 @@ class MoodyObjects:
         return self._inner.get_range(key, start, end)
 
     def put(self, key: str, content: Content, *, create_only: bool = False) -> None:
-        self._mood.ask()
+        self._mood.give()
         self._inner.put(key, content, create_only=create_only)
 
     def put_pieces(self, key: str, pieces: Iterable[bytes]) -> None:
-        self._mood.ask()
+        self._mood.give()
         if self._mood.full.is_set():
             raise Full("no room; make some")
         self._inner.put_pieces(key, pieces)
 
     def put_file(self, key: str, path: LocalPath) -> int:
-        self._mood.ask()
+        self._mood.give()
         return self._inner.put_file(key, path)
 
     def get_file(self, key: str, path: LocalPath) -> int:
@@ -86,9 +93,9 @@ class MoodyObjects:
         return self._inner.head(key)
 
     def copy(self, source: str, target: str) -> None:
-        self._mood.ask()
+        self._mood.give()
         self._inner.copy(source, target)
 
     def delete(self, keys: Iterable[str]) -> None:
-        self._mood.ask()
+        self._mood.give()
         self._inner.delete(keys)

@@ -303,6 +303,19 @@ def test_the_last_checkpoint_is_told_as_not_stored_and_can_be_stored_later(run: 
     assert restored(tmp_path) == {"state": "1"}
 
 
+def test_a_store_that_refuses_every_write_does_not_keep_the_place(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("windfall.agent.courier.errand._SAVE_UNTAKEN_S", 0.5)
+    run.prepared().write("checkpoints/state", "1")
+    run.mood.read_only.set()
+    run.finish(within_s=3600)
+    assert run.finished().unstored_checkpoint
+    run.mood.read_only.clear()
+    stored_late(run, checkpoint=True)
+    assert restored(tmp_path) == {"state": "1"}
+
+
 @pytest.mark.parametrize("ends", [{"interrupted": True}, {"lose": True}])
 def test_the_last_checkpoint_of_a_lost_place_is_not_waited_for(run: Run, ends: dict[str, bool]):
     run.prepared().write("checkpoints/state", "1")
