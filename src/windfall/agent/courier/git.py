@@ -25,6 +25,12 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@{}^~-]{0,249}\Z", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z", re.ASCII)
 #: What git adds to every failure of a remote, over two lines.
 _ADVICE = ("Please make sure you have the correct access rights", "and the repository exists.")
+#: ssh says it after a page of capitals.
+_OTHER_HOST_KEY = "Host key verification failed"
+_OTHER_HOST_KEY_MEANS = (
+    "the key that the host shows is not a known one, so it may not be the host that it claims to be; if the key is right,"
+    " an admin gives it with windfall secret git --known-hosts"
+)
 _NO_ACCESS = (
     "could not read Username",
     "could not read Password",
@@ -224,6 +230,8 @@ def told_by_git(text: str) -> str:
 
     Where it is about access, the repository may be private or missing; servers do not tell which.
     """
+    if _OTHER_HOST_KEY in text:
+        return _OTHER_HOST_KEY_MEANS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if line not in _ADVICE]
     words = without_secrets("; ".join(telling) or "it gave no reason")[:_MOST_WORDS]

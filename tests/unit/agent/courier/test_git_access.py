@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.git_server import GitServer, make_certificate, make_repository, missing_part
+from tests.ssh_server import SshServer, missing_ssh_part
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.git import Checkout, Permission
 from windfall.agent.courier.git_access import opened
@@ -222,3 +223,46 @@ def test_a_credential_of_the_other_kind(ssh):
         Try(ssh, "https://example.com/x", a_key())
     with pytest.raises(CannotBring, match="is a token: name the repository by https"):
         Try(ssh, "git@example.com:x", a_token())
+
+
+# --- a real server ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sshd(tmp_path, require) -> Iterator[SshServer]:
+    require(shutil.which("git") is not None, "git is not installed")
+    problem = missing_ssh_part()
+    require(not problem, problem)
+    # ssh names a repository from the root of the file system.
+    make_repository(tmp_path / "private", "mine\n")
+    (tmp_path / "keys").mkdir()
+    server = SshServer(tmp_path / "keys", tmp_path)
+    yield server
+    server.close()
+
+
+def an_ssh_key(key: str, known_hosts: str = "") -> str:
+    return encode_credential(GitCredential(ssh_key=key, known_hosts=known_hosts))
+
+
+def test_sshd_lets_in_who_has_the_key(tmp_path, sshd):
+    url = sshd.url(f"{tmp_path}/private".lstrip("/"))
+    for known_hosts in ("", sshd.known_hosts):
+        done = Try(tmp_path, url, an_ssh_key(sshd.key, known_hosts))
+        assert (done.directory / "code").read_text() == "mine\n"
+        assert [path.name for path in done.scratch.iterdir()] == ["gitconfig"]
+
+
+def test_sshd_does_not_let_in_who_has_another_key(tmp_path, sshd):
+    url = sshd.url(f"{tmp_path}/private".lstrip("/"))
+    with pytest.raises(CannotBring, match="an admin can replace a credential: windfall secret git"):
+        Try(tmp_path, url, an_ssh_key(sshd.wrong_key))
+
+
+def test_a_host_that_shows_another_key_is_not_believed(tmp_path, sshd):
+    url = sshd.url(f"{tmp_path}/private".lstrip("/"))
+    with pytest.raises(
+        CannotBring,
+        match="the key that the host shows is not a known one, .* windfall secret git --known-hosts",
+    ):
+        Try(tmp_path, url, an_ssh_key(sshd.key, sshd.wrong_hosts))
