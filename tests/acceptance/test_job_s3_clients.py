@@ -175,9 +175,10 @@ def test_a_training_finds_its_dataset_and_its_output_by_two_variables(daemon):
     assert stored["Body"].read() == b"6 50 64 0.001"
 
 
-def test_a_container_reaches_the_credentials_and_the_server(docker_engine):
+@pytest.mark.parametrize("engine", ["docker_engine", "podman_engine"])
+def test_a_container_reaches_the_credentials_and_the_server(engine, request):
     require_s3_server()
-    running = with_engine(docker_engine, *USER, *S3)
+    running = with_engine(request.getfixturevalue(engine), *USER, *S3)
     try:
         running.up()
         batch = a_queue(running)

@@ -28,8 +28,8 @@ _ADVICE = ("Please make sure you have the correct access rights", "and the repos
 #: ssh says it after a page of capitals.
 _OTHER_HOST_KEY = "Host key verification failed"
 _OTHER_HOST_KEY_MEANS = (
-    "the key that the host shows is not a known one, so it may not be the host that it claims to be; if the key is right,"
-    " an admin gives it with windfall secret git --known-hosts"
+    "the key that the host shows is not a known one, so it may not be the host that it claims to be;"
+    " if the key is right, an admin gives it with windfall secret git --known-hosts"
 )
 _NO_ACCESS = (
     "could not read Username",

@@ -263,6 +263,6 @@ def test_a_host_that_shows_another_key_is_not_believed(tmp_path, sshd):
     url = sshd.url(f"{tmp_path}/private".lstrip("/"))
     with pytest.raises(
         CannotBring,
-        match="the key that the host shows is not a known one, .* windfall secret git --known-hosts",
+        match=r"the key that the host shows is not a known one, .* windfall secret git --known-hosts",
     ):
         Try(tmp_path, url, an_ssh_key(sshd.key, sshd.wrong_hosts))
