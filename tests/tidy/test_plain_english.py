@@ -47,7 +47,7 @@ PLAIN = (
     *(f"src/windfall/{folder}" for folder in ("cli", "jobs", "capacity", "schedules", "objects", "store")),
     *(
         f"src/windfall/{folder}"
-        for folder in ("accounting", "advisor", "checkpoint", "control", "engines", "worker")
+        for folder in ("accounting", "advisor", "checkpoint", "control", "engines", "scheduling", "worker")
     ),
 )
 #: Titles of AWS's and others' own words.

@@ -1,6 +1,7 @@
-"""Whether a job may start when its turn has come, whatever room there is: tokens, quotas, what is kept for others.
+"""Whether a job may start at its turn, regardless of free capacity: tokens, quotas, reserved shares.
 
-Each gate knows one kind of limit and counts what it has let through while a plan is made. Must not know places.
+Each gate enforces one kind of limit and counts what it has admitted while a plan is made. Must not know
+places.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from windfall.scheduling.token_gate import TokenGate
 
 
 class AtGate(InQueue, Protocol):
-    """Those who ask to be let through."""
+    """Jobs that ask a gate for admission."""
 
     @property
     def head(self) -> Waiting:
@@ -27,7 +28,7 @@ class AtGate(InQueue, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Somebody who asks on his own, outside the pass: what explain looks at."""
+    """A job checked on its own, outside the pass, as explain does."""
 
     queue: QueueName
     shape: Shape
@@ -38,20 +39,20 @@ class Asking:
 class Gate(Protocol):
     """One kind of limit."""
 
-    #: What it is called where it bars jobs.
+    #: Its name in reports of barred jobs.
     name: str
 
     def admits(self, asking: AtGate, wanted: int) -> int:
-        """How many of so many jobs it lets start now."""
+        """How many of `wanted` jobs may start now."""
 
     def started(self, asking: AtGate, count: int) -> None:
-        """Note that so many have got a place."""
+        """Count `count` jobs that got a place."""
 
     def pledge(self, asking: InQueue, count: int) -> None:
-        """Keep what so many jobs will hold from others, who leave them a place; below 0, no more."""
+        """Keep from others what `count` jobs will hold once their places are vacated; negative undoes it."""
 
     def reasons(self, asking: AtGate) -> list[Reason]:
-        """Why it would not let one more of them start now, with its numbers; none if it would."""
+        """Why one more of these jobs may not start now, with the numbers; empty if it may."""
 
 
 class Admission:
@@ -61,16 +62,16 @@ class Admission:
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self.gates = gates
-        #: The one of queues with quota shares, which can also be opened by asking others to leave.
+        #: The gate of queues with quota shares. Preempting other jobs can open it.
         self.quota = next((gate for gate in gates if isinstance(gate, QuotaGate)), None)
 
     @classmethod
     def to(cls, snapshot: Snapshot) -> Admission:
-        """The gates that a moment has."""
+        """The gates that a snapshot needs."""
         return cls(_gates(snapshot))
 
     def admits(self, asking: AtGate, wanted: int) -> tuple[int, str | None]:
-        """How many of so many jobs may start, and which gate bars the next one."""
+        """How many of `wanted` jobs may start, and which gate bars the next one."""
         barred_by = None
         for gate in self.gates:
             let_in = gate.admits(asking, wanted)
@@ -79,26 +80,26 @@ class Admission:
         return wanted, barred_by
 
     def started(self, asking: AtGate, count: int) -> None:
-        """Note that so many have got a place."""
+        """Count `count` jobs that got a place."""
         for gate in self.gates:
             gate.started(asking, count)
 
     def pledge(self, asking: InQueue, count: int) -> None:
-        """Keep from others what so many will hold; below 0, no more."""
+        """Keep from others what `count` jobs will hold; negative undoes it."""
         for gate in self.gates if count else ():
             gate.pledge(asking, count)
 
     def reasons(self, asking: AtGate) -> list[Reason]:
-        """Why one more of them may not start now, by every gate that bars it; none if it may."""
+        """Why one more of these jobs may not start now, by every gate that bars it; empty if it may."""
         return [reason for gate in self.gates for reason in gate.reasons(asking)]
 
     def only_quota_bars(self, asking: AtGate) -> bool:
-        """Whether nothing but a quota keeps them from starting."""
+        """Whether a quota is the only limit that bars these jobs."""
         return all(gate is self.quota or not gate.reasons(asking) for gate in self.gates)
 
 
 def _gates(snapshot: Snapshot) -> list[Gate]:
-    """Only those that have anything to watch, so that ordinary queues pay nothing."""
+    """Only the gates with something to limit, so that ordinary queues pay nothing."""
     gates: list[Gate] = []
     if snapshot.tokens:
         gates.append(TokenGate(snapshot))

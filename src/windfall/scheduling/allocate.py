@@ -1,12 +1,13 @@
-"""In which order an environment's kinds of instance are launched: its allocation strategy.
+"""In which order an environment's instance types are launched: its allocation strategy.
 
-BEST_FIT takes the cheapest type that is large enough for the job, and waits for it when none can be had. The others
-go on to the next type when capacity is missing: BEST_FIT_PROGRESSIVE by the price of what the jobs need,
-SPOT_CAPACITY_OPTIMIZED by how safe a type is from being taken away (the cheaper of two equal ones),
-SPOT_PRICE_CAPACITY_OPTIMIZED by the sum of both ranks, and those that end in _ORDERED or _PRIORITIZED by the order in
-which the types were named. What jobs need costs as many instances as they fill: for one job that is the cheapest type
-that is large enough, for a thousand the type with the lowest price for each. Where no job asks, a type costs what its
-vCPUs do. What nobody knows the price or the safety of comes last. Must not know how many can be had.
+BEST_FIT takes the cheapest type that is large enough for the job, and waits for it when none is available.
+The other strategies go on to the next type when capacity is missing: BEST_FIT_PROGRESSIVE by the price of
+what the jobs need, SPOT_CAPACITY_OPTIMIZED by how safe a type is from being taken away (the cheaper of two
+equal ones), SPOT_PRICE_CAPACITY_OPTIMIZED by the sum of both ranks, and those that end in _ORDERED or
+_PRIORITIZED by the order in which the types were named. The price of what jobs need is that of the instances
+they fill: for one job the cheapest type that is large enough, for a thousand the type with the lowest price
+per job. If no job waits, a type's price is that of its vCPUs. Types of unknown price or safety come last.
+Must not know how many instances are available.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _Comparable = TypeVar("_Comparable", float, tuple[float, float])
 BEST_FIT = "BEST_FIT"
 
 
-#: How many instances of an offer the jobs fill that are to be launched for.
+#: How many instances of an offer the waiting jobs would fill.
 Filled = Callable[[Offer], int]
 
 
 def allowed(environment: ComputeEnvironment, offers: Sequence[Offer]) -> tuple[int, ...]:
-    """The indices of the offers that the environment may take at all, as they were named."""
+    """The indices of the offers that the environment may take at all, in the order they were named."""
     return tuple(index for index, offer in enumerate(offers) if not too_dear(environment, offer))
 
 
 def in_order(
     environment: ComputeEnvironment, offers: Sequence[Offer], indices: Sequence[int], filled: Filled | None
 ) -> tuple[int, ...]:
-    """Some of the offers, the one to try first in front; `filled` says for which jobs, None means for none."""
+    """The offers in the order to try them; `filled` says how many instances the jobs fill, None means no job waits."""
     strategy = environment.allocation
     if len(indices) < 2 or strategy is None or strategy.endswith(("_ORDERED", "_PRIORITIZED")):
         return tuple(indices)
@@ -62,7 +63,7 @@ def in_order(
 
 
 def too_dear(environment: ComputeEnvironment, offer: Offer) -> bool:
-    """Whether a spot offer costs more than the environment's share of the price on demand."""
+    """Whether a spot offer costs more than the environment's percentage of the on-demand price."""
     return (
         environment.bid_percent is not None
         and environment.provisioning in RECLAIMABLE
@@ -85,6 +86,6 @@ def _risk(offer: Offer) -> float:
 
 
 def _ranks(indices: Sequence[int], value: Callable[[int], _Comparable]) -> dict[int, int]:
-    """How many have a lower value: equal ones have equal ranks."""
+    """How many have a lower value; equal values have equal ranks."""
     values = {index: value(index) for index in indices}
     return {index: sum(other < values[index] for other in values.values()) for index in indices}

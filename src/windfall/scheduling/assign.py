@@ -1,9 +1,9 @@
-"""Who gets which place: one pass over the waiting jobs in their order.
+"""Which job gets which place: one pass over the waiting jobs in dispatch order.
 
-Whoever does not fit is passed by those behind (backfill). One that may take a place back from others does so
-(reclaim.py). The first one in the order that has been passed over too long gets a reservation, one for each set
-of environments. Because the pass goes from urgent to less urgent, a reservation holds back jobs of its own
-priority and below, never more urgent ones.
+Jobs behind one that does not fit may pass it (backfill). A job that may preempt others does so (reclaim.py).
+The first job in the order that was passed over too long gets a reservation, one for each set of environments.
+Because the pass goes from urgent to less urgent, a reservation holds back jobs of its own priority and below,
+never more urgent ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from windfall.scheduling.snapshot import (
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Jobs of one shape in one queue that found no place in this tick."""
+    """Jobs of one shape in one queue that found no place in this pass."""
 
     queue: QueueName
     shape: Shape
@@ -45,14 +45,15 @@ class Blocked:
     count: int
     #: Where they could go.
     environments: tuple[EnvironmentName, ...]
-    #: How many of them have a place that others are leaving.
+    #: How many of them have a place that others are vacating.
     claimed: int = 0
-    #: How many of the same queue and shape had their turn before, and got no place.
+    #: How many jobs of the same queue and shape had their turn before, and got no place.
     ahead: int = 0
-    #: Which gate bars them, if it is not room that they lack; then nothing is launched, kept or freed for them.
+    #: Which gate bars them, if free capacity is not what they lack; nothing is launched, kept or freed for
+    #: them then.
     barred_by: str | None = None
     standing: Standing = ORDINARY
-    #: So many of them at most may be launched for; None means all.
+    #: How many of them may be launched for at most; None means all.
     launchable: int | None = None
 
 
@@ -62,7 +63,7 @@ Option = tuple[Places, tuple[EnvironmentName, ...]]
 
 @dataclass(slots=True)
 class Assignment:
-    """What a pass has decided so far, and what is left of the places."""
+    """What a pass has decided so far, and the capacity that is left."""
 
     snapshot: Snapshot
     floor: Floor
@@ -70,19 +71,19 @@ class Assignment:
     placements: list[Placement] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
-    #: The sets of environments that have their one reservation.
+    #: The sets of environments that already have a reservation.
     reserved_sets: set[frozenset[EnvironmentName]] = field(default_factory=set)
-    #: Where each line can go, found once: many lines take turns with each other.
+    #: Where each line can go, computed once: many lines take turns with each other.
     options: dict[Line, list[Option]] = field(default_factory=dict)
-    #: Before whose turn the pass ended, if it did.
+    #: The turn before which the pass ended, if it did.
     until: Until | None = None
-    #: The places that others leave, and for whom.
+    #: The places that others are vacating, and the jobs they are kept for.
     claims: Claims = field(init=False)
-    #: What may keep a job from starting beside the want of room.
+    #: The limits other than capacity that can keep a job from starting.
     admission: Admission = field(init=False)
-    #: Which multi-node jobs look for others who could leave.
+    #: Which multi-node jobs search for others to preempt.
     looks: Looks = field(init=False)
-    #: What environments can still bring for those whose turn has not been yet.
+    #: What environments can still launch for jobs whose turn is yet to come.
     prospects: Prospects = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,10 +94,10 @@ class Assignment:
         self.looks = Looks.of(self.snapshot)
 
     def drop(self, line: Line, left: Blocked) -> None:
-        """Note that a line has found no place, and what environments will bring for all of it."""
+        """Record that a line found no place, and what environments will launch for all of it."""
         self.blocked.append(left)
         if left.barred_by is None and left.standing.gang is None:
-            # All of it, also where a pass is made for one of its jobs alone: that is what is launched for.
+            # All of the line, even in a pass for one of its jobs: launches count the whole line.
             waiting = line.unplaced(None)
             if self.admission.gates:
                 waiting = self.admission.admits(line, waiting)[0]
@@ -104,7 +105,7 @@ class Assignment:
 
 
 def assign(snapshot: Snapshot, until: Until | None = None) -> Assignment:
-    """Make the pass; with `until` only for the jobs whose turn is before that one's."""
+    """Make the pass; with `until`, only for the jobs whose turn comes before it."""
     assignment = Assignment(snapshot, Floor(snapshot), Pools(snapshot), until=until)
     for level in by_priority(snapshot.queues):
         priority = level[0].queue.priority
@@ -120,12 +121,12 @@ def assign(snapshot: Snapshot, until: Until | None = None) -> Assignment:
                 break
             _serve(assignment, turns, line, last)
             if last is not None and line.dropped and last.is_kin(line):
-                break  # A job before it in its line found no place, and so will not it.
+                break  # A job before it in its line found no place, so neither will it.
     return assignment
 
 
 def _only_borrows(assignment: Assignment, turns: Turns, line: Line) -> bool:
-    """Whether the first line's share would have to borrow, while others may want what is theirs."""
+    """Whether the first line's share would have to borrow while owners may still want their own."""
     quota = assignment.admission.quota
     if quota is None:
         return False
@@ -134,7 +135,7 @@ def _only_borrows(assignment: Assignment, turns: Turns, line: Line) -> bool:
 
 
 def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None) -> None:
-    """Give places to the line at the front until another one has its turn or nothing fits any more."""
+    """Place jobs of the first line until another line has its turn or nothing fits."""
     all_places = assignment.options.get(line)
     if all_places is None:
         all_places = assignment.options[line] = _options(assignment, line)
@@ -150,7 +151,7 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
             turns.head_done()
             continue
         if before - line.left_of_head == admitted:
-            # There may be room for more of them, but somebody else has his turn, or a gate bars them.
+            # More of them may fit, but another line has its turn, or a gate bars them.
             if barred_by is None:
                 turns.go_on()
                 continue
@@ -174,7 +175,7 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
         )
         left = replace(left, claimed=_claim_head(assignment, left))
         if left.claimed == left.count:
-            # All of them have a place as soon as others have left it: those behind have their turn.
+            # All of them have a place once others have left: those behind have their turn.
             assignment.blocked.append(left)
             line.claimed += left.count
             turns.head_done()
@@ -191,7 +192,7 @@ def _unplaced(line: Line, last: Until | None) -> int:
 
 
 def _barred(assignment: Assignment, line: Line, gate: str) -> Blocked:
-    """Those of a line's head that a gate bars; a quota may be given back by others for them."""
+    """Jobs of a line's head that a gate bars; preempting others may give back a quota for them."""
     left = Blocked(line.queue, line.shape, line.head, line.left_of_head, (), ahead=line.claimed)
     left = replace(left, barred_by=gate, standing=line.standing)
     quota = assignment.admission.quota
@@ -202,14 +203,14 @@ def _barred(assignment: Assignment, line: Line, gate: str) -> Blocked:
 
 
 def _taking(assignment: Assignment, line: Line) -> tuple[EnvironmentName, ...]:
-    """The environments of its queue that take such jobs at all."""
+    """The environments of its queue that accept such jobs at all."""
     gang = line.standing.gang
     wanted = line.shape.resources if gang is None else needs_of(gang)
     return takers(assignment.snapshot, line.view.queue.environments, wanted)
 
 
 def _within_gates(assignment: Assignment, line: Line, left: Blocked) -> Blocked:
-    """As many as the gates let in are launched for, and nobody borrows meanwhile what those will hold."""
+    """Limit launches to what the gates admit, and keep others from borrowing what those jobs will hold."""
     if not assignment.admission.gates:
         return left
     quota, (admitted, _) = assignment.admission.quota, assignment.admission.admits(line, left.count)
@@ -228,7 +229,7 @@ def _options(assignment: Assignment, line: Line) -> list[Option]:
 
 
 def _fill(assignment: Assignment, line: Line, all_places: list[Option], most: int) -> None:
-    """Place as many jobs of the line's head as there is room for, and no more than `most`."""
+    """Place as many jobs of the line's head as fit, at most `most`."""
     if line.standing.gang is not None:
         _fill_gang(assignment, line, most)
         return
@@ -249,7 +250,7 @@ def _fill(assignment: Assignment, line: Line, all_places: list[Option], most: in
 
 
 def _going_on(assignment: Assignment, line: Line, earlier: tuple[EnvironmentName, ...], before: int) -> int:
-    """How many of a line may go to a later environment: those for whom the earlier ones cannot bring an instance."""
+    """How many jobs of a line may go to a later environment: those that the earlier ones cannot launch for."""
     waiting = line.group.count - line.placed - line.claimed - (before - line.left_of_head)
     if assignment.admission.gates:
         waiting = assignment.admission.admits(line, waiting)[0]
@@ -257,7 +258,7 @@ def _going_on(assignment: Assignment, line: Line, earlier: tuple[EnvironmentName
 
 
 def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
-    """Place all nodes of the multi-node job at the head of a line, or none of them."""
+    """Place all nodes of the multi-node job at the head of a line, or none."""
     gang = line.standing.gang
     if gang is None or most < 1:
         return
@@ -271,15 +272,15 @@ def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
 
 
 def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
-    """Let the head of a line take places that are kept for its like, as far as they are free by now."""
-    # Those of jobs before it in the line stay: they are not free yet, or those jobs would have taken them.
+    """Let the head of a line take the places kept for its group, as far as they are free by now."""
+    # Places of jobs before it in the line stay: they are not free yet, or those jobs would have taken them.
     lifted = assignment.claims.lift(line, first=line.claimed)
     if not lifted:
         return
     names = _taking(assignment, line)
     floor, before = assignment.floor, line.placed
-    # First where they were freed for it. Then anywhere, looked for anew: what was found for this shape before was
-    # found while its own places were kept from it too.
+    # First where they were freed for it. Then anywhere, with a new search: the earlier one ran while the
+    # line's own places were kept from it too.
     freed = [held.places[0].room for held in lifted]
     rooms = [freed, *(floor.rooms.get(name, ()) for name in names)]
     _fill(assignment, line, [(Places(line.shape, some, floor.now), ()) for some in rooms], most)
@@ -294,7 +295,7 @@ def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
 
 
 def _claim_head(assignment: Assignment, left: Blocked) -> int:
-    """Have places left to the jobs at the head of a line, if they may ask for that; answers how many have one."""
+    """Make others vacate places for the jobs at the head of a line, if they may preempt; returns how many have one."""
     claims = assignment.claims
     if not any(name in assignment.floor.claimable for name in left.environments) and not claims.may_ask(left):
         return 0
@@ -308,7 +309,7 @@ def _claim_head(assignment: Assignment, left: Blocked) -> int:
 
 
 def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> Held | None:
-    """Have a place left to a job that found none, unless new capacity can come for it and is what it lacks."""
+    """Make others vacate a place for a job that found none, unless new capacity can come and is what it lacks."""
     if not assignment.claims.rooms(left, left.environments):
         return None
     if left.barred_by is None and _comes(assignment, left):
@@ -325,7 +326,7 @@ def _comes(assignment: Assignment, left: Blocked) -> bool:
 
 
 def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked) -> Reservation | None:
-    """Keep a place for a job that was passed over too long, if its set of environments has none kept yet."""
+    """Reserve a place for a job that was passed over too long, if its set of environments has none reserved yet."""
     snapshot, shape = assignment.snapshot, left.shape
     if (
         assignment.claims.count(left) > left.ahead
@@ -336,7 +337,7 @@ def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Block
     if left.standing.gang is not None:
         return _reserve_gang(assignment, key, left, left.standing.gang)
     if any(assignment.pools[name].on_its_way(shape) for name in left.environments):
-        return None  # New capacity for it comes without anybody having to stand back.
+        return None  # New capacity comes for it without holding anything back from others.
     rooms = [room for name in left.environments for room in assignment.floor.rooms.get(name, ())]
     chosen = soonest(rooms, shape, snapshot.now)
     if chosen is None:
@@ -352,7 +353,7 @@ def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Block
 def _reserve_gang(
     assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked, gang: Gang
 ) -> Reservation | None:
-    """Keep as many machines as a multi-node job needs; the answer is the one that is free last."""
+    """Reserve as many machines as a multi-node job needs; returns the one that is free last."""
     kept = keep_rooms(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
     if not kept:
         return None

@@ -1,6 +1,6 @@
-"""Whether a job that is looked at alone would start at its turn: what explain says, and what it says would help.
+"""Whether one job would start at its turn: what explain reports, and what it says would help.
 
-Looks at a pass that was made up to the job's turn. Decides nothing for the plan; it asks what the plan asks.
+Reads a pass that was made up to the job's turn. Decides nothing for the plan; it asks what the plan asks.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ def starts_at_its_turn(assignment: Assignment, view: QueueView, asking: Asking) 
         kin_of(left) == kin and left.barred_by is None and left.claimed < left.count
         for left in assignment.blocked
     ):
-        return False  # Those before it in its line wait, and so does it.
+        return False  # Jobs before it in its line wait, so it waits too.
     jobs = left_of_line(assignment, view, asking)
     return starts_now(assignment.floor, assignment.prospects, names, asking.shape, jobs)
 
 
 def left_of_line(assignment: Assignment, view: QueueView, asking: Asking) -> int:
-    """How many jobs of its line, itself and those behind it, have no place at its turn; what gates bar is left out."""
+    """How many jobs of its line, from this one on, have no place at its turn; jobs that gates bar are left out."""
     kin = kin_of(asking)
     mine = [
         group for group in view.groups if (group.shape, group.standing) == (asking.shape, asking.standing)
     ]
     count = sum(group.count for group in mine)
     if not any(entry.job_id == asking.head.job_id for group in mine for entry in group.entries):
-        count += asking.head.count  # It is looked at as it would be, and would join them.
+        count += asking.head.count  # It is checked with a changed shape, and would join that line.
     count -= sum(line.placed for line in assignment.options if kin_of(line) == kin)
     count -= sum(left.count for left in assignment.blocked if kin_of(left) == kin)
     return assignment.admission.admits(asking, max(count, asking.head.count))[0]

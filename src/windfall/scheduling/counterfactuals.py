@@ -1,4 +1,4 @@
-"""What would let a waiting job start: each change has a stable code and says itself in plain words.
+"""What would let a waiting job start: each change has a stable code and describes itself.
 
 A change named here is true: made alone, the next plan places the job (or, for maxvCpus, launches for it).
 """
@@ -27,7 +27,7 @@ def _gets(at_once: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AskLess:
-    """Ask for at most so much of one resource."""
+    """Request at most this much of one resource."""
 
     code: ClassVar[str] = "ASK_LESS"
     resource: Resource
@@ -43,10 +43,10 @@ class AskLess:
 
 @dataclass(frozen=True, slots=True)
 class AskAnyGpuModel:
-    """Take GPUs of whatever model."""
+    """Accept GPUs of any model."""
 
     code: ClassVar[str] = "ASK_ANY_GPU_MODEL"
-    #: Whether a place is free; if not, an instance for it comes or can be launched.
+    #: Whether a place is free; if not, an instance for it is launching or can be launched.
     at_once: bool = True
 
     def text(self) -> str:
@@ -55,7 +55,7 @@ class AskAnyGpuModel:
 
 @dataclass(frozen=True, slots=True)
 class AskLessGpuMemory:
-    """Take GPUs with less memory."""
+    """Accept GPUs with less memory."""
 
     code: ClassVar[str] = "ASK_LESS_GPU_MEMORY"
     at_most_mib: int
@@ -64,7 +64,7 @@ class AskLessGpuMemory:
 
     @property
     def at_most_gib(self) -> float:
-        """The same as the tag wants it, rounded down."""
+        """The value as the tag wants it, rounded down."""
         return self.at_most_mib * 10 // 1024 / 10
 
     def text(self) -> str:
@@ -84,7 +84,7 @@ class AskSmallerShare:
 
 @dataclass(frozen=True, slots=True)
 class SetTimeout:
-    """End surely before the job that has a reservation is due."""
+    """Have a timeout that ends it before the job with a reservation is due."""
 
     code: ClassVar[str] = "SET_TIMEOUT"
     at_most_s: int
@@ -95,7 +95,7 @@ class SetTimeout:
 
 @dataclass(frozen=True, slots=True)
 class UseEnvironment:
-    """Go to another environment, through a queue of the same priority that has it."""
+    """Use another environment, through a queue of the same priority that has it."""
 
     code: ClassVar[str] = "USE_ENVIRONMENT"
     environment: EnvironmentName
@@ -106,7 +106,7 @@ class UseEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class EnableEnvironment:
-    """Let an environment of the queue take new work."""
+    """Enable an environment of the queue."""
 
     code: ClassVar[str] = "ENABLE_ENVIRONMENT"
     environment: EnvironmentName

@@ -1,8 +1,8 @@
 """Which GPUs of a machine a job gets: working copies of what is free, whole devices and parts of shared ones.
 
-Whole devices go the smallest first, those of one model together where that is possible, and always where a model was
-asked for. Parts go where they leave the least over, and open another device only when none that is shared has room.
-Must not know vCPUs, memory or whose turn it is.
+Whole devices are given out smallest first, of one model where possible, and always of one model if a model
+was requested. Parts go where they leave the least over, and open another device only if no shared one has
+room. Must not know vCPUs, memory or dispatch order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windfall.capacity.occupancy import PartUse
 from windfall.jobs.gpus import GpuWish
 from windfall.scheduling.snapshot import Shape
 
-#: Devices that are kept for somebody, and how much of each.
+#: Devices that are kept for a job, and how much of each.
 Kept = Mapping[str, float]
 NONE_KEPT: Kept = {}
 
@@ -29,24 +29,24 @@ class Devices:
 
     def __init__(self, known: DeviceSet, whole: list[str], parts: Mapping[str, PartUse]) -> None:
         self.known = known
-        #: Nobody has any of these, in the order in which they are given away.
+        #: Unused devices, in the order in which they are given out.
         self.whole = whole
         self.parts: dict[str, PartUse] = dict(parts) if parts else {}
 
     @property
     def alike(self) -> bool:
-        """Whether numbers say all: it makes no difference which devices a job has, and none is shared."""
+        """Whether counts are enough: it makes no difference which devices a job has, and none is shared."""
         return self.known.alike and not self.parts
 
     @property
     def amount(self) -> float:
-        """All that is free together, the rest of shared devices included; nobody can have more than that."""
+        """Everything free together, including the rest of shared devices; an upper bound for any job."""
         if not self.parts:
             return len(self.whole)
         return len(self.whole) + sum(1 - part.used for part in self.parts.values())
 
     def copy(self) -> Devices:
-        """The same, to see what would be."""
+        """A copy to try changes on."""
         return Devices(self.known, list(self.whole), self.parts)
 
     def usable(self, shape: Shape, kept: Kept = NONE_KEPT) -> float:
@@ -62,7 +62,7 @@ class Devices:
         return max(Counter(_kind(gpu) for gpu in fitting).values())
 
     def find(self, shape: Shape, kept: Kept = NONE_KEPT) -> tuple[str, ...] | None:
-        """The devices that a job of this shape gets; None when there are not enough of the right kind."""
+        """The devices that a job of this shape gets; None if there are not enough of the right kind."""
         wanted, wish = shape.resources.gpus, shape.gpu_wish
         if not wanted:
             return ()
@@ -83,7 +83,7 @@ class Devices:
         return tuple(gpu.id for gpu in fitting[:count])
 
     def candidates(self, shape: Shape) -> tuple[str, ...]:
-        """The free devices that such a job could have if there were enough; of shared ones that with the most left."""
+        """The free devices that such a job could have; for a part, the device with the most left."""
         wish = shape.gpu_wish
         if not shape.is_part:
             return tuple(gpu.id for gpu in self._fitting(wish, NONE_KEPT))
@@ -91,7 +91,7 @@ class Devices:
         return () if most is None else (most[0],)
 
     def take(self, shape: Shape, gpu_ids: tuple[str, ...]) -> None:
-        """Give these devices, or a part of this one, away."""
+        """Give out these devices, or a part of this one."""
         for gpu_id in gpu_ids:
             if not shape.is_part:
                 self.whole.remove(gpu_id)
@@ -103,14 +103,14 @@ class Devices:
             self.parts[gpu_id] = PartUse(part.used + shape.resources.gpus, part.sharers + 1)
 
     def put_back(self, shape: Shape, gpu_ids: tuple[str, ...]) -> None:
-        """Undo a `take`; unlike what attempts give back, these were free a moment ago, known or not."""
+        """Undo a `take`. Unlike what attempts give back, these were free a moment ago, whether known or not."""
         if shape.is_part:
             self.give_back(shape.resources.gpus, gpu_ids)
         else:
             self.whole[:] = sorted([*gpu_ids, *self.whole], key=lambda one: self.known.rank.get(one, 0))
 
     def give_back(self, gpus: float, gpu_ids: Iterable[str]) -> None:
-        """Have devices, or a part of one, back; a fenced one is of no use to anybody."""
+        """Return devices, or a part of one; a fenced device stays unusable."""
         for gpu_id in gpu_ids:
             if gpu_id in self.known.fenced or gpu_id not in self.known.rank:
                 continue
@@ -129,7 +129,7 @@ class Devices:
         return self.known.by_id.get(gpu_id) or GpuDevice(gpu_id, "")
 
     def _parts_left(self, wish: GpuWish, kept: Kept) -> Iterable[tuple[str, float]]:
-        """What is left of each device that the wish may share: of those that are shared, then of the others."""
+        """What is left of each device that the job may share: shared ones first, then unused ones."""
         for gpu_id, part in self.parts.items():
             if part.sharers < MOST_SHARERS and gpu_id not in self.known.fenced and self._shares(gpu_id, wish):
                 yield gpu_id, 1 - part.used - kept.get(gpu_id, 0)

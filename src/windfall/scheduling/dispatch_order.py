@@ -1,8 +1,8 @@
 """In which order waiting jobs get their turn. Knows nothing of places.
 
-More urgent queues go first. Queues of equal priority are served as one line, first come first, so that none
-of them can starve another by its name; the name only breaks ties. A fair-share queue stands among the others with the
-order of the job whose turn it is (lanes.py).
+More urgent queues go first. Queues of equal priority are served as one line, first come, first served, so
+that none of them can starve another by its name; the name only breaks ties. A fair-share queue takes part
+with the order of the job whose turn it is (lanes.py).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def by_priority(queues: Iterable[QueueView]) -> Iterator[list[QueueView]]:
 
 
 class Turns:
-    """The lanes of one level, merged by the order of their heads; a tick looks at heads only."""
+    """The lanes of one level, merged by the order of their heads; a pass looks at heads only."""
 
     __slots__ = ("_deferred", "_heap", "borrowing")
 
     def __init__(self, level: Sequence[QueueView]) -> None:
         self._heap: list[Lane] = []
         self._deferred: list[Lane] = []
-        #: Whether those have their turn who had to let all others go first.
+        #: Whether the lanes that had to let all others go first have their turn now.
         self.borrowing = False
         number = 0
         for view in level:
@@ -51,25 +51,25 @@ class Turns:
         return self._heap[0].first if self._heap else None
 
     def defer(self) -> None:
-        """Let the lane whose turn it is wait for all others: it could only borrow (quota_gate.py)."""
+        """Put the first lane behind all others: it could only borrow (quota_gate.py)."""
         self._deferred.append(heappop(self._heap))
 
     @property
     def stride(self) -> int:
-        """How many jobs of the first line may start before it is looked at again whose turn it is."""
+        """How many jobs of the first line may start before the turn is decided again."""
         return self._heap[0].stride if self._heap else AT_ONCE
 
     def head_done(self) -> None:
-        """All jobs of the first line's head have had their turn and got a place."""
+        """All jobs of the first line's head got a place."""
         self._moved(more=self._heap[0].head_done())
 
     def go_on(self) -> None:
-        """Some of the first line's head got a place; it may be another line's turn now."""
+        """Some jobs of the first line's head got a place; another line may have its turn now."""
         self._heap[0].go_on()
         self._moved(more=True)
 
     def drop(self) -> None:
-        """Nobody else in the first line can get a place either: leave the whole line."""
+        """No other job of the first line can get a place either: drop the whole line."""
         lane = self._heap[0]
         lane.first.dropped = True
         self._moved(more=lane.drop())
@@ -83,11 +83,11 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A waiting job, up to whose turn a pass is made."""
+    """A waiting job; a pass is made up to its turn."""
 
     priority: int
     order: int
-    #: Whom it waits with, if jobs of its queue do not have their turns in their order.
+    #: The group it waits in, if its queue does not serve jobs in their order.
     kin: tuple[QueueName, Shape, Standing] | None = None
 
     @classmethod
@@ -97,11 +97,11 @@ class Until:
         return cls(view.queue.priority, waiting.order, kin)
 
     def is_kin(self, line: Line) -> bool:
-        """Whether it is in this line, of a queue whose jobs do not have their turns in their order."""
+        """Whether it waits in this line, in a queue that does not serve jobs in their order."""
         return self.kin is not None and self.kin == (line.queue, line.shape, line.standing)
 
     def reached(self, line: Line) -> bool:
-        """Whether it is that job's turn when this line is first, or was."""
+        """Whether that job's turn has come, or has passed, when this line is first."""
         return line.order >= self.order and (self.kin is None or self.is_kin(line))
 
     def before(self, line: Line) -> int | None:
@@ -112,9 +112,9 @@ class Until:
 def dispatch_order(
     view: QueueView, limit: int, quota: QuotaGate | None = None
 ) -> list[tuple[JobId, Waiting]]:
-    """The first waiting entries of a queue in the order in which they get their turn, at most `limit`.
+    """The first waiting entries of a queue in dispatch order, at most `limit`.
 
-    With the gate of quota shares, which counts along, those who would have to borrow come after all others.
+    With the gate of quota shares, which counts along, jobs that would have to borrow come after all others.
     """
     if view.fair_share is None and all(group.standing.share is None for group in view.groups):
         merged = merge(*(group.entries for group in view.groups), key=attrgetter("order"))
@@ -129,15 +129,15 @@ def dispatch_order(
                 continue
             quota.started(line, line.left_of_head)
         found.append((line.head.job_id, line.head))
-        # As if all had found a place. To give an array all its places at once changes nothing: the next of its share
-        # has its turn when the share has been charged for all of them.
+        # As if all had found a place. Giving an array all its places at once changes nothing: the next job of
+        # its share has its turn when the share has been charged for all of them.
         line.placed += line.left_of_head
         turns.head_done()
     return found
 
 
 def jobs_ahead(view: QueueView, waiting: Waiting, standing: Standing = ORDINARY) -> int:
-    """How many jobs of the queue (of its share, if it has one) have their turn before this one, children one by one."""
+    """How many jobs of the queue (or of its share) have their turn before this one; children count one by one."""
     ahead = 0
     for group in view.groups:
         if group.standing.share != standing.share:

@@ -1,4 +1,4 @@
-"""Why a job waits and what would let it start, said by the same pass and the same fit that plan uses.
+"""Why a job waits and what would let it start, found by the same pass and the same fit that plan uses.
 
 Runs the pass up to the job's own turn and looks at what is left. Changes nothing and guesses nothing.
 """
@@ -90,15 +90,16 @@ class AwsReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job waits: never without a reason."""
+    """Why a job waits: always at least one reason."""
 
-    #: The most telling first.
+    #: The most important first.
     reasons: tuple[Reason, ...]
-    #: Each of them alone would do.
+    #: Each of them alone is enough.
     counterfactuals: tuple[Counterfactual, ...] = ()
-    #: When running jobs have made room for it at the latest, if they have time limits and nobody is quicker.
+    #: The latest time at which running jobs make room for it, if they have time limits and no other job takes
+    #: it first.
     expected_at: int | None = None
-    #: AWS's own words, where AWS has some for this case.
+    #: AWS's own text, if AWS has one for this case.
     aws_reason: str | None = None
 
 
@@ -122,7 +123,7 @@ def explain(
         for name in view.queue.environments
     }
     assignment = assign(snapshot, until=Until.turn_of(view, shape, standing, waiting))
-    # What others leave to this very job is kept from everybody else alone.
+    # Places that others vacate for this very job are kept from all other jobs only.
     asking = Asking(queue, shape, standing, waiting)
     alike = [left.count for left in assignment.blocked if kin_of(left) == kin_of(asking)]
     assignment.claims.give_up(asking, first=sum(alike))
@@ -130,7 +131,7 @@ def explain(
     left = Blocked(queue, shape, waiting, waiting.count, names, ahead=sum(alike), standing=standing)
     if barred:
         left = replace(left, barred_by=QUOTA)
-    # For one that a gate bars nothing is freed and nothing is kept; but a quota may be given back.
+    # Nothing is freed or kept for a job that a gate bars; but a quota may be given back.
     asks = assignment.admission.only_quota_bars(asking)
     fits = (
         starts_at_its_turn(assignment, view, asking)
@@ -140,13 +141,13 @@ def explain(
     if fits:
         reasons = [*barred, *(_left_to_it(_claimed(assignment, left), queue) if barred and asks else ())]
         return Explanation(tuple(reasons) or (StartsNext(),), aws_reason=quota_words(reasons))
-    # No change of capacity lets one start that a gate bars.
+    # A change of capacity does not help a job that a gate bars.
     helpful = () if gang is not None or barred else remedies(assignment, view, asking)
     open_names = tuple(name for name in names if lasting[name] is None)
     if not open_names:
         return _never(snapshot, view, [*lasting.values(), *barred], helpful)
 
-    # What stands in the way is read before a place is kept for this job itself.
+    # Obstacles are read before a place is kept for this job itself.
     passing = _passing(assignment, open_names, asking)
     rooms = [room for name in open_names for room in assignment.floor.rooms.get(name, ())]
     chosen = soonest(rooms, shape, snapshot.now) if gang is None else None
@@ -178,7 +179,7 @@ def _never(
     lasting: Iterable[Reason | None],
     helpful: tuple[Counterfactual, ...],
 ) -> Explanation:
-    """The job cannot start before somebody changes it or its environments."""
+    """The job cannot start unless it or its environments are changed."""
     found = [reason for reason in lasting if reason is not None]
     reasons: list[Reason] = [*found, *_disabled(view)]
     if not takers(snapshot, view.queue.environments, NOTHING):
@@ -192,14 +193,14 @@ def _never(
 
 
 def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Reservation | None:
-    """The place that is kept for the job, if it is the first of its shape that has none; the others stand behind."""
+    """The place reserved for the job, if it is the first of its group without one; the others wait behind it."""
     if any(kin_of(other) == kin_of(left) and other.claimed < other.count for other in assignment.blocked):
         return None
     return reserve(assignment, frozenset(view.queue.environments), left)
 
 
 def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
-    """The places that others leave to the job, or to the children of an array."""
+    """The places that others vacate for the job, or for the children of an array."""
     found: list[Held] = []
     while len(found) < min(left.count, MOST_AT_ONCE):
         held = claim(assignment, left, left.head.job_id)
@@ -210,7 +211,7 @@ def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
 
 
 def _left_to_it(held: list[Held], queue: QueueName) -> list[Reason]:
-    """Who leaves it and until when, if anybody has to."""
+    """Which jobs vacate its place and until when, if any have to."""
     left = [one for one in held if one.leaving]
     leaving = [release for one in left for release in one.leaving]
     named = ((one.job_id if one.alone else one.gang) for one in leaving)
@@ -219,7 +220,7 @@ def _left_to_it(held: list[Held], queue: QueueName) -> list[Reason]:
         return []
     at = max(one.expected_at for one in left)
     have_notice = not any(one.asked_now for one in left)
-    # On-demand jobs take nothing back from their own queue: where it is that, it is by quota.
+    # On-demand jobs take nothing back from their own queue: within one queue, the reason is a quota.
     by_quota = all(release.queue == queue for release in leaving)
     instances = tuple(one.instance for one in left[0].reservations)
     return [PlaceLeft(instances, tuple(sorted(jobs)), at, have_notice, by_quota)]
@@ -231,7 +232,7 @@ def _reserved(snapshot: Snapshot, waiting: Waiting, reservation: Reservation) ->
 
 
 def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking: Asking) -> list[Reason]:
-    """What stands in its way in each environment that could take it."""
+    """The obstacles in each environment that could take it."""
     gang = asking.standing.gang
     found: list[Reason] = []
     for name in names:
@@ -243,7 +244,7 @@ def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking:
 
 
 def _before_it(snapshot: Snapshot, view: QueueView, asking: Asking, position: int) -> list[Reason]:
-    """Who has his turn before it: more urgent queues, other shares, and those ahead of it in its own line."""
+    """What has its turn before it: more urgent queues, other shares, and jobs ahead of it in its own line."""
     reasons = _more_urgent(snapshot, view)
     if (turn := share_turn(view, asking.standing, asking.head, position)) is not None:
         reasons.append(turn)
@@ -269,7 +270,7 @@ def _disabled(view: QueueView) -> list[Reason]:
 
 
 def _aws_capacity(reasons: list[Reason]) -> str | None:
-    """AWS has words for an engine that cannot launch, and none for a job that only waits its turn."""
+    """AWS's text for an engine that cannot launch; a job that only waits its turn has none."""
     if any(isinstance(reason, Undetermined) for reason in reasons):
         return AwsReason.UNDETERMINED.value
     if any(reason.code in _CAPACITY_COMES for reason in reasons):

@@ -1,8 +1,8 @@
-"""Fair share: what a share's use counts, whose turn that makes it, and what is kept for shares that may come.
+"""Fair share: how a share's use is scored, which share goes next, and what is reserved for shares to come.
 
-A share's use is what it held on average over the policy's window, plus what it holds now; it counts as the larger of
-its fractions of the queue's vCPUs and GPUs, times its weight. The lowest score goes first. Must not know places, nor
-how the averages are kept (control/share_use.py).
+A share's use is what it held on average over the policy's window, plus what it holds now. Its score is the
+larger of its fractions of the queue's vCPUs and GPUs, times its weight. The lowest score goes first. Must not
+know places, nor how the averages are kept (control/share_use.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from windfall.capacity.policies import FairShare
 from windfall.jobs.resources import Resources
 
-if TYPE_CHECKING:  # it has the view of this module in its own
+if TYPE_CHECKING:  # its view of a queue is defined here
     from windfall.scheduling.snapshot import Shape, Standing
 
-#: The shortest window, which is also what a policy without one has, as on AWS.
+#: The shortest window, and the default, as on AWS.
 LEAST_WINDOW_S = 600
 #: How many shares of a queue may be active at once, as on AWS.
 ACTIVE_MAX = 500
@@ -38,11 +38,11 @@ class Amount:
         return Amount(max(0.0, self.vcpus - other.vcpus), max(0.0, self.gpus - other.gpus))
 
     def times(self, factor: float) -> Amount:
-        """So many times this."""
+        """This amount times `factor`."""
         return Amount(self.vcpus * factor, self.gpus * factor)
 
     def fraction_of(self, total: Amount) -> float:
-        """The larger of its parts of the total; what there is none of does not count."""
+        """The larger of its fractions of the total; a total of zero does not count."""
         vcpus = self.vcpus / total.vcpus if total.vcpus > 0 else 0.0
         return max(vcpus, self.gpus / total.gpus) if total.gpus > 0 else vcpus
 
@@ -55,18 +55,18 @@ class ShareView:
     """An active share at one moment."""
 
     weight: float = 1.0
-    #: Over the window.
+    #: Average over the window.
     average: Amount = NONE
-    #: By its jobs that have a place.
+    #: Held by its jobs that have a place.
     held: Amount = NONE
 
     @property
     def used(self) -> Amount:
-        """What its score counts."""
+        """The use that its score counts."""
         return self.average + self.held
 
     def score(self, total: Amount, more: Amount = NONE) -> float:
-        """What decides whose turn it is, the lowest first; `more` is what it has got beside."""
+        """The score, lowest first; `more` is what this plan has added."""
         return self.weight * (self.used + more).fraction_of(total)
 
 
@@ -78,15 +78,15 @@ class FairShareView:
     """The fair-share policy of a queue and its active shares."""
 
     window_s: int
-    #: What all environments of the queue can have at most.
+    #: The most that all environments of the queue can have.
     total: Amount
     shares: Mapping[str, ShareView] = field(default_factory=dict)
     reservation_percent: int = 0
-    #: What the active shares cannot use, because it is kept for others.
+    #: Reserved for other shares; the active ones cannot use it.
     kept: Amount = NONE
 
     def share(self, name: str | None) -> ShareView:
-        """One of the shares; one that nobody has seen yet has used nothing."""
+        """A share by its name; an unknown one has used nothing."""
         return self.shares.get(name or "", _NEW_SHARE)
 
     def score(self, name: str | None) -> float:
@@ -106,7 +106,7 @@ class FairShareView:
 
 
 def window_s(policy: FairShare) -> int:
-    """Over how long use counts."""
+    """The length of the window in which use counts."""
     return max(LEAST_WINDOW_S, policy.decay_s)
 
 
@@ -117,7 +117,7 @@ def averaged(average: Amount, held: Amount, elapsed_ms: int, window: int) -> Amo
 
 
 def weights_of(policy: FairShare, active: Iterable[str]) -> dict[str, float]:
-    """The weight of each active share; those of one prefix share that prefix's weight among them."""
+    """The weight of each active share; shares of one prefix divide that prefix's weight among them."""
     exact = {it.identifier: it.weight for it in policy.weights if not it.identifier.endswith("*")}
     prefixes = {it.identifier[:-1]: it.weight for it in policy.weights if it.identifier.endswith("*")}
     lengths = sorted({len(prefix) for prefix in prefixes}, reverse=True)
@@ -138,9 +138,10 @@ def weights_of(policy: FairShare, active: Iterable[str]) -> dict[str, float]:
 
 
 def kept_for_others(policy: FairShare, active: int, total: Amount) -> Amount:
-    """What of the capacity is kept for shares that are not active yet.
+    """The capacity that is reserved for shares that are not active yet.
 
-    In whole vCPUs and GPUs: nobody could start in a hundredth of one, and without it the last one would stay idle.
+    In whole vCPUs and GPUs: no job could start in a hundredth of one, and without rounding the last one would
+    stay idle.
     """
     if not policy.reservation_percent or not active:
         return NONE
@@ -149,12 +150,12 @@ def kept_for_others(policy: FairShare, active: int, total: Amount) -> Amount:
 
 
 def amount_of(resources: Resources) -> Amount:
-    """What of a job's needs shares are compared by."""
+    """The part of a job's needs that shares are compared by."""
     return Amount(resources.vcpus, resources.gpus)
 
 
 def needs_of(shape: Shape, standing: Standing) -> Amount:
-    """What one waiting job would hold, all nodes of a multi-node job together."""
+    """What one waiting job would hold; all nodes of a multi-node job together."""
     if standing.gang is None:
         return amount_of(shape.resources)
     needs = NONE

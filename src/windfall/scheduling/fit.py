@@ -1,7 +1,7 @@
 """Whether and where a job fits: working copies of what is free, and the tightest place for a shape.
 
-The copies only shrink while a plan is made. All the savings rest on that: a place that has become too small
-for a shape need not be looked at again. Knows nothing of the order of jobs or of how a reservation is chosen.
+The copies only shrink while a plan is made. All savings depend on that: a place that has become too small for
+a shape need not be looked at again. Knows nothing of the order of jobs or of how a reservation is chosen.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Guard:
     #: The first job that has a place reserved, and where.
     job_id: JobId
     room: Room
-    #: When the first reserved job is expected to have room; None when that is not known.
+    #: When the first reserved job is expected to fit; None if unknown.
     expected_at: int | None
-    #: What may be held on an instance when its reserved jobs start, without delaying them.
+    #: What others may hold on an instance when its reserved jobs start, without delaying them.
     beside: dict[InstanceId, Resources]
-    #: The same for the whole machine, whichever environment takes it.
+    #: The same for the whole machine, for any environment.
     beside_on_machine: Resources
-    #: How many places are kept that others leave; 0 for a job that was passed over too long.
+    #: How many places are kept that others are vacating; 0 for a job that was passed over too long.
     claims: int = 0
-    #: Where it matters which GPUs a job has: those that are kept, and how much of each.
+    #: Where particular GPUs matter: those that are kept, and how much of each.
     kept: dict[str, float] = field(default_factory=dict)
 
     def ends_in_time(self, timeout_s: int | None, now: int) -> bool:
-        """Whether an attempt that starts now is surely over before the reserved job is due."""
+        """Whether an attempt that starts now surely ends before the reserved job is due."""
         if timeout_s is None or self.expected_at is None:
             return False
-        # A timeout is when it is asked to stop.
+        # At its timeout an attempt is only asked to stop.
         return now + timeout_s * 1000 + self.room.machine.grace_ms < self.expected_at
 
     def lets_in(self, room: Room, shape: Shape, now: int) -> bool:
@@ -63,13 +63,13 @@ class Guard:
         return self.kept if self.kept and not self.ends_in_time(shape.timeout_s, now) else NONE_KEPT
 
     def give(self, room: Room, shape: Shape, now: int) -> None:
-        """Note that a job was let in; one that ends in time takes nothing of what is left beside."""
+        """Count an admitted job; one that ends in time takes nothing from what others may hold."""
         if self.ends_in_time(shape.timeout_s, now):
             return
         self.keep(room, shape.resources)
 
     def keep(self, room: Room, amount: Resources) -> None:
-        """Leave so much less to others."""
+        """Reduce what others may hold."""
         self.beside_on_machine = self.beside_on_machine - amount
         own = self.beside.get(room.view.id)
         if own is not None:
@@ -84,17 +84,17 @@ class MachineRoom:
     vcpus: float
     memory_mib: int
     devices: Devices
-    #: The instances on it that are READY or going away; those that go still give back what they hold.
+    #: The instances on it that are READY or terminating; terminating ones still give back what they hold.
     rooms: list[Room] = field(default_factory=list)
     guard: Guard | None = None
-    #: Whether something on it runs, or could run, on capacity that others may take back.
+    #: Whether something on it runs, or could run, on reclaimable capacity.
     lends: bool = False
-    #: How long an attempt may take to end that is asked to.
+    #: How long an attempt may take to end after it was asked to.
     grace_ms: int = 0
 
     @property
     def free(self) -> Resources:
-        """What nobody holds."""
+        """What no attempt holds."""
         return Resources(self.vcpus, self.memory_mib, self.devices.amount)
 
 
@@ -115,7 +115,7 @@ class Room:
 
     @property
     def own(self) -> Resources:
-        """What is left of the instance's own claim, whatever the machine has."""
+        """What is left of the instance's own claim, regardless of the machine."""
         return Resources(self.vcpus, self.memory_mib, self.gpus)
 
     @property
@@ -129,7 +129,7 @@ class Room:
         )
 
     def free_for(self, shape: Shape, kept: Kept = NONE_KEPT) -> Resources:
-        """The same, but of the GPUs only what such a job can use: so many whole ones, or so large a part of one."""
+        """The same, but only the GPUs that such a job can use: a number of whole ones, or the largest part of one."""
         machine = self.machine
         gpus = min(self.gpus, machine.devices.usable(shape, kept))
         return Resources(
@@ -137,7 +137,7 @@ class Room:
         )
 
     def open_to(self, shape: Shape, now: int) -> Resources:
-        """What of the free room such a job may take, reservations of others respected."""
+        """The free capacity that such a job may take, respecting reservations of others."""
         guard = self.machine.guard
         if guard is None or guard.ends_in_time(shape.timeout_s, now):
             return self.free_for(shape)
@@ -157,7 +157,7 @@ class Room:
         )
 
     def holds(self, shape: Shape, now: int) -> bool:
-        """Whether a job of this shape may start in it now. This is the fit that plan and explain share."""
+        """Whether a job of this shape may start in it now. Plan and explain share this check."""
         wanted, machine = shape.resources, self.machine
         vcpus, memory_mib, gpus = wanted.vcpus, wanted.memory_mib, wanted.gpus
         if vcpus > self.vcpus or memory_mib > self.memory_mib or gpus > self.gpus:
@@ -171,7 +171,7 @@ class Room:
         return machine.guard is None or machine.guard.lets_in(self, shape, now)
 
     def take(self, shape: Shape, now: int) -> tuple[str, ...]:
-        """Give a job its place; answers the devices that it gets."""
+        """Give a job its place; returns the devices that it gets."""
         wanted, machine = shape.resources, self.machine
         self.vcpus -= wanted.vcpus
         self.memory_mib -= wanted.memory_mib
@@ -228,7 +228,7 @@ def most(amounts: Iterable[Resources]) -> Resources:
 def takers(
     snapshot: Snapshot, environments: Sequence[EnvironmentName], wanted: Resources
 ) -> tuple[EnvironmentName, ...]:
-    """Of these environments those that take such jobs at all: enabled, and no Fargate for GPU jobs."""
+    """The environments that accept such jobs at all: enabled, and not Fargate for GPU jobs."""
     views = ((name, snapshot.environments.get(name)) for name in environments)
     return tuple(
         name
@@ -240,7 +240,7 @@ def takers(
 
 
 class Places:
-    """The places of one environment for one shape, tightest first, forgotten one by one as they fill up."""
+    """The places of one environment for one shape, tightest first; a full place is dropped for good."""
 
     __slots__ = ("_next", "_now", "_rooms", "_shape")
 
@@ -250,8 +250,8 @@ class Places:
         self._next = 0
 
     def _looseness(self, room: Room) -> tuple[int, float, float, int, int]:
-        # Free GPUs come first: a job without GPUs takes the places without any before it spoils one that has, and
-        # one with GPUs those with the smallest that do.
+        # Free GPUs come first: a job without GPUs takes the places without any before it spoils one that has,
+        # and one with GPUs those with the smallest that do.
         free = room.free
         size = self._size_of_gpus(room) if self._shape.resources.gpus else 0
         return (size, free.gpus, free.vcpus, free.memory_mib, room.position)
@@ -266,10 +266,10 @@ class Places:
         return max((gpu.memory_mib or 0 for gpu in known if gpu is not None), default=0)
 
     def tightest(self) -> Room | None:
-        """The tightest place that still holds the shape; None once there is none, and ever after."""
+        """The tightest place that still holds the shape; None once there is none, for the rest of the plan."""
         while self._next < len(self._rooms):
             room = self._rooms[self._next]
-            # A place once chosen gets tighter with every job, so it stays the best choice until it is full.
+            # A chosen place gets tighter with every job, so it stays the best choice until it is full.
             if room.holds(self._shape, self._now):
                 return room
             self._next += 1
@@ -304,7 +304,7 @@ class Floor:
             if instance.state is InstanceState.READY:
                 self._by_instance[instance.id] = room
                 self.rooms.setdefault(instance.environment, []).append(room)
-        #: Where a job on demand could take back what others on the machine have borrowed.
+        #: Where an on-demand job could take back what others on the machine have borrowed.
         self.claimable: dict[EnvironmentName, list[Room]] = {}
         for machine in self.machines.values():
             if machine.lends and len(machine.rooms) > 1:
@@ -312,7 +312,7 @@ class Floor:
                     if not room.reclaimable and room.view.state is InstanceState.READY:
                         self.claimable.setdefault(room.view.environment, []).append(room)
         self._places: dict[tuple[EnvironmentName, Shape], Places] = {}
-        #: At the start of the tick. A shape above it is refused without a look at a single room.
+        #: At the start of the pass. A larger shape is refused without looking at a single room.
         self._most_free = {name: most(room.free for room in rooms) for name, rooms in self.rooms.items()}
 
     def _machine(self, view: MachineView, grace_ms: int) -> MachineRoom:
@@ -326,7 +326,7 @@ class Floor:
         return machine
 
     def places(self, environment: EnvironmentName, shape: Shape) -> Places | None:
-        """The places of an environment for a shape; None when it cannot have any in this tick."""
+        """The places of an environment for a shape; None if it cannot have any in this pass."""
         if not shape.resources.fits_in(self._most_free.get(environment, _NO_ROOM)):
             return None
         key = (environment, shape)
@@ -336,9 +336,9 @@ class Floor:
         return places
 
     def room(self, instance: InstanceId) -> Room | None:
-        """The room of an instance; None when it is not READY."""
+        """The room of an instance; None if it is not READY."""
         return self._by_instance.get(instance)
 
 
-#: Less than any job asks for, so that an environment without rooms refuses even a job that asks for nothing.
+#: Less than any job needs, so that an environment without rooms refuses even a job that needs nothing.
 _NO_ROOM = Resources(-1, -1, -1)

@@ -1,6 +1,6 @@
 """What stands between a multi-node job and one environment: for good, or just now.
 
-Asks the same fit that places its nodes, so that explain cannot say something else than plan does.
+Uses the same fit that places its nodes, so that explain cannot contradict plan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def lasting_gang_obstacle(snapshot: Snapshot, name: EnvironmentName, gang: Gang)
     if needed > most:
         return GangAboveMaxVcpus(name, needed, most)
     if view.trouble is not None:
-        return None  # What its engine will offer later is not known.
+        return None  # What its engine will offer later is unknown.
     bins = list(_bins(snapshot, name))
     without = sum(pack(bins, shape, count) for shape, count in gang.parts)
     return GangTooLarge(name, gang.size - without, gang.size) if without else None
@@ -64,7 +64,7 @@ def _bins(snapshot: Snapshot, name: EnvironmentName) -> Iterator[Bin]:
 
 
 def passing_gang_obstacles(assignment: Assignment, name: EnvironmentName, gang: Gang) -> Iterator[Reason]:
-    """Why an environment that takes such jobs has no places for all nodes at this job's turn."""
+    """Why an environment that accepts such jobs has no places for all nodes at this job's turn."""
     floor = assignment.floor
     seats, standees = seat(floor.rooms.get(name, ()), gang, floor.now)
     yield GangIncomplete(name, len(seats), gang.size)

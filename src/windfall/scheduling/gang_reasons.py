@@ -1,6 +1,6 @@
-"""Why a multi-node job waits, as values: so many of its nodes find a place, or could ever find one.
+"""Why a multi-node job waits, as values: how many of its nodes find a place, or could ever find one.
 
-Finds nothing out; gang_obstacles.py does. Codes are for programs and do not change; texts may.
+Computes nothing; gang_obstacles.py does. Codes are for programs and do not change; texts may.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class GangIncomplete:
 
     code: ClassVar[str] = "GANG_INCOMPLETE"
     environment: EnvironmentName
-    #: So many nodes would have a place now, of so many.
+    #: How many nodes would have a place now, and how many there are.
     fitting: int
     size: int
 
@@ -47,7 +47,7 @@ class GangTooLarge:
 
 @dataclass(frozen=True, slots=True)
 class GangAboveMaxVcpus:
-    """All nodes together ask more vCPUs than an environment may have."""
+    """All nodes together need more vCPUs than an environment may have."""
 
     code: ClassVar[str] = "GANG_ABOVE_MAX_VCPUS"
     environment: EnvironmentName

@@ -1,8 +1,8 @@
-"""Who has to leave so that all nodes of a multi-node job can start: nobody, unless all of them then do.
+"""Which attempts must leave so that all nodes of a multi-node job can start; none, unless all nodes then do.
 
-Few who could be asked are tried in every combination, so that what is found is the least loss; of many, some orders are
-tried and none is taken who could be spared. Both within an effort that a tick can bear. Must not know who may be asked,
-nor how places are kept.
+Few candidates are tried in every combination, so that the result has the least loss. With many, some orders
+are tried, and no attempt is taken that could be spared. Both within an effort that a pass can afford. Must
+not know which attempts may be asked, nor how places are kept.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from windfall.scheduling.quota_gate import in_units
 from windfall.scheduling.rooms_ahead import RoomsAhead
 from windfall.scheduling.victims import cost_of, first_enough, freed_by, spared
 
-#: Up to so many parties every combination is tried.
+#: Up to this many candidates, every combination is tried.
 EXACT_MOST = 8
-#: So many rooms, nodes and attempts at most are looked at in a search; what has been found by then has to do.
+#: The effort of one search, in rooms, nodes and attempts examined; after that the best result so far is used.
 MOST_EFFORT = 25_000
 
 
@@ -34,7 +34,7 @@ class GangNeed:
     _effort: int = field(default=0)
 
     def met_by(self, leaving: Sequence[Party]) -> bool:
-        """Whether all nodes start when these have left; False too when too much has been tried."""
+        """Whether all nodes start after these have left; False also when the effort is used up."""
         if self.terms is not None and not self.terms.let_in_after(leaving):
             return False
         if self._effort > MOST_EFFORT:
@@ -42,18 +42,18 @@ class GangNeed:
         return bool(self.seats(leaving))
 
     def seats(self, leaving: Sequence[Party]) -> list[Seat]:
-        """The places that the nodes have then."""
+        """The places that the nodes then have."""
         gone = list(everybody(leaving))
         self._effort += self.each + len(gone)
         return self.ahead.seats(gone)
 
     @property
     def each(self) -> int:
-        """What it costs to look once, beside those who leave."""
+        """The effort of one try, without the attempts that leave."""
         return len(self.ahead.rooms) + self.ahead.gang.size
 
     def helped_by(self, party: Party) -> float:
-        """The largest share of what the nodes need, or its quota lacks, that a party gives back."""
+        """The largest fraction of what the nodes need, or its quota lacks, that one candidate gives back."""
         given = in_units(freed_by(self.ahead.on_machines(party.members)))
         needs = in_units(needs_of(self.ahead.gang))
         helps = [min(1.0, given[unit] / amount) for unit, amount in needs.items() if amount > 0]
@@ -61,7 +61,7 @@ class GangNeed:
 
     @property
     def short(self) -> set[str]:
-        """The units that it lacks; where it only lacks them in one place, all that it needs."""
+        """The units that it lacks; all that it needs, if it lacks them only in one place."""
         needs, free = in_units(needs_of(self.ahead.gang)), in_units(self.ahead.free())
         lacks = set() if self.terms is None else set(self.terms.lacks)
         lacks |= {unit for unit, amount in needs.items() if amount > free[unit]}
@@ -69,7 +69,7 @@ class GangNeed:
 
 
 def least_loss(need: GangNeed, others: Sequence[Party]) -> tuple[Party, ...] | None:
-    """Those whose leaving lets all nodes start; none if nobody has to, and None if that cannot be had."""
+    """Candidates whose leaving lets all nodes start; empty if none has to leave, None if it is impossible."""
     if not needs_of(need.ahead.gang).fits_in(need.ahead.most):
         return None
     if need.met_by(()):
@@ -95,7 +95,7 @@ def least_loss(need: GangNeed, others: Sequence[Party]) -> tuple[Party, ...] | N
 
 
 def _exactly(need: GangNeed, helpful: list[Party], lent: set[int]) -> tuple[Party, ...] | None:
-    """The first combination in the order of what it costs."""
+    """The first combination in the order of cost."""
     every = [chosen for count in range(1, len(helpful) + 1) for chosen in combinations(helpful, count)]
     short = need.short
     for chosen in sorted(every, key=cost_of):
@@ -108,7 +108,7 @@ def _exactly(need: GangNeed, helpful: list[Party], lent: set[int]) -> tuple[Part
 
 
 def _in_order(need: GangNeed, ordered: list[Party], lent: set[int]) -> tuple[Party, ...] | None:
-    """The first so many who are enough, without those who need not go."""
+    """The shortest beginning of the list that is enough, without those that could stay."""
     if need.terms is not None:
         above = above_limits(need.terms, need.short, [one for one in ordered if id(one) in lent])
         allowed = {id(one) for one in above}
@@ -122,13 +122,13 @@ def _in_order(need: GangNeed, ordered: list[Party], lent: set[int]) -> tuple[Par
 
 
 def _machines(need: GangNeed, party: Party) -> set[MachineId | None]:
-    """Where a party makes room; None for one that gives back nothing but a quota."""
+    """The machine on which a candidate makes room; None for one that gives back only a quota."""
     room_of = need.ahead.horizon.holders.room_of
     return {room_of(one).machine.view.id for one in need.ahead.on_machines(party.members)} or {None}
 
 
 def _prices(need: GangNeed, helpful: Sequence[Party]) -> dict[MachineId | None, float]:
-    """What it costs to empty each machine: nodes want much in one place rather than a little everywhere."""
+    """The cost of emptying each machine: nodes need much in one place rather than a little everywhere."""
     prices: dict[MachineId | None, float] = {}
     for one in helpful:
         for machine in _machines(need, one):

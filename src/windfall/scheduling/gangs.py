@@ -1,7 +1,7 @@
 """Places for the nodes of a multi-node job: all of them in one environment, or none.
 
-Tries with the working copies of the plan and puts back what it took when a node finds no place. The same fit serves
-plan, reservations, launches and explain. Must not know whose turn it is, nor what nodes run.
+Tries with the working copies of the plan and puts back what it took if a node finds no place. The same fit
+serves plan, reservations, launches and explain. Must not know dispatch order, nor what nodes run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Part = tuple[Shape, Sequence[int]]
 def seat(
     rooms: Iterable[Room], gang: Gang, now: int, order: Sequence[Part] | None = None
 ) -> tuple[list[Seat], Standees]:
-    """Give places to as many nodes as these rooms hold, the largest first; and those that found none."""
+    """Place as many nodes as these rooms hold, the largest first; and those that found none."""
     rooms = list(rooms)
     seats: list[Seat] = []
     standees: Standees = []
@@ -60,7 +60,7 @@ def put_back(seats: Sequence[Seat], now: int) -> None:
 
 
 def seat_all(floor: Floor, names: Iterable[EnvironmentName], gang: Gang) -> list[Seat]:
-    """Places for all nodes in the first environment that has them, the main node's first; none if none has."""
+    """Places for all nodes in the first environment that has them, the main node's first; empty if none has."""
     for name in names:
         seats = seat_in(floor.rooms.get(name, ()), gang, floor.now)
         if seats:
@@ -69,10 +69,10 @@ def seat_all(floor: Floor, names: Iterable[EnvironmentName], gang: Gang) -> list
 
 
 def seat_in(rooms: Sequence[Room], gang: Gang, now: int) -> list[Seat]:
-    """Places for all nodes in these rooms, the main node's first; none if they do not hold all.
+    """Places for all nodes in these rooms, the main node's first; empty if they do not hold all.
 
-    Nodes of one shape find places if there are any. Where shapes differ, large ones may take what others need, so some
-    orders are tried; that they all fail is no proof.
+    Nodes of one shape find places if there are any. If shapes differ, large ones may take what others need,
+    so some orders are tried; if all fail, another order might still succeed.
     """
     if not _enough(rooms, gang):
         return []
@@ -86,7 +86,7 @@ def seat_in(rooms: Sequence[Room], gang: Gang, now: int) -> list[Seat]:
 
 
 def _enough(rooms: Iterable[Room], gang: Gang) -> bool:
-    """Whether the rooms have as much as all nodes need together, which is quickly seen."""
+    """Whether the rooms have as much as all nodes need together: a quick check."""
     vcpus = gpus = 0.0
     memory_mib = 0
     wanted = needs_of(gang)
@@ -110,7 +110,7 @@ def _numbers(gang: Gang) -> Sequence[int]:
 
 
 def _largest_first(gang: Gang) -> list[Part]:
-    """Each part with its nodes' numbers; large ones would not find what small ones leave."""
+    """Each part with its nodes' numbers; large ones first, because they do not fit into what small ones leave."""
     return _orders(gang)[0]
 
 
@@ -158,13 +158,13 @@ class _Part:
 def keep_rooms(
     floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gang: Gang, job_id: JobId
 ) -> list[Prospect]:
-    """Keep as many machines as a gang needs, those that are free soonest; none if one environment has not enough.
+    """Reserve as many machines as a gang needs, those that are free soonest; none if no environment has enough.
 
-    Instances that are being launched count as far as they last: they are kept as soon as they are there.
+    Instances that are being launched count while there are any: they are reserved once they are there.
     """
     for name in names:
         rooms = [room for room in floor.rooms.get(name, ()) if room.machine.guard is None]
-        # Nobody has to stand back on a busy machine where what is free and what is coming will do.
+        # A busy machine is not held back if what is free and what is launching is enough.
         for only_free in (True, False):
             kept, left = _kept(rooms, gang, job_id, floor.now, only_free=only_free)
             coming = [replace(one) for one in pools[name].coming]
@@ -217,7 +217,7 @@ def _together(room: Room, waiting: Iterable[_Part]) -> tuple[Shape, list[int]] |
 
 
 def _both(one: Shape, other: Shape) -> Shape | None:
-    """Two nodes on one machine as one shape, unless they insist on different types or devices."""
+    """Two nodes on one machine as one shape, unless they require different types or devices."""
     if one.instance_type != other.instance_type:
         return None
     wish = one.gpu_wish if one.resources.gpus else other.gpu_wish
@@ -230,7 +230,7 @@ def _both(one: Shape, other: Shape) -> Shape | None:
 
 
 def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]:
-    """Instances of one environment for so many jobs beyond what is coming; and how many jobs get none."""
+    """Instances of one environment for this many jobs beyond what is launching; and how many jobs get none."""
     launched: list[Launch] = []
     while jobs:
         index = next((one for one in pool.choices(shape, jobs) if pool.launchable(one, 1)), None)
@@ -238,7 +238,7 @@ def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]
             break
         offer = pool.view.offers[index]
         each = times(shape, offer.resources)
-        # Those that are filled. For the rest another type may be the best.
+        # The instances that are filled. For the rest another type may be the best.
         count = pool.launchable(index, max(1, jobs // each) if each else 1)
         pool.launch(index, count)
         jobs = pack(pool.coming, shape, jobs)
@@ -247,18 +247,18 @@ def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]
 
 
 def copy_of(pool: Pool) -> Pool:
-    """The same, to see what would be."""
+    """A copy to try changes on."""
     return replace(pool, coming=[replace(one) for one in pool.coming], taken=pool.taken.copy())
 
 
 def can_come(pool: Pool, standees: Standees) -> bool:
-    """Whether instances for all nodes without a place could be had: for some alone, none is launched."""
+    """Whether instances for all nodes without a place are available: none is launched for some of them alone."""
     pool = copy_of(pool)
     return all(launch_into(pool, shape, pack(pool.coming, shape, count))[1] == 0 for shape, count in standees)
 
 
 def on_its_way(floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gang: Gang) -> bool:
-    """Whether an environment can have what all nodes lack now."""
+    """Whether an environment can launch what all nodes lack now."""
     for name in names:
         seats, standees = seat(floor.rooms.get(name, ()), gang, floor.now)
         put_back(seats, floor.now)
@@ -270,9 +270,9 @@ def on_its_way(floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gan
 def launch_all(
     floor: Floor, pools: Pools, names: Iterable[EnvironmentName], gang: Gang, job_id: JobId
 ) -> list[Launch] | None:
-    """Instances for all nodes that find no place now, in the first environment that can have them; None if none can.
+    """Instances for all nodes that find no place now, in the first environment that can launch them; None if none can.
 
-    What the others find now, or is kept for them, is taken from those that come after.
+    Places that the other nodes find now, or that are kept for them, are taken from the jobs after this one.
     """
     for name in names:
         pool = pools[name]
@@ -295,7 +295,7 @@ def launch_all(
 
 
 def _open_own(rooms: Iterable[Room], job_id: JobId) -> None:
-    """Stop keeping rooms from the job that they are kept for; the pass is over, so nobody else gets them."""
+    """Stop keeping rooms from the job that they are kept for; the pass is over, so no other job gets them."""
     for room in rooms:
         guard = room.machine.guard
         if guard is not None and guard.job_id == job_id and not guard.claims:

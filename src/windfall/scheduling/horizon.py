@@ -1,7 +1,7 @@
 """What machines and rooms will have when a notice that is given now is over, and how places there are kept until then.
 
-Counts who leaves already, who surely ends by then, and what is kept for others. Must not know who is asked to leave,
-nor for what reason.
+Counts attempts that are leaving, attempts that surely end by then, and what is kept for others. Must not know
+which attempts are asked to leave, nor why.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Place:
 
     room: Room
     shape: Shape
-    #: The devices that are kept for it, where it matters which.
+    #: The devices that are kept for it, where particular ones matter.
     gpu_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is kept for a job while others leave it: a place, or one for each node."""
+    """What is kept for a job while others vacate it: a place, or one for each node."""
 
     job_id: JobId
     places: tuple[Place, ...]
-    #: When it has them at the latest.
+    #: The latest time at which it has them.
     expected_at: int
-    #: Who leaves: those that are asked now, or those that have been asked before.
+    #: The attempts that leave: asked now, or asked before.
     leaving: tuple[Release, ...]
     #: Whether they are asked only now.
     asked_now: bool
@@ -66,7 +66,7 @@ class Horizon:
         return release.at is not None and release.at <= self.at
 
     def own(self, room: Room, *, exact: bool) -> Resources:
-        """What an instance will have of its own claim; `exact` is where it matters which GPUs a job has."""
+        """What an instance will have of its own claim; `exact` where particular GPUs matter."""
         guard = room.machine.guard
         kept = guard.beside.get(room.view.id) if guard is not None else None
         if kept is not None:
@@ -83,7 +83,7 @@ class Horizon:
         return unbounded_gpus(room, shared) if exact else shared
 
     def devices(self, machine: MachineRoom) -> Devices:
-        """The devices of a machine when all have left who end soon, leave already, or were asked to in this plan."""
+        """The devices of a machine once all attempts have left that end soon, are leaving or were asked to."""
         devices = machine.devices.copy()
         for room in machine.rooms:
             for release in room.view.releases:
@@ -94,7 +94,7 @@ class Horizon:
     def keep(
         self, job_id: JobId, places: Iterable[Place], leaving: Iterable[Release], expected_at: int
     ) -> None:
-        """Keep places for a job that these leave."""
+        """Keep the places that these attempts vacate for a job."""
         places, by_machine = tuple(places), dict[int, Guard]()
         exact = {id(one.room.machine) for one in places if matters_which(one.room, one.shape)}
         for place in places:
@@ -109,7 +109,7 @@ class Horizon:
             room = self.holders.room_of(one)
             guard = by_machine.get(id(room.machine))
             if guard is not None:
-                # Those of other environments free nothing of what the instance itself has.
+                # Attempts of other environments free nothing of the instance's own claim.
                 guard.keep(room, NOTHING - one.resources)
         for place in places:
             guard = by_machine[id(place.room.machine)]
@@ -118,12 +118,12 @@ class Horizon:
 
 
 def matters_which(room: Room, shape: Shape) -> bool:
-    """Whether numbers of GPUs do not say all about such a job on a machine."""
+    """Whether the number of GPUs is not enough to place such a job on a machine."""
     return bool(shape.resources.gpus) and not room.machine.devices.alike
 
 
 def lift(place: Place) -> None:
-    """Keep a place no more."""
+    """Stop keeping a place."""
     guard = place.room.machine.guard
     assert guard is not None, "a place is kept on a machine that has no guard"
     _keep(guard, place, -1)

@@ -1,7 +1,7 @@
-"""Who of the jobs that could have the next turn has it, within one queue. Knows nothing of places.
+"""Which waiting job of one queue has the next turn. Knows nothing of places.
 
-A line is a group of equal jobs, first come first. Within a share of a queue the more urgent line goes first. Between
-the shares of a fair-share queue it is the turn of the one with the lowest score, job by job.
+A line is a group of equal jobs, first come, first served. Within a share of a queue the more urgent line goes
+first. Among the shares of a fair-share queue the one with the lowest score has its turn, job by job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windfall.jobs.ids import QueueName
 from windfall.scheduling.fair_share import NONE, FairShareView, needs_of
 from windfall.scheduling.snapshot import QueueView, Shape, Standing, Waiting, WaitingGroup
 
-#: How many jobs of a line may start before it is looked at again whose turn it is.
+#: How many jobs of a line may start before the turn is decided again.
 AT_ONCE = 1_000_000
 
 
@@ -39,9 +39,9 @@ class Line:
         self.view, self.group, self.number = view, group, number
         self._entries: Iterator[Waiting] = iter(group.entries)
         self.placed = 0
-        #: How many, behind those that were placed, have a place that others are leaving.
+        #: How many, behind those that were placed, have a place that others are vacating.
         self.claimed = 0
-        #: Whether one of it has found no place, so that none behind him will.
+        #: Whether one of its jobs found no place, so that none behind it will.
         self.dropped = False
         self.head: Waiting
         self.left_of_head = 0
@@ -73,7 +73,7 @@ class Line:
     def unplaced(self, before: int | None) -> int:
         """How many jobs of the line have no place: all of it, or those whose order is below `before`.
 
-        The second uses the line up, and takes as long as the line is.
+        The second form consumes the line, and takes time proportional to its length.
         """
         if before is None:
             return self.group.count - self.placed - self.claimed
@@ -83,7 +83,7 @@ class Line:
     def __lt__(self, other: Lane) -> bool:
         return (self.order, self.number) < (other.order, other.number)
 
-    # A line that stands alone is a lane.
+    # A line by itself is also a lane.
 
     stride = AT_ONCE
 
@@ -97,17 +97,17 @@ class Line:
         return self.advance()
 
     def go_on(self) -> None:
-        """It is its turn still."""
+        """It is still its turn."""
 
     def drop(self) -> bool:
-        """Nothing is left of a line that is dropped."""
+        """Nothing is left of a dropped line."""
         return False
 
 
 class Lane(Protocol):
-    """Lines of which one at a time has the turn, whichever that is."""
+    """Lines that take turns: one at a time has the turn."""
 
-    #: How many of its jobs may start before it is looked at again whose turn it is.
+    #: How many of its jobs may start before the turn is decided again.
     stride: int
 
     @property
@@ -116,26 +116,26 @@ class Lane(Protocol):
 
     @property
     def order(self) -> int:
-        """Where it stands among other lanes."""
+        """Its position among other lanes."""
 
     @property
     def number(self) -> int:
-        """What decides between lanes of equal order."""
+        """The tie-break between lanes of equal order."""
 
     def head_done(self) -> bool:
-        """All of the first line's head have got a place; False when nothing is left."""
+        """All jobs of the first line's head got a place; False if nothing is left."""
 
     def go_on(self) -> None:
-        """Some of the first line's head have got a place."""
+        """Some jobs of the first line's head got a place."""
 
     def drop(self) -> bool:
-        """Nobody else of the first line can get a place; False when nothing is left."""
+        """No other job of the first line can get a place; False if nothing is left."""
 
     def __lt__(self, other: Lane) -> bool: ...
 
 
 class ShareLane:
-    """The lines of one share: the more urgent first, then first come first."""
+    """The lines of one share: the more urgent first, then first come, first served."""
 
     __slots__ = ("_heap", "score", "share")
 
@@ -145,7 +145,7 @@ class ShareLane:
         self.share = share
         self._heap = [(-line.standing.priority, line) for line in lines]
         heapify(self._heap)
-        #: Where it stands among the shares of a fair-share queue.
+        #: Its position among the shares of a fair-share queue.
         self.score = 0.0
 
     @property
@@ -155,12 +155,12 @@ class ShareLane:
 
     @property
     def order(self) -> int:
-        """That of its first job."""
+        """The order of its first job."""
         return self._heap[0][1].order
 
     @property
     def number(self) -> int:
-        """That of its first line."""
+        """The name of its first line."""
         return self._heap[0][1].number
 
     def head_done(self) -> bool:
@@ -173,10 +173,10 @@ class ShareLane:
         return bool(self._heap)
 
     def go_on(self) -> None:
-        """It is the same job's turn."""
+        """It is still the same job's turn."""
 
     def drop(self) -> bool:
-        """Leave the first line."""
+        """Drop the first line."""
         heappop(self._heap)
         return bool(self._heap)
 
@@ -196,7 +196,7 @@ class FairLane:
 
     def __init__(self, view: FairShareView, shares: list[ShareLane]) -> None:
         self._view = view
-        #: What each share has got in this pass, and for how many jobs of a line that has been noted.
+        #: What each share got in this pass, and how many jobs of a line have been charged.
         self._got = dict.fromkeys((lane.share for lane in shares), NONE)
         self._charged: dict[Line, int] = {}
         for lane in shares:
@@ -211,25 +211,25 @@ class FairLane:
 
     @property
     def order(self) -> int:
-        """That of the job whose turn it is."""
+        """The order of the job whose turn it is."""
         return self._heap[0].order
 
     @property
     def number(self) -> int:
-        """That of the line whose turn it is."""
+        """The name of the line whose turn it is."""
         return self._heap[0].number
 
     def head_done(self) -> bool:
-        """Charge the share and look whose turn it is now."""
+        """Charge the share and decide the turn again."""
         lane = self._charge()
         return self._moved(lane, lane.head_done())
 
     def go_on(self) -> None:
-        """Charge the share and look whose turn it is now."""
+        """Charge the share and decide the turn again."""
         heapreplace(self._heap, self._charge())
 
     def drop(self) -> bool:
-        """Leave the first line; its share may have others."""
+        """Drop the first line; its share may have others."""
         lane = self._charge()
         return self._moved(lane, lane.drop())
 
@@ -257,7 +257,7 @@ class FairLane:
 
 
 def lanes_of(view: QueueView, lines: list[Line]) -> list[Lane]:
-    """The lines of one queue as they stand among those of others."""
+    """The lanes of one queue, to be merged with those of other queues."""
     shares: dict[str, list[Line]] = {}
     lanes: list[Lane] = []
     for line in lines:

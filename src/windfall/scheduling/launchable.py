@@ -20,7 +20,7 @@ from windfall.scheduling.snapshot import EnvironmentView, MachineView, Shape, Sn
 
 @dataclass(slots=True)
 class Bin:
-    """Equal empty instances to come, and what the jobs counted on so far leave of each."""
+    """Equal empty instances to come, and what the jobs packed so far leave of each."""
 
     left: Resources
     instances: int
@@ -30,20 +30,20 @@ class Bin:
     gpus: tuple[GpuDevice, ...] = ()
 
     def takes(self, shape: Shape) -> bool:
-        """Whether such a job may run there, as far as its type and its GPUs go."""
+        """Whether such a job may run there, by instance type and GPUs."""
         return shape.admits(self.type) and has_gpus(self.gpus, shape)
 
 
 def has_gpus(gpus: tuple[GpuDevice, ...], shape: Shape) -> bool:
-    """Whether an instance with these devices, all free, has those that a job asks for."""
+    """Whether an instance with these devices, all free, has those that a job requests."""
     return shape.gpu_wish is None or suited(gpus, shape.gpu_wish) >= shape.resources.gpus
 
 
 def times(shape: Shape, amount: Resources) -> int | None:
-    """How often a need fits into an amount; None means without end, because it needs nothing."""
+    """How many times a need fits into an amount; None means any number, because it needs nothing."""
     wanted = shape.resources
     if shape.is_part:
-        # Each device takes so many; what is left of one is of no use to the next.
+        # Each device takes a whole number of parts; the rest of one is of no use to the next.
         wanted, amount = replace(wanted, gpus=1), replace(amount, gpus=int(amount.gpus) * _on_one(shape))
     counts = [
         int(have // need)
@@ -58,7 +58,7 @@ def times(shape: Shape, amount: Resources) -> int | None:
 
 
 def pack(bins: list[Bin], shape: Shape, jobs: int) -> int:
-    """Count jobs into the bins; answers how many found no room. Bins that differ afterwards are split."""
+    """Pack jobs into the bins; returns how many did not fit. Bins that differ afterwards are split."""
     for index in range(len(bins)):
         if not jobs:
             break
@@ -93,22 +93,22 @@ def _minus(amount: Resources, shape: Shape, count: int) -> Resources:
 
 
 def _on_one(shape: Shape) -> int:
-    """How many jobs of a shape that asks for a part of a GPU share one device."""
+    """How many jobs of a shape that requests a part of a GPU share one device."""
     return min(MOST_SHARERS, int(1 // shape.resources.gpus))
 
 
 @dataclass(slots=True)
 class Pool:
-    """One environment's capacity in instances: what there is, what is coming, what could be had."""
+    """One environment's capacity in instances: existing, launching, and available."""
 
     view: EnvironmentView
     machines: Mapping[MachineId, MachineView]
-    #: Of all instances, those that are going away included: they still take capacity.
+    #: vCPUs of all instances, including terminating ones: they still take capacity.
     vcpus: float = 0
-    #: Of the instances that are READY or LAUNCHING.
+    #: vCPUs of the instances that are READY or LAUNCHING.
     lasting_vcpus: float = 0
     coming: list[Bin] = field(default_factory=list)
-    #: How many of each offer were taken by this plan.
+    #: How many of each offer this plan has taken.
     taken: Counter[int] = field(default_factory=Counter)
     _allowed: tuple[int, ...] | None = None
 
@@ -119,18 +119,18 @@ class Pool:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The offers that it may take, in the order of its allocation strategy, whatever waits."""
+        """The offers that it may take, in the order of its allocation strategy, regardless of what waits."""
         return in_order(self.view.environment, self.view.offers, self.allowed, None)
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """The offers that it may take, as they were named."""
+        """The offers that it may take, in the order they were named."""
         if self._allowed is None:
             self._allowed = allowed(self.view.environment, self.view.offers)
         return self._allowed
 
     def choices(self, shape: Shape, jobs: int = 1) -> Sequence[int]:
-        """The offers for so many such jobs, the one to try first in front; BEST_FIT has only one."""
+        """The offers for this many such jobs, in the order to try them; BEST_FIT has only one."""
         environment, offers = self.view.environment, self.view.offers
         fitting = [index for index in self.allowed if self.holds(offers[index], shape)]
 
@@ -142,7 +142,7 @@ class Pool:
         return found[:1] if environment.allocation == BEST_FIT else found
 
     def holds(self, offer: Offer, shape: Shape) -> bool:
-        """Whether one instance of an offer would do for a job."""
+        """Whether one instance of an offer is enough for a job."""
         wanted = shape.resources
         if not wanted.fits_in(offer.resources) or not shape.admits(own_type(offer)):
             return False
@@ -152,12 +152,12 @@ class Pool:
         return shape.gpu_wish is None or has_gpus(self.gpus_of(offer), shape)
 
     def gpus_of(self, offer: Offer) -> tuple[GpuDevice, ...]:
-        """The devices that an instance of an offer would have: those of its machine, or what its engine says."""
+        """The devices that an instance of an offer would have: those of its machine, or those its engine reports."""
         machine = self.machines.get(offer.machine) if offer.machine is not None else None
         return offer.gpus if machine is None else machine.devices.devices
 
     def launchable(self, index: int, most: int) -> int:
-        """How many more instances of an offer may be launched, at most so many."""
+        """How many more instances of an offer may be launched, at most `wanted`."""
         offer, environment = self.view.offers[index], self.view.environment
         if not self.can_launch or offer.type in self.view.shortages:
             return 0
@@ -168,7 +168,7 @@ class Pool:
         return max(0, most)
 
     def launch(self, index: int, count: int) -> None:
-        """Note that instances of an offer are launched; they come empty."""
+        """Count launched instances of an offer; they start empty."""
         offer = self.view.offers[index]
         resources = offer.resources
         self.taken[index] += count
@@ -177,17 +177,17 @@ class Pool:
         self.coming.append(Bin(resources, count, own_type(offer), self.gpus_of(offer)))
 
     def coming_for(self, shape: Shape) -> int:
-        """How many instances are being launched that would take the job."""
+        """How many instances are launching that would take the job."""
         wanted = shape.resources
         return sum(one.instances for one in self.coming if wanted.fits_in(one.left) and one.takes(shape))
 
     def on_its_way(self, shape: Shape) -> bool:
-        """Whether an instance that would take the job is being launched or could be launched now."""
+        """Whether an instance that would take the job is launching or could be launched now."""
         return bool(self.coming_for(shape)) or any(self.launchable(index, 1) for index in self.choices(shape))
 
 
 def own_type(offer: Offer) -> str | None:
-    """The type that its instances will have, for jobs that insist on one; a share of a machine has none."""
+    """The type that its instances will have, for jobs that require one; a share of a machine has none."""
     return offer.type if offer.machine is None else None
 
 

@@ -1,8 +1,9 @@
-"""How many multi-node jobs look in one tick for others who could leave: all, unless that takes longer than a tick may.
+"""How many multi-node jobs may search for attempts to preempt in one pass: all, unless that takes too long.
 
-A look goes over all instances and all that runs there. Where many different gangs wait that nobody can help, each of
-them would look in every tick and find nothing. So as many look as the effort allows: half of them are those whose turn
-comes first, and the others take turns by the clock. Must not know what a look finds.
+A search goes over all instances and all that runs there. If many different gangs wait that no preemption can
+help, each of them would search in every pass and find nothing. So only as many search as the effort allows:
+half of them are those whose turn comes first, and the others take turns by the clock. Must not know what a
+search finds.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from dataclasses import dataclass
 
 from windfall.scheduling.snapshot import Snapshot
 
-#: So many instances and attempts are looked at in one tick, for all gangs together.
+#: How many instances and attempts are examined in one pass, for all gangs together.
 MOST_LOOKED_AT = 10_000
-#: At least so many gangs look, on however large a fleet.
+#: At least this many gangs search, however large the fleet.
 LEAST_LOOKS = 2
-#: How long a turn is: a tick comes at least so often while somebody waits.
+#: How long a turn is: while a job waits, passes come at least this often.
 TURN_MS = 1_000
 
 
 @dataclass(slots=True)
 class Looks:
-    """Whose turn it is to look, asked in the order of the pass."""
+    """Which gangs may search, asked in the order of the pass."""
 
-    #: How many may look in this tick, and how many lines of gangs wait.
+    #: How many may search in this pass, and how many lines of gangs wait.
     most: int
     waiting: int
     now: int
@@ -31,7 +32,7 @@ class Looks:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Looks:
-        """What this moment allows."""
+        """The budget for this snapshot."""
         waiting = sum(group.standing.gang is not None for view in snapshot.queues for group in view.groups)
         if waiting <= LEAST_LOOKS:
             return cls(LEAST_LOOKS, waiting, snapshot.now)
@@ -39,7 +40,7 @@ class Looks:
         return cls(max(LEAST_LOOKS, MOST_LOOKED_AT // max(1, each)), waiting, snapshot.now)
 
     def next(self) -> bool:
-        """Whether the next one in the order looks now."""
+        """Whether the next gang in the order may search now."""
         place, self._asked = self._asked, self._asked + 1
         first = self.most // 2
         if self.waiting <= self.most or place < first:

@@ -1,6 +1,6 @@
 """What stands between a job and one environment: for good, or just now.
 
-Uses the rooms and pools that a plan uses, so that explain cannot say something else than plan does.
+Uses the rooms and pools that a plan uses, so that explain cannot contradict plan.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
 
 
 def _other_gpus(name: EnvironmentName, shape: Shape, devices: list[GpuDevice]) -> Reason:
-    """What is wrong with the GPUs that there are, each kind named once."""
+    """What is wrong with the existing GPUs, each kind named once."""
     wish = shape.gpu_wish
     assert wish is not None, "a job without a wish takes any GPU"
     fitting = [gpu for gpu in devices if wish.admits(gpu.name, gpu.memory_mib)]
@@ -121,7 +121,7 @@ def _other_gpus(name: EnvironmentName, shape: Shape, devices: list[GpuDevice]) -
 
 
 def _gpus_of(snapshot: Snapshot, view: EnvironmentView, instance: InstanceView) -> tuple[GpuDevice, ...]:
-    """The devices of an instance; of one that is launching those that its kind of instance has."""
+    """The devices of an instance; of a launching one, those of its instance type."""
     machine = snapshot.machines.get(instance.machine) if instance.machine is not None else None
     if machine is not None:
         return machine.devices.devices
@@ -142,7 +142,7 @@ def _on_machine(snapshot: Snapshot, machine: MachineId | None, amount: Resources
 def passing_obstacles(
     assignment: Assignment, name: EnvironmentName, shape: Shape, jobs: int = 1
 ) -> Iterator[Reason]:
-    """Why an environment that takes such jobs has no place for one of so many at this job's turn."""
+    """Why an environment that accepts such jobs has no place for one of `jobs` jobs at this job's turn."""
     room_reason = _rooms_full(assignment, name, shape)
     if room_reason is not None:
         yield room_reason
@@ -197,7 +197,7 @@ def _room_taken(room: Room, shape: Shape) -> RoomTaken:
 
 
 def _launch(pool: Pool, shape: Shape, jobs: int) -> Reason | None:
-    """What a launch for the jobs would meet; None where none of the offers would take them."""
+    """What a launch for the jobs would run into; None if no offer would take them."""
     view = pool.view
     name = view.environment.name
     if view.trouble is not None:

@@ -1,6 +1,6 @@
-"""Who is where, and who leaves together with whom: the nodes of a multi-node job, unless lost ones are replaced.
+"""Where attempts hold places, and which leave together: the nodes of a gang, unless lost ones are replaced.
 
-Looked up once while a plan is made, when somebody first asks. Must not know who may be asked, nor for whom.
+Built once per plan, when first needed. Must not know which attempts may be asked to leave, nor for which job.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ class Party:
     """Attempts that leave together or not at all."""
 
     members: tuple[Release, ...]
-    #: What it costs that all of them leave.
+    #: The cost of all of them leaving.
     loss: float
 
     @property
     def speakers(self) -> list[Release]:
-        """Those of them who have all others leave, too, when they are asked."""
+        """The attempts that make all others leave too when they are asked."""
         return [one for one in self.members if not one.alone] or list(self.members)
 
     @property
     def share(self) -> str:
-        """The quota share that all of them are of."""
+        """The quota share that all of them belong to."""
         return self.members[0].share or ""
 
 
 def everybody(parties: Iterable[Party]) -> Iterator[Release]:
-    """All who leave with these, each once: one who can leave alone may be asked for beside all the others."""
+    """All attempts that leave with these, each once; one that can leave alone may be listed beside the others too."""
     seen: set[AttemptToken | None] = set()
     for party in parties:
         for one in party.members:
@@ -44,12 +44,12 @@ def everybody(parties: Iterable[Party]) -> Iterator[Release]:
 
 @dataclass(slots=True)
 class Holders:
-    """All who hold a place, where, and with whom."""
+    """All attempts that hold a place, where, and which leave together."""
 
     floor: Floor
     #: How long after now a notice is over.
     notice_ms: int
-    #: Who has been asked to leave in this plan.
+    #: The attempts that this plan has asked to leave.
     asked: set[AttemptToken | None] = field(default_factory=set)
     _where: dict[AttemptToken | None, Room] = field(default_factory=dict)
     _all: list[Release] | None = None
@@ -69,7 +69,7 @@ class Holders:
         return self._all
 
     def room_of(self, release: Release) -> Room:
-        """Where one is."""
+        """The room that an attempt is in."""
         self.everyone()
         return self._where[release.token]
 
@@ -78,9 +78,9 @@ class Holders:
         return release.leaving or (release.at is not None and release.at <= self.floor.now + self.notice_ms)
 
     def parties(self, releases: Iterable[Release]) -> list[Party]:
-        """Those of them who could be asked now, each with those who leave with it, and every party once.
+        """The attempts that could be asked now, each with those that leave with it; every set once.
 
-        One of whom somebody leaves or ends already is none to ask.
+        A set in which an attempt already leaves or ends is not a candidate.
         """
         found, seen = [], set[JobId]()
         for release in releases:

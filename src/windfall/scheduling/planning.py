@@ -1,4 +1,4 @@
-"""One moment in, one plan out: place these, launch so many, let those go, keep that place free.
+"""One snapshot in, one plan out: placements, launches, terminations and reservations.
 
 The same function serves the daemon, the simulation and the tests. It changes nothing and remembers nothing.
 """
@@ -13,7 +13,7 @@ from windfall.scheduling.snapshot import Plan, Snapshot
 def plan(snapshot: Snapshot) -> Plan:
     """Decide what to do now."""
     assignment = assign(snapshot)
-    # Launches come first: they count on all instances, and what they do not use may go away afterwards.
+    # Launches come first: they count on all instances, and what they do not use may be terminated afterwards.
     launched = launches(assignment)
     return Plan(
         placements=tuple(assignment.placements),

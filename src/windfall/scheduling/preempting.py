@@ -1,9 +1,10 @@
-"""Who may be asked to leave by a job of a queue with quota shares, and which of them it is.
+"""Which attempts a job of a queue with quota shares may preempt, and which of them it does.
 
-A job that asks for no more than its share's own may ask those of shares that hold more than theirs, as far as they do:
-a share is asked for one attempt after another only while it is above its limits. A more urgent job may ask less urgent
-ones of its own share, where that is enabled. Among them the least loss decides (victims.py), and only if the job then
-really starts: there must be room on one machine, and its quota must let it in. Must not know how room is kept.
+A job within its share's own limits may preempt jobs of shares that exceed theirs, as far as they do: a share
+gives up one attempt after another only while it is above its limits. A more urgent job may preempt less
+urgent ones of its own share, if that is enabled. Among the candidates the least loss decides (victims.py),
+and only if the job then really starts: there must be room on one machine, and its quota must admit it. Must
+not know how room is kept.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ _EQUAL = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job needs of its quota, and whom it may ask."""
+    """What a job needs of its quota, and which attempts it may preempt."""
 
     queue: QueueName
     share: str
     amounts: Amounts
-    #: As it will be when those have left who were asked before, and those have come who they were asked for.
+    #: The quotas after those asked before have left, and the jobs they were asked for have started.
     quotas: Quotas
-    #: The same without those who are still to come.
+    #: The same, without the jobs that are still to start.
     left: Quotas
-    #: What its quota lacks then.
+    #: What its quota then lacks.
     lacks: Amounts
-    #: Attempts of shares that hold more than their own, and less urgent ones of its own share.
+    #: Attempts of shares that exceed their limits, and less urgent ones of its own share.
     borrowers: tuple[Party, ...]
     less_urgent: tuple[Party, ...]
 
     @property
     def may_ask(self) -> bool:
-        """Whether there is anybody."""
+        """Whether there are any candidates."""
         return bool(self.borrowers or self.less_urgent)
 
     def let_in_after(self, leaving: Iterable[Party]) -> bool:
-        """Whether its quota lets it in when these have left.
+        """Whether its quota admits it after these have left.
 
-        Those of its own share leave for nobody who then borrows more than they did: others would take that back, and
-        they would be here again.
+        Attempts of its own share do not leave for a job that then borrows more than they did: other shares
+        would take that back, and the situation would repeat.
         """
         gone = [(one.share or "", in_units(one.resources)) for one in everybody(leaving)]
         within = any(share == self.share for share, _ in gone)
@@ -71,21 +72,21 @@ class Terms:
         return verdict is Verdict.ADMITTED
 
     def helped_by(self, party: Party) -> float:
-        """The largest share of what its quota lacks that a party gives back."""
+        """The largest fraction of what its quota lacks that one candidate gives back."""
         given = in_units(freed_by(party.members))
         return max((min(1.0, given.get(unit, 0.0) / lack) for unit, lack in self.lacks.items()), default=0.0)
 
 
 class ShareNeed(Lack[Party], Protocol):
-    """What a job lacks, its quota included."""
+    """What a job lacks, including its quota."""
 
     @property
     def terms(self) -> Terms | None:
-        """What its quota says; None for a queue without quota shares."""
+        """The terms of its quota; None for a queue without quota shares."""
 
     @property
     def short(self) -> set[str]:
-        """The units that it lacks, of whatever."""
+        """The units that it lacks anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +94,14 @@ class PlaceNeed:
     """What a job lacks in one room: of the instance's own claim, of the machine, and of its quota."""
 
     room: Room
-    #: Below 0 is what is there.
+    #: Negative amounts are left over.
     own: Resources
     machine: Need
     terms: Terms | None
     holders: Holders
 
     def met_by(self, leaving: Sequence[Party]) -> bool:
-        """Whether it lacks nothing when these have left."""
+        """Whether it lacks nothing after these have left."""
         gone = list(everybody(leaving))
         return (
             self.own.fits_in(freed_by(self._in_room(gone)))
@@ -109,14 +110,14 @@ class PlaceNeed:
         )
 
     def on_machine(self, leaving: Iterable[Release]) -> list[Release]:
-        """Those of them whose leaving makes room on the machine."""
+        """Those whose leaving makes room on the machine."""
         return [one for one in leaving if self.holders.room_of(one).machine is self.room.machine]
 
     def _in_room(self, leaving: Iterable[Release]) -> list[Release]:
         return [one for one in leaving if self.holders.room_of(one) is self.room]
 
     def helped_by(self, one: Party) -> float:
-        """The largest share of something missing that a party gives back, at most all of it."""
+        """The largest fraction of something missing that one candidate gives back, at most all of it."""
         helps = [0.0 if self.terms is None else self.terms.helped_by(one)]
         if on_machine := self.on_machine(one.members):
             helps.append(self.machine.helped_by_all(on_machine))
@@ -125,7 +126,7 @@ class PlaceNeed:
 
     @property
     def short(self) -> set[str]:
-        """The units that it lacks, of whatever."""
+        """The units that it lacks anywhere."""
         lacks = {} if self.terms is None else self.terms.lacks
         found = {unit for unit, amount in lacks.items() if amount > 0}
         for missing in (self.own, self.machine.missing):
@@ -137,7 +138,7 @@ class PlaceNeed:
 
 @dataclass(slots=True)
 class Preempting:
-    """Who holds places in queues with quota shares, looked up once while a plan is made."""
+    """The attempts of queues with quota shares, looked up once per plan."""
 
     gate: QuotaGate
     holders: Holders
@@ -173,7 +174,7 @@ class Preempting:
         )
 
     def left(self, release: Release, queue: QueueName) -> None:
-        """Note that one is asked to leave."""
+        """Record that an attempt is asked to leave."""
         if release.queue == queue and release.share is not None:
             self.gate.leaves(queue, release.share, in_units(release.resources))
 
@@ -188,16 +189,16 @@ class Preempting:
 
 
 def preemption_of(release: Release, asking: InQueue) -> Preemption | None:
-    """Why one may be asked; None when it runs on capacity that others may take back anyway."""
+    """Why an attempt may be preempted; None if it runs on reclaimable capacity anyway."""
     if release.queue != asking.queue or release.share is None:
         return None
     return Preemption.IN_SHARE if release.share == asking.standing.share else Preemption.CROSS_SHARE
 
 
 def least_loss(need: ShareNeed, others: Sequence[Party]) -> tuple[Party, ...] | None:
-    """Those whose leaving lets the job start at little loss; `others` may be asked without regard to quotas.
+    """Attempts whose leaving lets the job start at little loss; `others` may be asked regardless of quotas.
 
-    Tried are several orders in which a share could be asked for its attempts, and each attempt alone.
+    Tries several orders in which a share could give up its attempts, and each attempt alone.
     """
     terms = need.terms
     if terms is None:
@@ -222,7 +223,7 @@ def least_loss(need: ShareNeed, others: Sequence[Party]) -> tuple[Party, ...] | 
 
 
 def above_limits(terms: Terms, short: set[str], ordered: Sequence[Party]) -> list[Party]:
-    """Of each share so many as it is above its limits by, in what the job lacks; the last may bring it below."""
+    """As many of each share as it is above its limits by, in what the job lacks; the last may bring it below."""
     left = {share: _relevant(terms.left, share, short) for share in {one.share for one in ordered}}
     chosen = []
     for one in ordered:
@@ -237,7 +238,7 @@ def above_limits(terms: Terms, short: set[str], ordered: Sequence[Party]) -> lis
 
 
 def within_what_is_above(terms: Terms, short: set[str], chosen: Sequence[Party]) -> bool:
-    """Whether there is an order in which every share is above its limits still when its last is asked."""
+    """Whether some order exists in which every share is still above its limits when its last attempt is asked."""
     given: dict[str, list[dict[str, float]]] = {}
     for one in chosen:
         given.setdefault(one.share, []).append(in_units(freed_by(one.members)))
@@ -251,7 +252,7 @@ def within_what_is_above(terms: Terms, short: set[str], chosen: Sequence[Party])
 
 
 def _relevant(quotas: Quotas, share: str, short: set[str]) -> dict[str, float]:
-    """By how much a share is above its limits in what is short; where it has no limit for that, in anything."""
+    """By how much a share is above its limits in the missing units; in any unit, if it has no limit for those."""
     above, limits = quotas.above(share), quotas.limits(share)
     if any(unit not in limits for unit in short):
         return above

@@ -1,8 +1,8 @@
 """The gate of queues with quota shares, and what it counts while a plan is made.
 
-Whoever asks for no more than his share's own has his turn before those who would borrow: what is lent is what no owner
-wants now. A place that others are leaving is pledged to the job that it is for, so that nobody borrows it meanwhile.
-Must not know rooms; who has to leave is preempting.py's.
+Jobs within their share's limits go before borrowers: only what no owner wants now is lent. A place that
+others are vacating is pledged to the job that it is for, so that no other job borrows it meanwhile. Must not
+know rooms; preempting.py decides which jobs leave.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from windfall.scheduling.reasons import Reason
 from windfall.scheduling.snapshot import Shape, Snapshot, Standing
 
 QUOTA = "quota"
-#: Whom jobs wait with: queue, shape and standing.
+#: What jobs wait together by: queue, shape and scheduling class.
 Kin = tuple[QueueName, Shape, Standing]
 
 
 class InQueue(Protocol):
-    """Jobs of one queue, shape and standing."""
+    """Jobs of one queue, shape and scheduling class."""
 
     @property
     def queue(self) -> QueueName:
@@ -41,17 +41,17 @@ class InQueue(Protocol):
 
 
 def kin_of(asking: InQueue) -> Kin:
-    """What makes jobs alike in everything but their order."""
+    """The key of jobs that are equal in everything but their order."""
     return asking.queue, asking.shape, asking.standing
 
 
 def in_units(resources: Resources) -> dict[str, float]:
-    """Amounts as the limits of quota shares name them."""
+    """Amounts by the units that quota shares limit."""
     return {"VCPU": resources.vcpus, "GPU": resources.gpus, "MEMORY": float(resources.memory_mib)}
 
 
 def amounts_of(asking: InQueue) -> dict[str, float]:
-    """What one of these jobs holds while it runs; a multi-node job all its nodes together."""
+    """What one of these jobs holds while it runs; all nodes of a multi-node job together."""
     gang = asking.standing.gang
     if gang is None:
         return in_units(asking.shape.resources)
@@ -63,10 +63,11 @@ def amounts_of(asking: InQueue) -> dict[str, float]:
 
 
 class QuotaGate:
-    """What the shares of all such queues hold now, and will hold when all have left who were asked to.
+    """What the shares of all such queues hold now, and will hold after those asked to leave have left.
 
-    Whoever starts must be within the limits of both: of what is held now, and of what is left then beside those that
-    places are being made free for. Who may be asked to leave is read from what is left then without those.
+    A job that starts must be within the limits of both: of what is held now, and of what is held then,
+    including the jobs that places are being vacated for. Which jobs may be preempted is read from what is
+    held then without those.
     """
 
     __slots__ = ("_pledged", "borrowing", "left", "name", "now", "soon")
@@ -79,12 +80,12 @@ class QuotaGate:
         for queue, view in snapshot.quotas.items():
             for share, amounts in view.leaving.items():
                 self.leaves(queue, share, amounts)
-        #: Whether those who would borrow have their turn by now.
+        #: Whether borrowers have their turn by now.
         self.borrowing = False
         self._pledged: Counter[Kin] = Counter()
 
     def admits(self, asking: InQueue, wanted: int) -> int:
-        """How many of so many jobs may start now."""
+        """How many of `wanted` jobs may start now."""
         if asking.queue not in self.now:
             return wanted
         share, amounts = asking.standing.share or "", amounts_of(asking)
@@ -93,38 +94,38 @@ class QuotaGate:
             return soon.admits(share, amounts, admitted, own=not self.borrowing)
 
     def waits_to_borrow(self, asking: InQueue) -> bool:
-        """Whether they would have to borrow, and have to let those go first who would not."""
+        """Whether they would have to borrow, and must let jobs go first that would not."""
         if asking.queue not in self.now or self.borrowing:
             return False
         with self._unpledged(asking) as soon:
             return not soon.entitles(asking.standing.share or "", amounts_of(asking))
 
     def will_admit(self, asking: InQueue) -> bool:
-        """Whether one more of them may start when all have left who were asked to."""
+        """Whether one more of them may start after those asked to leave have left."""
         quotas = self.soon.get(asking.queue)
         share, amounts = asking.standing.share or "", amounts_of(asking)
         return quotas is None or quotas.verdict(share, amounts) is Verdict.ADMITTED
 
     def started(self, asking: InQueue, count: int) -> None:
-        """Note that so many have got a place."""
+        """Count `count` jobs that got a place."""
         if asking.queue in self.now:
             share, amounts = asking.standing.share or "", amounts_of(asking)
             for each in (self.now, self.left, self.soon):
                 each[asking.queue].note(share, amounts, count)
 
     def pledge(self, asking: InQueue, count: int = 1) -> None:
-        """Keep what so many jobs will hold from others; below 0, no more."""
+        """Keep from others what `count` jobs will hold; negative undoes it."""
         if asking.queue in self.now:
             self._pledged[kin_of(asking)] += count
             self.soon[asking.queue].note(asking.standing.share or "", amounts_of(asking), count)
 
     def leaves(self, queue: QueueName, share: str, amounts: Amounts) -> None:
-        """Note that somebody is asked to leave."""
+        """Count an attempt that is asked to leave."""
         self.left[queue].note(share, amounts, -1)
         self.soon[queue].note(share, amounts, -1)
 
     def reasons(self, asking: InQueue) -> list[Reason]:
-        """Why it would not let one more of them start, with its numbers; what is pledged to its like is theirs."""
+        """Why one more of them may not start, with the numbers; what is pledged to its own group is available to it."""
         if asking.queue not in self.now:
             return []
         share, amounts = asking.standing.share or "", amounts_of(asking)

@@ -1,6 +1,6 @@
 """Why a quota share keeps a job waiting, as values, with the share's numbers.
 
-Finds nothing out beyond what quotas.py says. Codes are for programs and do not change; texts may.
+Computes nothing beyond what quotas.py returns. Codes are for programs and do not change; texts may.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class QuotaReason:
     queue: QueueName
     share: str
     verdict: Verdict
-    #: Of the units that are too few: what it asks for, and what its share holds and has of its own.
+    #: For the units that are too few: what it needs, and its share's use and limit.
     asked: Amounts
     used: Amounts
     limits: Amounts
-    #: The most that its share may hold; a unit that is missing has no bound.
+    #: The most that its share may hold; a missing unit is not limited.
     ceiling: Amounts
-    #: What is lent to shares of the queue now, and what there is to lend.
+    #: What shares of the queue have borrowed now, and what there is to lend.
     borrowed: Amounts
     lendable: Amounts
-    #: Set when it could not start even if nothing else ran.
+    #: Set if it could not start even if nothing else ran.
     aws_reason: AwsQuotaReason | None = None
 
     def text(self) -> str:
@@ -69,7 +69,7 @@ class QuotaReason:
 
 
 def quota_words(reasons: Iterable[object]) -> str | None:
-    """AWS's words for a job that its quota share can never hold, if one of these reasons says so."""
+    """AWS's text for a job that its quota share can never hold, if one of these reasons says so."""
     found = (one.aws_reason for one in reasons if isinstance(one, QuotaReason))
     return next((words.value for words in found if words is not None), None)
 

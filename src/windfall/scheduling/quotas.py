@@ -1,11 +1,12 @@
 """How much of a queue's capacity each quota share may hold: its own limits, and what others lend.
 
-Plain arithmetic over amounts by unit, so that vCPUs of jobs and instances of training jobs are counted alike. A unit
-that a share has no limit for is not bounded there, and is not lent. Must not know places, nor who waits.
+Plain arithmetic over amounts by unit, so that vCPUs of jobs and instances of training jobs are counted alike.
+A unit for which a share has no limit is unlimited there, and is not lent. Must not know places, nor which
+jobs wait.
 
-Three rules hold for every unit that is asked for. A share holds no more than its ceiling: its limit, and if it may
-borrow, its borrow limit on top. What all shares hold beyond their limits is no more than what those who lend leave
-unused. And a share that reserves its limits is never kept from them by what others have borrowed.
+Three rules hold for every requested unit. A share holds at most its ceiling: its limit, plus its borrow limit
+if it may borrow. All shares together borrow at most what the lending shares leave unused. Borrowing never
+keeps a share that reserves its limits from using them.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from math import inf
 
 from windfall.capacity.policies import UNLIMITED_BORROWING, QuotaShare, Sharing
 
-#: So much of each unit.
+#: An amount of each unit.
 Amounts = Mapping[str, float]
 
-#: Parts of GPUs are added and taken away again: what differs by less is equal.
+#: Parts of GPUs are added and subtracted: smaller differences count as equal.
 _EQUAL = 1e-6
 
 
 class Verdict(StrEnum):
-    """What a share's quota says to a job."""
+    """How a share's quota answers a job."""
 
     ADMITTED = "admitted"
     #: Its share is used up, and may not borrow.
     LIMIT = "own limits"
     #: Its share has borrowed as much as it may.
     BORROW_LIMIT = "borrow limit"
-    #: Its share would have to borrow, and nobody has anything left to lend.
+    #: Its share would have to borrow, and nothing is left to lend.
     NOTHING_LENT = "nothing to borrow"
-    #: It asks for no more than its own, but others have borrowed that.
+    #: It is within its share's own limits, but others have borrowed that.
     LENT_OUT = "lent out"
-    #: There is no such share any more.
+    #: The share no longer exists.
     UNKNOWN = "unknown share"
 
 
@@ -69,7 +70,7 @@ class Quotas:
             self.note(name, amounts)
 
     def note(self, share: str, amounts: Amounts, count: int = 1) -> None:
-        """Count so many jobs that have started in a share; below 0, that have ended."""
+        """Count jobs that have started in a share; negative, jobs that have ended."""
         held = self._used.setdefault(share, {})
         for unit, amount in amounts.items():
             held[unit] = held.get(unit, 0.0) + amount * count
@@ -79,11 +80,11 @@ class Quotas:
         return self._used.get(share, {})
 
     def limits(self, share: str) -> Amounts:
-        """What a share has of its own."""
+        """A share's own limits."""
         return self._limits.get(share, {})
 
     def ceiling(self, share: str, unit: str) -> float:
-        """The most of a unit that a share may hold, as far as it depends on itself."""
+        """The most of a unit that a share may hold, regardless of other shares."""
         limit = self.limits(share).get(unit)
         if limit is None:
             return inf
@@ -109,7 +110,7 @@ class Quotas:
         )
 
     def lendable(self, unit: str) -> float:
-        """What those who lend leave unused of their own, whether it is borrowed or not."""
+        """What lending shares leave unused of their own limits, whether borrowed or not."""
         return sum(
             max(0.0, self._limits[share.name][unit] - self._used[share.name].get(unit, 0.0))
             for share in self.shares.values()
@@ -117,7 +118,7 @@ class Quotas:
         )
 
     def entitles(self, share: str, amounts: Amounts, count: int = 1) -> bool:
-        """Whether so many jobs ask for no more than their share's own limits leave."""
+        """Whether this many jobs stay within their share's own limits."""
         held, limits = self.used(share), self.limits(share)
         return share in self.shares and all(
             held.get(unit, 0.0) + amount * count <= limits.get(unit, inf) + _EQUAL
@@ -126,7 +127,7 @@ class Quotas:
         )
 
     def verdict(self, share: str, amounts: Amounts, count: int = 1) -> Verdict:
-        """Whether so many jobs may start in a share now, and what bars them if they may not."""
+        """Whether this many jobs may start in a share now, and what bars them if they may not."""
         if share not in self.shares:
             return Verdict.UNKNOWN
         bars = {self._at(share, unit, amount * count) for unit, amount in amounts.items() if amount}
@@ -136,9 +137,9 @@ class Quotas:
         return Verdict.ADMITTED
 
     def admits(self, share: str, amounts: Amounts, wanted: int = 1, *, own: bool = False) -> int:
-        """How many of so many equal jobs may start in a share now; with `own`, without borrowing."""
+        """How many of `wanted` equal jobs may start in a share now; with `own`, without borrowing."""
         few, most = 0, wanted
-        # What bars some bars more of them as well, so the number can be found by halving.
+        # What bars some also bars more of them, so bisection finds the number.
         while few < most:
             middle = (few + most + 1) // 2
             free = not own or self.entitles(share, amounts, middle)
@@ -149,14 +150,14 @@ class Quotas:
         return few
 
     def missing(self, share: str, amounts: Amounts) -> dict[str, float]:
-        """How much of each unit has to be given back, by borrowers or by its own share, before a job may start."""
+        """How much of each unit must be given back, by borrowers or by its own share, before a job may start."""
         if share not in self.shares:
             return {}
         lacks = {unit: self._lack(share, unit, amount) for unit, amount in amounts.items() if amount}
         return {unit: amount for unit, amount in lacks.items() if amount > _EQUAL}
 
     def never(self, share: str, amounts: Amounts) -> AwsQuotaReason | None:
-        """Why a job would not be let in even if nothing else ran; None when it would."""
+        """Why a job would not be admitted even if nothing else ran; None if it would."""
         limits = self.limits(share)
         beyond = {
             unit: amount - limits[unit]
@@ -182,7 +183,7 @@ class Quotas:
         )
 
     def _at(self, share: str, unit: str, amount: float) -> Verdict:
-        """What one unit says to so much more of it."""
+        """How the quota of one unit answers a request for `more` of it."""
         if self._lack(share, unit, amount) <= _EQUAL:
             return Verdict.ADMITTED
         after = self.used(share).get(unit, 0.0) + amount
@@ -192,7 +193,7 @@ class Quotas:
         return Verdict.NOTHING_LENT if after > self._limits[share][unit] + _EQUAL else Verdict.LENT_OUT
 
     def _lack(self, share: str, unit: str, amount: float) -> float:
-        """How much of a unit has to be given back before so much more of it may be held; 0 or less when nothing."""
+        """How much of a unit must be given back before `more` of it may be held; 0 or less if nothing."""
         limit = self.limits(share).get(unit)
         if limit is None:
             return 0.0
@@ -201,7 +202,7 @@ class Quotas:
         too_much = after - self.ceiling(share, unit)
         if not lends and after <= limit + _EQUAL:
             return too_much
-        # What it takes of its own it does not lend; what it takes beyond that it borrows.
+        # What it takes of its own limit it no longer lends; what it takes beyond that it borrows.
         own = min(amount, max(0.0, limit - held))
         borrowed = self.borrowed(unit) + amount - own
         lendable = self.lendable(unit) - (own if lends else 0.0)

@@ -1,6 +1,6 @@
-"""Why a job waits, as values: each reason has a stable code and says itself in plain words.
+"""Why a job waits, as values: each reason has a stable code and describes itself.
 
-Finds nothing out; obstacles.py and explain.py do. Codes are for programs and do not change; texts may.
+Computes nothing; obstacles.py and explain.py do. Codes are for programs and do not change; texts may.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StartsNext:
 
 @dataclass(frozen=True, slots=True)
 class NoEnvironmentEnabled:
-    """No environment of its queue takes new work."""
+    """No environment of its queue accepts new work."""
 
     code: ClassVar[str] = "NO_ENVIRONMENT_ENABLED"
     queue: QueueName
@@ -45,7 +45,7 @@ class NoEnvironmentEnabled:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentDisabled:
-    """An environment takes no new work."""
+    """An environment accepts no new work."""
 
     code: ClassVar[str] = "ENVIRONMENT_DISABLED"
     environment: EnvironmentName
@@ -67,7 +67,7 @@ class EnvironmentUnknown:
 
 @dataclass(frozen=True, slots=True)
 class GpusOnFargate:
-    """A GPU job in front of an environment that has no GPUs by its kind."""
+    """A GPU job in front of an environment of a kind that has no GPUs."""
 
     code: ClassVar[str] = "GPUS_ON_FARGATE"
     environment: EnvironmentName
@@ -112,7 +112,7 @@ class NoSingleInstance:
 
 @dataclass(frozen=True, slots=True)
 class MaxVcpusTooSmall:
-    """An instance large enough would exceed the environment's bound by itself."""
+    """An instance that is large enough would exceed the environment's maxvCpus by itself."""
 
     code: ClassVar[str] = "MAX_VCPUS_TOO_SMALL"
     environment: EnvironmentName
@@ -137,7 +137,7 @@ class NothingOffered:
 
 @dataclass(frozen=True, slots=True)
 class OtherInstanceType:
-    """It insists on a type that the environment does not have."""
+    """It requires a type that the environment does not have."""
 
     code: ClassVar[str] = "OTHER_INSTANCE_TYPE"
     environment: EnvironmentName
@@ -150,17 +150,17 @@ class OtherInstanceType:
 
 @dataclass(frozen=True, slots=True)
 class PlaceLeft:
-    """Others leave a place to it: reclaimable attempts, for a job that is not; or others of its own queue."""
+    """Others vacate a place for it: reclaimable attempts, for an on-demand job; or attempts of its own queue."""
 
     code: ClassVar[str] = "PLACE_LEFT"
     #: Where; several for the nodes of a multi-node job.
     instances: tuple[InstanceId, ...]
-    #: Whose attempts leave.
+    #: The jobs whose attempts leave.
     jobs: tuple[JobId, ...]
     expected_at: int
     #: Whether they have notice already.
     have_notice: bool
-    #: Whether it is for their quota share, or their priority in it, that they leave.
+    #: Whether they leave because of their quota share, or their priority in it.
     by_quota: bool = False
 
     def text(self) -> str:
@@ -193,7 +193,7 @@ class PlaceReserved:
 
 @dataclass(frozen=True, slots=True)
 class InstanceLaunching:
-    """Capacity for it is on its way."""
+    """Capacity for it is launching."""
 
     code: ClassVar[str] = "INSTANCE_LAUNCHING"
     environment: EnvironmentName
@@ -218,7 +218,7 @@ class LaunchesNext:
 
 @dataclass(frozen=True, slots=True)
 class EarlierEnvironment:
-    """There is room, but environments that come before it in the queue's order can bring an instance."""
+    """There is room, but environments that come before it in the queue's order can launch an instance."""
 
     code: ClassVar[str] = "EARLIER_ENVIRONMENT"
     environment: EnvironmentName
@@ -230,7 +230,7 @@ class EarlierEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class MaxVcpusReached:
-    """The environment is as large as it may be, or one more instance would make it larger."""
+    """The environment is at its maxvCpus, or one more instance would exceed it."""
 
     code: ClassVar[str] = "MAX_VCPUS_REACHED"
     environment: EnvironmentName
@@ -256,7 +256,7 @@ class NoneAvailable:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """The last instance of a type that would take it could not be had."""
+    """The last launch of a type that would take it failed."""
 
     code: ClassVar[str] = "LAUNCH_FAILED"
     environment: EnvironmentName
@@ -311,7 +311,7 @@ class RoomTaken:
     total: float
     #: Attempts that run there, or start in this round.
     running: int
-    #: What its GPUs must be, to stand behind `GPU`.
+    #: What its GPUs must be, to follow `GPU`.
     kind: str = ""
 
     def text(self) -> str:
@@ -370,7 +370,7 @@ class JobsAhead:
 
 @dataclass(frozen=True, slots=True)
 class NextCapacity:
-    """When running jobs have made room for one such job at the latest."""
+    """The latest time at which running jobs have made room for one such job."""
 
     code: ClassVar[str] = "NEXT_CAPACITY"
     expected_at: int
@@ -392,7 +392,7 @@ class QueueDisabled:
 
 @dataclass(frozen=True, slots=True)
 class Undetermined:
-    """Nothing that explain knows of is in its way; the next round decides."""
+    """Nothing that explain knows is in its way; the next round decides."""
 
     code: ClassVar[str] = "UNDETERMINED"
 

@@ -1,10 +1,11 @@
-"""Whom a job takes its place back from: the least loss first, no more than needed, and never in vain.
+"""Which attempts give their places back to a job: the least loss first, no more than needed, and never in vain.
 
-Reclaimable attempts run on what nobody with a claim of his own wants now. When a job on demand finds no place on a
-machine, those are asked to leave whose going costs least and lets it start; until they have left, what they free is
-kept for it. In queues with quota shares it depends on who asks whom he may ask (preempting.py). A multi-node job asks
-for all its nodes at once (gang_victims.py). Attempts that leave already, or surely end before a notice would be over,
-are counted first. Must not know how the loss was worked out, nor who gets his turn when.
+Reclaimable attempts run on capacity that no on-demand job wants now. If an on-demand job finds no place on a
+machine, the reclaimable attempts whose loss is least and whose leaving lets it start are asked to leave;
+until they have left, what they free is kept for it. In queues with quota shares, preempting.py decides which
+attempts a job may preempt. A multi-node job asks for all its nodes at once (gang_victims.py). Attempts that
+leave already, or surely end before a notice would be over, are counted first. Must not know how the loss was
+computed, nor dispatch order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from windfall.scheduling.rooms_ahead import RoomsAhead
 from windfall.scheduling.snapshot import Claim, Gang, Reclaim, Release, Snapshot
 from windfall.scheduling.victims import Need, NeededDevices, cost_of
 
-#: So many places at most are taken back in one tick; the next one goes on.
+#: How many places are taken back in one pass at most; the next pass goes on.
 MOST_AT_ONCE = 64
 
 
@@ -46,18 +47,18 @@ class _Offer:
 
 @dataclass(slots=True)
 class Claims:
-    """The places that are being made free, and for whom, while a plan is made."""
+    """The places that are being vacated, and the jobs they are kept for, while a plan is made."""
 
     floor: Floor
     notice_ms: int
     admission: Admission
-    #: By queue, shape and standing: jobs that are alike take such places in their order, whoever they were freed for.
+    #: By queue, shape and scheduling class: jobs of one group take such places in their order.
     held: dict[Kin, list[Held]] = field(default_factory=dict)
     reclaims: list[Reclaim] = field(default_factory=list)
     #: For queues with quota shares.
     preempting: Preempting | None = field(init=False)
     _horizon: Horizon = field(init=False)
-    #: Of a quota that others give back, what is kept for jobs that have no room kept.
+    #: Quota that others give back, kept for jobs that have no room kept.
     _roomless: Counter[Kin] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -70,12 +71,12 @@ class Claims:
         return (held for each in self.held.values() for held in each)
 
     def keep_earlier(self, snapshot: Snapshot) -> None:
-        """Keep what others were asked to leave before; more urgent jobs that may be asked themselves get none of it."""
+        """Keep what others were asked to vacate before; more urgent jobs that may be preempted get none of it."""
         if not snapshot.claims:
             return
         queues = {view.queue.name: view.queue for view in snapshot.queues}
         quota = self.admission.quota
-        # As in the pass, those who ask for no more than their share's own go first.
+        # As in the pass, jobs within their share's limits go first.
         claims = snapshot.claims if quota is None else sorted(snapshot.claims, key=quota.waits_to_borrow)
         for claim in claims:
             queue, gang = queues.get(claim.queue), claim.standing.gang
@@ -89,9 +90,9 @@ class Claims:
                     self._roomless[kin_of(claim)] += 1
 
     def _kept_again(self, claim: Claim, names: tuple[EnvironmentName, ...]) -> bool:
-        """Keep a place that others were asked to leave: there if possible, and with a quota wherever there is room."""
+        """Keep a place that others were asked to vacate: there if possible, and for a quota wherever there is room."""
         if claim.standing.gang is not None:
-            # First without counting on those who were asked after those who leave for it.
+            # First without counting on attempts that were asked after those that leave for it.
             return any(
                 self.claim(claim.job_id, claim, names, ask=False, by=by) is not None
                 for by in dict.fromkeys((claim.expected_at, None))
@@ -104,13 +105,13 @@ class Claims:
         return by_quota and self.claim_one_of(claim.job_id, claim, rooms, ask=False) is not None
 
     def rooms(self, asking: InQueue, names: Iterable[EnvironmentName]) -> list[Room]:
-        """Where others could be asked to leave their places to such jobs."""
+        """The machines where others could be asked to vacate places for such jobs."""
         if self.preempting is not None and asking.queue in self.preempting.gate.now:
             return [room for name in names for room in self.floor.rooms.get(name, ())]
         return [room for name in names for room in self.floor.claimable.get(name, ())]
 
     def may_ask(self, asking: InQueue) -> bool:
-        """Whether such jobs could ask others of their own queue to leave."""
+        """Whether such jobs could preempt others of their own queue."""
         terms = self._terms(asking)
         return terms is not None and terms.may_ask
 
@@ -123,16 +124,16 @@ class Claims:
         ask: bool,
         by: int | None = None,
     ) -> Held | None:
-        """Keep for a job what others leave, asking some to do so if that is allowed and helps.
+        """Keep for a job what others vacate, asking some to leave if that is allowed and helps.
 
-        With `by`, a multi-node job counts on what is left by then only.
+        With `by`, a multi-node job counts only on what is left by then.
         """
         gang = asking.standing.gang
         if gang is None:
             return self.claim_one_of(job_id, asking, self.rooms(asking, names), ask=ask)
         terms, horizon = self._terms(asking) if ask else None, replace(self._horizon, at=by)
         offers = [self._offer_all(name, asking, gang, terms, horizon, ask=ask) for name in names]
-        # Of environments that cost the same, the first.
+        # Of environments at equal cost, the first.
         best = min(
             (one for one in offers if one is not None), key=lambda one: cost_of(one.asked), default=None
         )
@@ -148,17 +149,17 @@ class Claims:
         return None if best is None else self._take(job_id, asking, best)
 
     def count(self, asking: InQueue) -> int:
-        """How many jobs like these have something kept."""
+        """How many jobs of this group have something kept."""
         return len(self.held.get(kin_of(asking), ()))
 
     def give_up(self, asking: InQueue, first: int = 0) -> None:
-        """Keep nothing for such jobs any more, but for the first so many: neither room nor what is pledged to them."""
+        """Keep nothing for these jobs any more, except for the first ones: neither room nor what is pledged to them."""
         self.lift(asking, first)
         roomless = self._roomless.pop(kin_of(asking), 0)
         self.pledge(asking, -max(0, roomless - max(0, first - self.count(asking))))
 
     def lift(self, asking: InQueue, first: int = 0) -> list[Held]:
-        """Stop keeping the places of such jobs, but for the first so many, so that they can be taken."""
+        """Stop keeping the places of these jobs, except for the first ones, so that they can be taken."""
         kept = self.held.get(kin_of(asking), [])
         lifted = kept[first:]
         del kept[first:]
@@ -176,7 +177,7 @@ class Claims:
             self.pledge(asking)
 
     def pledge(self, asking: InQueue, count: int = 1) -> None:
-        """Keep from others what so many such jobs will hold of their quota, and their tokens."""
+        """Keep from others what these jobs will hold of their quota, and their tokens."""
         self.admission.pledge(asking, count)
 
     def _terms(self, asking: InQueue) -> Terms | None:
@@ -190,7 +191,7 @@ class Claims:
         exact = matters_which(room, shape)
         own = self._horizon.own(room, exact=exact)
         if terms is None and not wanted.fits_in(own):
-            return None  # Its own environment uses up its claim: nobody else could help by leaving.
+            return None  # Its own environment's claim is used up: no other attempt helps by leaving.
         needed = None
         if exact:
             kept = guard.kept if guard is not None else NONE_KEPT
@@ -228,7 +229,7 @@ class Claims:
         return _Offer(tuple(Place(one.room, one.shape, one.gpu_ids) for one in need.seats(chosen)), chosen)
 
     def _candidates(self, rooms: Iterable[Room], queue: QueueName) -> list[Party]:
-        """Who may be asked, quotas apart. Not those of the same queue: they came first, and would ask in turn."""
+        """Which attempts may be asked, quotas aside; never those of the same queue, which came first."""
         machines = {id(room.machine): room.machine for room in rooms if not room.reclaimable}
         return self._horizon.holders.parties(
             release
@@ -262,7 +263,7 @@ class Claims:
         return held
 
     def _ask(self, job_id: JobId, asking: InQueue, offer: _Offer, machines: set[int]) -> None:
-        """Ask one of each party: on a machine that the job gets if there is one, and those before all others."""
+        """Ask one attempt of each set: on a machine that the job gets, if there is one, and those first."""
         room_of = self._horizon.holders.room_of
 
         def elsewhere(release: Release) -> bool:
@@ -272,6 +273,6 @@ class Claims:
         for number, one in enumerate(sorted(speakers, key=elsewhere)):
             if one.token is not None:
                 preemption = preemption_of(one, asking)
-                # One stands for a place; those who give back nothing but a quota may be anywhere.
+                # One attempt stands for a place; those that give back only a quota may be anywhere.
                 beside = preemption is not None and number > 0 and asking.standing.gang is None
                 self.reclaims.append(Reclaim(one.token, room_of(one).view.id, job_id, preemption, beside))

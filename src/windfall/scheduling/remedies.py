@@ -34,20 +34,20 @@ from windfall.scheduling.scale import launch_for
 from windfall.scheduling.snapshot import EnvironmentView, QueueView, Shape, Snapshot, Waiting, WaitingGroup
 from windfall.scheduling.wording import Resource
 
-#: AWS Batch takes no less than this for a job; asking less would be no advice.
+#: AWS Batch accepts no less than this for a job, so less is never suggested.
 LEAST_MEMORY_MIB, LEAST_VCPUS, LEAST_TIMEOUT_S = 4, 0.25, 60
-#: Of so many amounts, the largest first, it is seen whether the job would start with them.
+#: How many amounts, the largest first, are tried to see whether the job would start with them.
 MOST_TRIED = 16
-#: Of a GPU. Less is of no use to anybody.
+#: Of a GPU. Less is of no use.
 LEAST_SHARE = 0.01
-#: Beyond so many jobs waiting ahead, a larger maxvCpus is no longer about this one.
+#: If more jobs than this wait ahead, a larger maxvCpus is no longer about this one.
 MANY_JOBS = 10_000
 #: More vCPUs than any environment may have.
 UNBOUNDED = 10**9
 
 
 def remedies(assignment: Assignment, view: QueueView, asking: Asking) -> tuple[Counterfactual, ...]:
-    """The changes that would do, each alone; `assignment` is the pass up to the job's turn."""
+    """The changes that would help, each alone; `assignment` is the pass up to the job's turn."""
     snapshot, queue, shape = assignment.snapshot, view.queue, asking.shape
     names = takers(snapshot, queue.environments, shape.resources)
     return (
@@ -61,7 +61,7 @@ def remedies(assignment: Assignment, view: QueueView, asking: Asking) -> tuple[C
 
 
 def _rooms_in_order(assignment: Assignment, names: Sequence[EnvironmentName], shape: Shape) -> list[Room]:
-    """The rooms of the environments that come before, and of the first that can bring an instance for such a job."""
+    """The rooms of the environments that come before, and of the first that can launch an instance for such a job."""
     rooms: list[Room] = []
     for name in names:
         rooms += assignment.floor.rooms.get(name, ())
@@ -73,14 +73,14 @@ def _rooms_in_order(assignment: Assignment, names: Sequence[EnvironmentName], sh
 def _smaller(
     assignment: Assignment, view: QueueView, names: Sequence[EnvironmentName], asking: Asking
 ) -> Iterator[Counterfactual]:
-    """The largest amount of one resource with which the job would start, all else as it is."""
+    """The largest amount of one resource with which the job would start, all else unchanged."""
     shape, now = asking.shape, assignment.floor.now
     wanted = shape.resources
     rooms = [room for name in names for room in assignment.floor.rooms.get(name, ())]
     open_rooms = [room.open_to(shape, now) for room in rooms if shape.admits(room.view.own_type)]
 
     def most(amounts: Iterator[float], change: Callable[[float], Shape]) -> float | None:
-        """The most of them with which it starts; an earlier environment may bring an instance for a smaller job."""
+        """The largest of these amounts with which it starts."""
         for amount in sorted(set(amounts), reverse=True)[:MOST_TRIED]:
             if _would_start(assignment, view, asking, change(amount)):
                 return amount
@@ -132,7 +132,8 @@ def _would_start(assignment: Assignment, view: QueueView, asking: Asking, shape:
         return False
     if len(view.queue.environments) < 2:
         return True
-    # It leaves its line and joins another one, and how many are in a line decides who goes on to a later environment.
+    # It leaves its line and joins another one, and the length of a line decides how many go on to a later
+    # environment.
     moved, snapshot = _moved(view, asking, shape), assignment.snapshot
     queues = tuple(moved if one.queue.name == view.queue.name else one for one in snapshot.queues)
     until = Until.turn_of(moved, shape, asking.standing, asking.head)
@@ -165,13 +166,13 @@ def _with_gpus(shape: Shape, amount: float) -> Shape:
 def _other_gpus(
     assignment: Assignment, view: QueueView, names: Sequence[EnvironmentName], asking: Asking
 ) -> Iterator[Counterfactual]:
-    """GPUs of another model, or with less memory, that would do if they were asked for."""
+    """GPUs of another model, or with less memory, that would do if they were requested."""
     shape, wish = asking.shape, asking.shape.gpu_wish
     if wish is None:
         return
 
     def found(relaxed: GpuWish) -> bool | None:
-        """Whether there is a place for it at once (True), or one to come (False); None when there is neither."""
+        """Whether there is a place for it at once (True), or one to come (False); None if there is neither."""
         changed = replace(shape, gpu_wish=relaxed)
         if _would_start(assignment, view, asking, changed):
             return True
@@ -201,7 +202,7 @@ def _gpus_in(assignment: Assignment, name: EnvironmentName) -> Iterator[GpuDevic
 def _shorter(
     assignment: Assignment, view: QueueView, names: Sequence[EnvironmentName], asking: Asking
 ) -> Iterator[Counterfactual]:
-    """The longest timeout with which it would be over before a reservation begins."""
+    """The longest timeout with which it would end before a reservation begins."""
     shape, now = asking.shape, assignment.floor.now
     rooms = _rooms_in_order(assignment, names, shape)
     due = [

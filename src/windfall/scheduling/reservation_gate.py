@@ -1,4 +1,4 @@
-"""What a fair-share policy keeps for shares that are not active yet (computeReservation), as a gate.
+"""What a fair-share policy reserves for shares that are not active yet (computeReservation), as a gate.
 
 Must not know places, nor how shares are ordered.
 """
@@ -25,19 +25,19 @@ _ROUNDING = 1e-9
 
 
 class ReservationGate:
-    """Keeps active shares from what is kept for others."""
+    """Keeps active shares from using what is reserved for others."""
 
     name = "compute reservation"
 
     def __init__(self, views: Mapping[QueueName, FairShareView]) -> None:
         self._views = views
         self._left = {queue: view.usable - view.held for queue, view in views.items()}
-        #: For whom others leave a place.
+        #: Held by jobs that others vacate a place for.
         self._pledged: Counter[Kin] = Counter()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ReservationGate | None:
-        """The gate that a moment needs, if any queue keeps something."""
+        """The gate for a snapshot, if any queue reserves something."""
         found = {view.queue.name: view.fair_share for view in snapshot.queues}
         views = {
             name: view
@@ -47,7 +47,7 @@ class ReservationGate:
         return cls(views) if views else None
 
     def admits(self, asking: AtGate, wanted: int) -> int:
-        """As many as there is room for in what the active shares may still use."""
+        """As many as fit into what the active shares may still use."""
         left = self._left.get(asking.queue)
         if left is None:
             return wanted
@@ -64,12 +64,12 @@ class ReservationGate:
             self._left[asking.queue] = left - needs_of(asking.shape, asking.standing).times(count)
 
     def pledge(self, asking: InQueue, count: int) -> None:
-        """Keep what so many jobs will hold from others of their queue."""
+        """Keep what `count` jobs will hold from others of their queue."""
         if asking.queue in self._left:
             self._pledged[kin_of(asking)] += count
 
     def reasons(self, asking: AtGate) -> list[Reason]:
-        """What is kept and what it leaves, if that is less than one more of them needs."""
+        """What is reserved and what it leaves, if that is less than one more of them needs."""
         if self.admits(asking, 1):
             return []
         view = self._views[asking.queue]

@@ -1,7 +1,7 @@
 """Where a job that was passed over too long gets its place, when, and what others may still do there.
 
-A reservation is made anew in every tick, from the snapshot alone. It does not wander without gain: the guard
-lets nobody in who would make the wait longer, so the chosen place is at least as good in the next tick.
+A reservation is made anew in every pass, from the snapshot alone. It moves only if the job gains by it: the
+guard admits no job that would make the wait longer, so the chosen place is at least as good in the next pass.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Prospect:
         return (0 if known else 1, self.expected_at or 0, self.missing, self.room.position)
 
 
-#: When, how much and which devices are given back, and where. A bare tuple: thousands are made in a tick.
+#: When, how much and which devices are given back, and where. A plain tuple: thousands are made in a pass.
 Ending = tuple[int, Resources, tuple[str, ...], Room]
 
 
@@ -50,7 +50,7 @@ def missing_in(room: Room, shape: Shape) -> tuple[float, float, int]:
 
 
 def _endings(machine: MachineRoom, now: int, until: float) -> list[Ending]:
-    """What is given back on a machine at a known time, soonest first, starts of this plan included."""
+    """What is given back on a machine at a known time, soonest first, including starts of this plan."""
     timed = [
         (at, release.resources, release.gpu_ids, room)
         for room in machine.rooms
@@ -67,7 +67,7 @@ def _endings(machine: MachineRoom, now: int, until: float) -> list[Ending]:
 
 
 class _Outlook:
-    """What a room and its machine have as time goes by and attempts end."""
+    """What a room and its machine have as time passes and attempts end."""
 
     __slots__ = ("devices", "own", "room", "shape", "shared")
 
@@ -75,7 +75,7 @@ class _Outlook:
         machine = room.machine
         self.room, self.shape = room, shape
         self.own, self.shared = room.own, machine.free
-        #: Followed only where it matters which devices a job has.
+        #: Tracked only where particular devices matter.
         self.devices: Devices | None = None
         if shape.resources.gpus and not machine.devices.alike:
             self.devices = machine.devices.copy()
@@ -101,7 +101,7 @@ class _Outlook:
 def prospect(room: Room, shape: Shape, now: int, until: float = inf) -> Prospect | None:
     """When the room can take the job, if it ever can; a time after `until` counts as unknown.
 
-    Reservations of others are not looked at. A place that lacks a device that is fenced is none to wait for.
+    Ignores reservations of others. A place whose missing device is fenced is not worth waiting for.
     """
     if not room.could_ever_hold(shape) or lacks_fenced(room, shape):
         return None
@@ -117,7 +117,7 @@ def prospect(room: Room, shape: Shape, now: int, until: float = inf) -> Prospect
 
 
 def lacks_fenced(room: Room, shape: Shape) -> bool:
-    """Whether a job could not have its GPUs there before some are fenced no more."""
+    """Whether a job could not have its GPUs there until some are no longer fenced."""
     devices = room.machine.view.devices
     if not devices.fenced or not shape.resources.gpus:
         return False
@@ -130,7 +130,7 @@ def soonest(rooms: Iterable[Room], shape: Shape, now: int) -> Prospect | None:
     best: Prospect | None = None
     for room in rooms:
         if room.machine.guard is None:
-            # Nobody needs to know how much later than the best one another room would be.
+            # It does not matter how much later than the best one another room would be.
             until = inf if best is None or best.expected_at is None else best.expected_at
             found = prospect(room, shape, now, until)
             if found is not None and (best is None or found.rank < best.rank):
@@ -149,20 +149,20 @@ def guard_for(job_id: JobId, chosen: Prospect, shape: Shape, now: int) -> Guard:
     if outlook.devices is not None:
         kept = _devices_kept(outlook.devices, shape)
         own, shared = unbounded_gpus(room, own), unbounded_gpus(room, shared)
-    # Without a known time nothing may be taken of which the job still lacks something: whatever is given back
-    # is kept. With one, all that is free beside the job at that moment can be had until then and beyond.
+    # Without a known time, others may take only what the job does not lack: everything given back is kept.
+    # With one, all that is free beside the job at that moment is available until then and beyond.
     beside = {room.view.id: _above(own, wanted)}
     return Guard(job_id, room, chosen.expected_at, beside, _above(shared, wanted), kept=kept)
 
 
 def unbounded_gpus(room: Room, amount: Resources) -> Resources:
-    """The same with all GPUs of the machine: where particular devices are kept, their number keeps nobody away."""
+    """The same with all GPUs of the machine: where particular devices are kept, their number does not limit others."""
     gpus = room.machine.view.total.gpus
     return replace(amount, gpus=gpus) if room.view.total.gpus >= gpus else amount
 
 
 def _devices_kept(devices: Devices, shape: Shape) -> dict[str, float]:
-    """The devices that a job is to have; while it lacks some, all that come into question."""
+    """The devices that a job is to have; while it lacks some, all candidates."""
     found = devices.find(shape)
     if found is not None:
         return dict.fromkeys(found, shape.resources.gpus if shape.is_part else 1.0)

@@ -1,6 +1,6 @@
-"""The rooms of one environment as they will be when some have left, to seat the nodes of a multi-node job in.
+"""The rooms of one environment after some attempts have left, to place the nodes of a multi-node job in.
 
-Works on copies: what is free in the plan stays as it is. Must not know who may be asked to leave.
+Works on copies: what is free in the plan stays as it is. Must not know which attempts may be asked to leave.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windfall.scheduling.snapshot import Gang, Release
 
 
 class RoomsAhead:
-    """Those rooms of an environment that could hold nodes of a gang if all left who could be asked."""
+    """The rooms of an environment that could hold nodes of a gang if all candidates left."""
 
     __slots__ = ("_devices", "_own", "_shared", "gang", "horizon", "most", "rooms")
 
@@ -29,15 +29,15 @@ class RoomsAhead:
         self.rooms: dict[InstanceId, Room] = {}
         self._own: dict[InstanceId, Resources] = {}
         self._shared: dict[MachineId, Resources] = {}
-        #: What they would have together if all left, more than which nodes cannot have.
+        #: What they would have together if all candidates left: an upper bound for the nodes.
         self.most = NOTHING
-        #: Of machines where it matters which GPUs a node has.
+        #: Of machines where particular GPUs matter.
         self._devices: dict[MachineId, Devices] = {}
         in_room, on_machine = _where(horizon, askable)
         for room in rooms:
             guard, machine = room.machine.guard, room.machine.view.id
             if guard is not None and not guard.claims:
-                continue  # It is kept for one that was passed over too long.
+                continue  # It is kept for a job that was passed over too long.
             exact = any(matters_which(room, shape) for shape, _ in gang.parts)
             own, shared = horizon.own(room, exact=exact), horizon.shared(room, exact=exact)
             most = least(own + in_room.get(room.view.id, NOTHING), shared + on_machine.get(machine, NOTHING))
@@ -55,19 +55,19 @@ class RoomsAhead:
                 self._devices[machine] = horizon.devices(room.machine)
 
     def free(self) -> Resources:
-        """What they have together if nobody is asked."""
+        """What they have together if no attempt is asked to leave."""
         total = NOTHING
         for room_id, room in self.rooms.items():
             total = total + least(self._own[room_id], self._shared[room.machine.view.id])
         return total
 
     def on_machines(self, leaving: Iterable[Release]) -> list[Release]:
-        """Those of them who leave machines that have such rooms."""
+        """The attempts that leave machines with such rooms."""
         room_of = self.horizon.holders.room_of
         return [one for one in leaving if room_of(one).machine.view.id in self._shared]
 
     def seats(self, leaving: Sequence[Release]) -> list[Seat]:
-        """The places of all nodes when these have left; none if one of them finds none."""
+        """The places of all nodes after these have left; empty if one of them finds none."""
         copies = self._after(leaving)
         seats = seat_in(copies, self.gang, self.horizon.holders.floor.now)
         return [
@@ -98,7 +98,7 @@ class RoomsAhead:
     def _machine(self, machine: MachineRoom, shared: Resources, leaving: Sequence[Release]) -> MachineRoom:
         known = self._devices.get(machine.view.id)
         if known is None:
-            # Numbers say all: any devices will do for them.
+            # Counts are enough: any devices will do for them.
             count = max(0, int(shared.gpus))
             ids = [*machine.view.devices.ids, *(f"{number}" for number in range(count))][:count]
             devices = Devices(machine.view.devices, ids, {})
@@ -120,7 +120,7 @@ def _where(
     on_machine: dict[MachineId, list[float]] = {}
     for one in leaving:
         room, given = horizon.holders.room_of(one), one.resources
-        # Summed as bare numbers: hundreds are looked at hundreds of times in a search.
+        # Summed as plain numbers: a search reads hundreds of them hundreds of times.
         for sums in (
             in_room.setdefault(room.view.id, [0.0, 0.0, 0.0]),
             on_machine.setdefault(room.machine.view.id, [0.0, 0.0, 0.0]),

@@ -1,6 +1,6 @@
-"""What is launched for the jobs that found no place, and which idle instances go away.
+"""What is launched for the jobs that found no place, and which idle instances are terminated.
 
-Never launches beyond an environment's maxvCpus nor for jobs that instances on their way will take, and never
+Never launches beyond an environment's maxvCpus nor for jobs that launching instances will take, and never
 goes below minvCpus. Works on what assign.py has left.
 """
 
@@ -31,7 +31,7 @@ def launches(assignment: Assignment) -> tuple[Launch, ...]:
 
 
 def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int]:
-    """Enough instances for these jobs, after those on their way are counted; and how many jobs get none."""
+    """Enough instances for these jobs, after launching ones are counted; and how many jobs get none."""
     allowed = left.count if left.launchable is None else min(left.count, left.launchable)
     shape, jobs = left.shape, max(0, allowed - left.claimed)
     if left.standing.gang is not None:
@@ -69,7 +69,7 @@ def _for_minimum(pool: Pool) -> Iterator[Launch]:
 
 
 def terminations(assignment: Assignment) -> tuple[InstanceId, ...]:
-    """Instances idle for too long, or idle at all in an environment that is disabled or gone."""
+    """Instances idle for too long, or idle at all in an environment that is disabled or deleted."""
     snapshot = assignment.snapshot
     kept = {placement.instance for placement in assignment.placements}
     kept.update(reservation.instance for reservation in assignment.reservations)
@@ -88,7 +88,7 @@ def terminations(assignment: Assignment) -> tuple[InstanceId, ...]:
 
 
 def _may_go(assignment: Assignment, instance: InstanceView, idle_since: int) -> bool:
-    """Whether an idle instance is no longer needed; takes it out of its pool if so."""
+    """Whether an idle instance is no longer needed; removes it from its pool if so."""
     snapshot = assignment.snapshot
     pool = assignment.pools.get(instance.environment)
     if pool is None:
@@ -110,8 +110,9 @@ def _may_go(assignment: Assignment, instance: InstanceView, idle_since: int) -> 
 def _is_awaited(assignment: Assignment, instance: InstanceView) -> bool:
     """Whether a job waits for room on the instance's machine, which other environments fill at the moment.
 
-    Such an instance would have to be launched again at once. One that has its machine for itself is free: a multi-node
-    job that waits all the same lacks others, and those may come only if it goes.
+    Such an instance would have to be launched again at once. An instance that has its machine to itself is
+    free: a multi-node job that still waits lacks other instances, and those may come only if this one is
+    terminated.
     """
     room = assignment.floor.room(instance.id)
     return room is not None and any(

@@ -1,7 +1,7 @@
-"""Who of the service jobs in front of one service environment is dispatched now, and who has to leave for whom.
+"""Which service jobs of one service environment are dispatched now, and which jobs they preempt.
 
-Strict: what the first ones lack is kept for them, so nobody who needs much is overtaken for ever by those who need
-little. Only jobs that could never start are passed over. Pure; must not know training jobs.
+Strict order: what the first jobs lack is kept for them, so that small jobs cannot overtake a large one for
+ever. Only jobs that could never start are passed over. Pure; must not know training jobs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _serve(turns: Iterable[WaitingService], room: ServiceRoom, plan: ServicePlan
 def _serve_fairly(
     queue: ServiceQueueView, shares: FairShareView, room: ServiceRoom, plan: ServicePlan
 ) -> None:
-    """As without a policy, but share by share, and never more than the policy leaves to the active ones."""
+    """As without a policy, but share by share, and never more than the policy leaves to the active shares."""
 
     def within_reservation() -> Iterator[WaitingService]:
         left = shares.usable.vcpus - shares.held.vcpus

@@ -1,8 +1,8 @@
-"""Service jobs of a queue that is divided into quota shares: who starts, who borrows, and who has to give back.
+"""Service jobs of a queue with quota shares: which start, which borrow, and which must give back.
 
-Those for whom others have left go first, then those who ask for no more than their share's own limits, in the order of
-their coming; what is left is lent in the same order. Somebody is asked to leave only if the job that it is for then
-starts, and those who lose the least are.
+Jobs that others have left for go first, then jobs within their share's own limits, in order of arrival; what
+is left is lent in the same order. A job is asked to leave only if the job that it leaves for then starts, and
+the jobs with the least loss are chosen.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from windfall.scheduling.service_views import (
     WaitingService,
 )
 
-#: Whether a set of holders, gone, is enough.
+#: Whether it is enough that a set of holders leaves.
 Enough = Callable[[Sequence[HoldingService]], bool]
-#: Who has to leave, and why.
+#: Which jobs have to leave, and why.
 Chosen = tuple[list[HoldingService], Preemption]
 
 
 def serve_quota_shares(queue: ServiceQueueView, room: ServiceRoom, plan: ServicePlan) -> None:
-    """Dispatch what may start of one queue, and ask those to leave who hold what belongs to others."""
+    """Dispatch the jobs of one queue that may start, and ask jobs to leave that hold what belongs to others."""
     _Serving(queue, room, plan).serve()
 
 
 def share_never(quotas: Quotas, job: WaitingService) -> AwsQuotaReason | None:
-    """Why a job's share could never hold it; a type that a share with limits by type does not name is not for it."""
+    """Why a job's share could never hold it; a share with limits by type does not hold types that it does not name."""
     limits = quotas.limits(job.share)
     if INSTANCES not in limits and any(unit not in limits for unit in job.needs if unit != INSTANCES):
         return AwsQuotaReason.LIMITS
@@ -47,7 +47,7 @@ class _Serving:
         self._quotas = Quotas(queue.quota_shares or ())
         for job in queue.holding:
             self._quotas.note(job.share, job.needs)
-        #: Those who are asked to leave, before this plan and by it. What they free is spoken for as it is used up.
+        #: The jobs asked to leave, before this plan and by it. What they free is allotted as it is used up.
         self._leaving = [job for job in queue.holding if job.leaving]
         self._staying = [job for job in queue.holding if not job.leaving]
 
@@ -63,7 +63,7 @@ class _Serving:
             else:
                 able.append(job)
         for job in able:
-            # Nobody overtakes one of its own share that has to borrow.
+            # No job of the same share overtakes one that has to borrow.
             if job.share not in have_to_borrow and self._quotas.entitles(job.share, job.needs):
                 self._serve_one(job, self._reclaimed)
             else:
@@ -93,7 +93,7 @@ class _Serving:
         self._quotas.note(job.share, job.needs)
 
     def _reclaimed(self, job: WaitingService) -> Chosen | None:
-        """Who gives a job back what its share has lent, or what less urgent jobs of its share have."""
+        """Which jobs give back what a job's share has lent, or what less urgent jobs of its share hold."""
         own, lent = self._outranked(job), None
         if self._quotas.entitles(job.share, job.needs):
             others = self._borrowed_by(it for it in self._staying if it.share != job.share)
@@ -116,7 +116,7 @@ class _Serving:
         return least_loss(candidates, lambda gone: self._starts(job, [*self._leaving, *gone]))
 
     def _borrowed_by(self, holders: Iterable[HoldingService]) -> list[HoldingService]:
-        """Of shares that hold more than their own: those who may go before the share is back within its limits."""
+        """Of shares above their limits: the jobs that may leave before the share is back within them."""
         found = []
         above = {name: self._above_once_left(name) for name in self._quotas.shares}
         for job in sorted(holders, key=lambda it: it.loss):
@@ -128,13 +128,13 @@ class _Serving:
         return found
 
     def _above_once_left(self, share: str) -> dict[str, float]:
-        """By how much a share exceeds its limits when those who are asked to leave have left."""
+        """By how much a share exceeds its limits after the jobs asked to leave have left."""
         gone = [one for one in self._leaving if one.share == share]
         with _gone(self._quotas, gone):
             return self._quotas.above(share)
 
     def _starts(self, job: WaitingService, gone: Sequence[HoldingService]) -> bool:
-        """Whether quota and room let it start once these are gone."""
+        """Whether quota and room let it start once these have left."""
         if not self._room.fits(job.needs, [one.needs for one in gone]):
             return False
         with _gone(self._quotas, gone):
@@ -157,7 +157,7 @@ class _gone:  # noqa: N801 (reads as a word in a with statement)
 
 
 def least_loss(candidates: Sequence[HoldingService], enough: Enough) -> list[HoldingService] | None:
-    """Those whose leaving is enough, at little loss and none of them needlessly; None when all together are not."""
+    """Jobs whose leaving is enough, at little loss, none of them needlessly; None if all together are not."""
     chosen: list[HoldingService] = []
     for one in sorted(candidates, key=lambda it: it.loss):
         if enough(chosen):
@@ -180,7 +180,7 @@ def _loss(leaving: Iterable[HoldingService]) -> float:
 
 
 def by_shares(waiting: Iterable[WaitingService]) -> list[WaitingService]:
-    """Each share's jobs by priority and coming, and the shares' turns by the coming of whoever is first in each."""
+    """Each share's jobs by priority and arrival; shares take turns by the arrival of the first job of each."""
     lines: dict[str, list[WaitingService]] = {}
     for job in sorted(waiting, key=lambda job: (job.priority, -job.order)):
         lines.setdefault(job.share, []).append(job)

@@ -1,7 +1,7 @@
 """What is left of a service environment's capacity while a plan is made.
 
-Counts what jobs hold, what those who leave will give back, and what is kept for those who wait their turn. Must not
-know whose turn it is.
+Counts what jobs hold, what leaving jobs will give back, and what is kept for jobs that wait for their turn.
+Must not know dispatch order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ServiceRoom:
         )
 
     def fits(self, needs: Amounts, without: Iterable[Amounts] = ()) -> bool:
-        """Whether there is room for it, once these have given back what they hold."""
+        """Whether there is room for it once these have given back what they hold."""
         freed: dict[str, float] = {}
         for gone in without:
             for unit, amount in counted(gone, self._limits).items():
@@ -47,10 +47,10 @@ class ServiceRoom:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all of every unit is used, or kept for somebody."""
+        """Whether all of every unit is used or kept."""
         return all(amount <= 0 for amount in self._free.values())
 
     def take(self, needs: Amounts) -> None:
-        """Count a job as being there; what is not there yet is kept for it, and nobody else gets it."""
+        """Count a job as started; what is not free yet is kept for it, and no other job gets it."""
         for unit, amount in counted(needs, self._limits).items():
             self._free[unit] = self._free.get(unit, 0.0) - amount

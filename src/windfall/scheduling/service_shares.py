@@ -1,6 +1,6 @@
-"""Whose turn it is among the shares of a fair-share queue of service jobs.
+"""Which share of a fair-share queue of service jobs has the next turn.
 
-The scores are those of ordinary queues (fair_share.py), with instances in the place of vCPUs.
+Scores are those of ordinary queues (fair_share.py), with instances instead of vCPUs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What the scheduler of service jobs sees, and what it answers: one service environment at one moment, as values.
+"""What the scheduler of service jobs sees, and what it returns: one service environment at one moment, as values.
 
-Amounts are counted in units: an instance type, or NUM_INSTANCES for all types together. Nobody changes these values.
+Amounts are counted in units: an instance type, or NUM_INSTANCES for all types together. These values are
+never changed.
 """
 
 from __future__ import annotations
@@ -41,21 +42,22 @@ class WaitingService:
     priority: int = 0
     #: Of a fair-share queue, or of a quota queue.
     share: str = ""
-    #: Whether others were asked to leave for it: what they leave is its own, and nobody else's.
+    #: Whether others were asked to leave for it: what they free is kept for it alone.
     promised: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HoldingService:
-    """A service job whose training job has, or is about to have, its instances."""
+    """A service job whose training job has its instances, or is about to."""
 
     id: JobId
     needs: Amounts
     priority: int = 0
     share: str = ""
-    #: What taking its instances away would cost: GPU (or instance) seconds of work in no checkpoint, and of a restart.
+    #: The cost of taking its instances away: GPU (or instance) seconds of work in no checkpoint, and of a
+    #: restart.
     loss: float = 0.0
-    #: Whether it has been asked to leave, for whichever reason.
+    #: Whether it has been asked to leave, for any reason.
     leaving: bool = False
 
 
@@ -67,8 +69,8 @@ class ServiceQueueView:
     waiting: Sequence[WaitingService]
     holding: Sequence[HoldingService] = ()
     priority: int = 0
-    #: Of these a queue has at most one: it is first come, first served without.
-    #: In instances, which stand in the place of vCPUs.
+    #: A queue has at most one of these; without, it is first come, first served. In instances instead of
+    #: vCPUs.
     fair_share: FairShareView | None = None
     quota_shares: Sequence[QuotaShare] | None = None
 
@@ -83,7 +85,7 @@ class ServiceView:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Ask a job to leave, because another one will then start."""
+    """Ask a job to leave because another one will then start."""
 
     victim: JobId
     for_job: JobId
@@ -92,7 +94,7 @@ class Preempt:
 
 @dataclass(slots=True)
 class ServicePlan:
-    """What to do now, and why jobs that can never start as things are cannot."""
+    """What to do now, and why some jobs can never start as things are."""
 
     dispatch: list[JobId] = field(default_factory=list)
     preempt: list[Preempt] = field(default_factory=list)
@@ -100,13 +102,13 @@ class ServicePlan:
 
 
 def needs_of(instances: Mapping[str, int]) -> dict[str, float]:
-    """What so many instances are in every unit that could be asked about."""
+    """An instance count in every unit that a limit may name."""
     by_type = {kind: float(count) for kind, count in instances.items() if kind != UNKNOWN_TYPE}
     return {**by_type, INSTANCES: float(sum(instances.values()))}
 
 
 def counted(needs: Amounts, limits: Amounts) -> dict[str, float]:
-    """What of a job's needs an environment (or share) with these limits counts."""
+    """The part of a job's needs that an environment (or share) with these limits counts."""
     if INSTANCES in limits:
         return {INSTANCES: needs.get(INSTANCES, 0.0)}
     return {unit: amount for unit, amount in needs.items() if unit != INSTANCES}

@@ -1,6 +1,6 @@
-"""Why a job of a fair-share queue waits, as values: whose turn is before its share's, and what is kept for others.
+"""Why a job of a fair-share queue waits, as values: which shares go first, and what is reserved for others.
 
-Finds nothing out but who goes before whom. Codes are for programs and do not change; texts may.
+Computes only which shares go before which. Codes are for programs and do not change; texts may.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from windfall.jobs.ids import QueueName
 from windfall.scheduling.fair_share import Amount, FairShareView
 from windfall.scheduling.wording import counted, number
 
-if TYPE_CHECKING:  # it has the view of this folder's fair_share.py in it
+if TYPE_CHECKING:  # its view of a queue is defined in this folder's fair_share.py
     from windfall.scheduling.snapshot import QueueView, Standing, Waiting
 
-#: So many shares are named; the others are counted.
+#: How many shares are named; the others are counted.
 NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTurn:
-    """Where the job's share stands among those of its queue, and the job in its share."""
+    """The position of the job's share in its queue, and of the job in its share."""
 
     code: ClassVar[str] = "SHARE_TURN"
     queue: QueueName
     share: str
     weight: float
-    #: What its score counts: the average over the window, and what it holds now.
+    #: The use that its score counts: the average over the window, and what it holds now.
     average: Amount
     held: Amount
     total: Amount
@@ -56,7 +56,7 @@ class ShareTurn:
 
 @dataclass(frozen=True, slots=True)
 class ComputeReserved:
-    """What is left beside the policy's computeReservation is too little for it."""
+    """What the policy's computeReservation leaves is too little for it."""
 
     code: ClassVar[str] = "COMPUTE_RESERVATION"
     queue: QueueName
@@ -64,7 +64,7 @@ class ComputeReserved:
     active: int
     kept: Amount
     total: Amount
-    #: By all active shares, those included that start in this round.
+    #: By all active shares, including jobs that start in this round.
     used: Amount
     needs: Amount
 
@@ -81,7 +81,7 @@ class ComputeReserved:
 
 
 def share_turn(view: QueueView, standing: Standing, waiting: Waiting, ahead: int) -> ShareTurn | None:
-    """Where a job's share stands; None in queues without fair share."""
+    """The position of a job's share; None in queues without fair share."""
     shares = view.fair_share
     if shares is None:
         return None

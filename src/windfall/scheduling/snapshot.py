@@ -1,6 +1,6 @@
-"""What the scheduler and explain see: one moment, as values. The reactor makes it; nobody changes it.
+"""What the scheduler and explain see: one moment, as values. The reactor makes it; it is never changed.
 
-Waiting jobs with equal needs share a group, so that a tick costs groups x instances and not jobs.
+Waiting jobs with equal needs share a group, so that a pass costs groups x instances and not jobs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from windfall.scheduling.fair_share import FairShareView
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What makes two waiting jobs of one queue interchangeable for the scheduler, but for their order."""
+    """What makes two waiting jobs of one queue interchangeable for the scheduler, except for their order."""
 
     resources: Resources
-    #: How long an attempt can last at most; None means unknown. It decides who may fill a reserved gap.
+    #: The longest time an attempt can take; None means unknown. It decides which jobs may fill a reserved
+    #: gap.
     timeout_s: int | None = None
     #: The only instance type that it may run on, where instances have types; shares of a machine take any.
     instance_type: str | None = None
@@ -34,7 +35,7 @@ class Shape:
 
     @property
     def is_part(self) -> bool:
-        """Whether it asks for a part of one GPU rather than whole ones."""
+        """Whether it requests a part of one GPU rather than whole ones."""
         return 0 < self.resources.gpus < 1
 
     def admits(self, instance_type: str | None) -> bool:
@@ -44,7 +45,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The nodes of a multi-node job, which start all or none: how many of which shape, the main one's first."""
+    """The nodes of a multi-node job, which start all or none: how many of which shape, the main node's first."""
 
     parts: tuple[tuple[Shape, int], ...]
     #: The nodes' numbers in the order of the parts; without them they count from 0.
@@ -62,7 +63,7 @@ class Standing:
 
     #: Its share of a fair-share queue, or its quota share.
     share: str | None = None
-    #: Who goes first within a share: the higher.
+    #: The higher goes first within a share.
     priority: int = 0
     #: Tokens that it needs, by the names of consumable resources.
     tokens: tuple[tuple[str, int], ...] = ()
@@ -85,10 +86,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class WaitingGroup:
-    """The waiting jobs of one queue with one shape and standing, first come first."""
+    """The waiting jobs of one queue with one shape and scheduling class, first come, first served."""
 
     shape: Shape
-    #: In FIFO order; iterated only as far as places last. Can be iterated again from the start.
+    #: In FIFO order; iterated only while there are places. Can be iterated again from the start.
     entries: Iterable[Waiting]
     #: How many jobs (children counted one by one) wait in it.
     count: int
@@ -105,25 +106,26 @@ class QueueView:
     fair_share: FairShareView | None = None
 
 
-@dataclass(slots=True)  # not frozen: thousands are made in a tick, and that would take twice as long
+@dataclass(slots=True)  # not frozen: thousands are made in a pass, and that would take twice as long
 class Release:
     """What a running attempt will give back, and when at the latest; None is unknown."""
 
     resources: Resources
-    #: The devices that it has, or has its part of.
+    #: The devices that it has, or has a part of.
     gpu_ids: tuple[str, ...]
     at: int | None
     token: AttemptToken | None = None
-    #: Whose it is, for people, and the queue that it came from.
+    #: Its job, for people, and the queue that it came from.
     job_id: JobId | None = None
     queue: QueueName | None = None
-    #: Whether it runs on capacity that others may take back, and has not been asked to leave.
+    #: Whether it runs on reclaimable capacity, and has not been asked to leave.
     reclaimable: bool = False
     #: Whether it has been asked to leave.
     leaving: bool = False
-    #: What taking its place away would cost: GPU (or vCPU) seconds of work that is in no checkpoint, and of a restart.
+    #: The cost of taking its place away: GPU (or vCPU) seconds of work that is in no checkpoint, and of a
+    #: restart.
     loss: float = 0.0
-    #: Its quota share and its priority there, for one that has not been asked to leave.
+    #: Its quota share and its priority there, for an attempt that has not been asked to leave.
     share: str | None = None
     priority: int = 0
     #: The multi-node job that it is a node of, and whether it can leave without the others.
@@ -150,7 +152,7 @@ class InstanceView:
 
     @property
     def own_type(self) -> str | None:
-        """Its type, for jobs that insist on one; a share of a machine has none."""
+        """Its type, for jobs that require one; a share of a machine has none."""
         return None if self.is_share else self.type
 
 
@@ -161,7 +163,7 @@ class MachineView:
     id: MachineId
     total: Resources
     used: Resources
-    #: The devices that nobody has any of and that are not fenced, in the order in which they are given away.
+    #: The unused devices that are not fenced, in the order in which they are given out.
     free_gpus: tuple[str, ...]
     devices: DeviceSet = NO_DEVICES
     #: What is held of the devices that are shared.
@@ -170,7 +172,7 @@ class MachineView:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A type of instance that could not be had: why, in the engine's words, and when it is asked for again."""
+    """A type of instance whose launch failed: why, in the engine's words, and when to try again."""
 
     reason: str
     again_at: int
@@ -182,15 +184,15 @@ class EnvironmentView:
 
     environment: ComputeEnvironment
     offers: tuple[Offer, ...]
-    #: Why the engine cannot launch, in its own words; None when it can.
+    #: Why the engine cannot launch, in its own words; None if it can.
     trouble: str | None = None
-    #: The types that could not be had lately: none of them is asked for again before its time.
+    #: The types whose launch failed lately; they are not tried again before their time.
     shortages: Mapping[str, Shortage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who the places are for that attempts on a machine were asked to leave."""
+    """The jobs that the places are for that attempts on a machine were asked to vacate."""
 
     job_id: JobId
     queue: QueueName
@@ -201,7 +203,7 @@ class Claim:
     order: int
     count: int
     standing: Standing = ORDINARY
-    #: When the last of them has left at the latest, for a multi-node job.
+    #: The latest time at which the last of them has left, for a multi-node job.
     expected_at: int | None = None
 
 
@@ -210,7 +212,7 @@ class QuotaView:
     """The quota shares of a queue and what they hold."""
 
     shares: tuple[QuotaShare, ...]
-    #: By share and unit: what attempts hold, and how much of that is held by those that were asked to leave.
+    #: By share and unit: what attempts hold, and how much of that attempts hold that were asked to leave.
     used: Mapping[str, Mapping[str, float]]
     leaving: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -219,11 +221,11 @@ class QuotaView:
 class SchedulingRules:
     """The scheduler's few settings."""
 
-    #: A job passed over for so long gets a place reserved.
+    #: A job passed over for this long gets a place reserved.
     reserve_after_ms: int = 60_000
-    #: An instance that has been idle for so long goes away.
+    #: An instance idle for this long is terminated.
     idle_after_ms: int = 300_000
-    #: How long an attempt has between the notice and the end when its place is taken back.
+    #: The time between the notice and the end when an attempt's place is taken back.
     notice_ms: int = 120_000
     #: How long an attempt may take to end when its timeout is over.
     grace_ms: int = 0
@@ -231,12 +233,12 @@ class SchedulingRules:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What there is of a consumable resource now."""
+    """What is available of a consumable resource now."""
 
     free: int
     #: Without what is used up for good.
     total: int
-    #: The jobs that hold some, and how many; looked at by explain alone.
+    #: The jobs that hold some, and how many; only explain reads it.
     holders: Mapping[JobId, int] = field(default_factory=dict)
     replenishable: bool = True
 
@@ -251,11 +253,11 @@ class Snapshot:
     instances: Sequence[InstanceView]
     machines: Mapping[MachineId, MachineView]
     rules: SchedulingRules = field(default_factory=SchedulingRules)
-    #: Places that are being made free, in the order of the jobs they are for.
+    #: Places that are being vacated, in the order of the jobs they are for.
     claims: Sequence[Claim] = ()
     #: The consumable resources that waiting jobs name.
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
-    #: For the queues that are divided into quota shares.
+    #: For the queues that have quota shares.
     quotas: Mapping[QueueName, QuotaView] = field(default_factory=dict)
 
 
@@ -285,16 +287,16 @@ class Reservation:
 
     job_id: JobId
     instance: InstanceId
-    #: When it is expected to have room; None when the running jobs have no time limit.
+    #: When it is expected to have room; None if the running jobs have no time limit.
     expected_at: int | None
 
 
 class Preemption(StrEnum):
-    """Why a job of a queue with quota shares may have another one's place."""
+    """Why a job of a queue with quota shares may take another job's place."""
 
-    #: The other one's share holds more than its own.
+    #: The other job's share exceeds its own limits.
     CROSS_SHARE = "cross-share"
-    #: It is the more urgent one of their share.
+    #: It is the more urgent job of their share.
     IN_SHARE = "in-share"
 
 
@@ -305,7 +307,7 @@ class Reclaim:
     token: AttemptToken
     instance: InstanceId
     for_job: JobId
-    #: None when it is the capacity that others may take back.
+    #: None if it runs on reclaimable capacity.
     preemption: Preemption | None = None
     #: Whether others leave for the same place, and the first of them stands for it.
     beside: bool = False
@@ -320,5 +322,5 @@ class Plan:
     terminations: tuple[InstanceId, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
-    #: Places kept for the jobs that others leave them for.
+    #: Places kept for the jobs that others vacate them for.
     claims: tuple[Reservation, ...] = ()

@@ -1,9 +1,9 @@
 """Consumable resources as a gate: a job starts when all tokens that it names are free, all at once or not at all.
 
-Who waits without some token is passed by those behind. Once it has waited too long, tokens are kept for it: else a job
-that wants three licences would wait for ever behind those that want one. Nothing is kept for a job that lacks room and
-no token, because that may never come, unless others are leaving it a place. Must not know places, nor who holds what
-beyond telling it.
+Jobs behind one that lacks a token may pass it. Once it has waited too long, tokens are kept for it: otherwise
+a job that needs three licences could wait for ever behind jobs that need one. Nothing is kept for a job that
+lacks room and no token, because room may never come, unless others are vacating a place for it. Must not know
+places, nor which job holds what, except to report it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:  # admission.py makes the gates, this one among them
     from windfall.scheduling.admission import AtGate
 
 _NONE = Tokens(0, 0)
-#: So many holders are named; the others are counted.
+#: How many holders are named; the others are counted.
 NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TokensTaken:
-    """A consumable resource has fewer tokens free than the job wants."""
+    """A consumable resource has fewer tokens free than the job needs."""
 
     code: ClassVar[str] = "CONSUMABLE_RESOURCE_TAKEN"
     resource: str
     wanted: int
     free: int
     total: int
-    #: Who holds how many.
+    #: Which jobs hold how many.
     holders: tuple[tuple[JobId, int], ...] = ()
-    #: How many of those that are free are kept for others: they have waited longer, or have a place already.
+    #: How many of the free ones are kept for other jobs that have waited longer, or have a place already.
     kept: int = 0
     replenishable: bool = True
 
@@ -67,13 +67,13 @@ class TokenGate:
         self._tokens = snapshot.tokens
         self._free = {name: tokens.free for name, tokens in snapshot.tokens.items()}
         self._kept: dict[str, int] = {}
-        #: What is kept for those who others leave a place to; their like may have it.
+        #: Kept for jobs that others vacate a place for; jobs of the same group may take them.
         self._pledged: Counter[Kin] = Counter()
-        #: Who became RUNNABLE before this has waited too long.
+        #: A job that became RUNNABLE before this has waited too long.
         self._long_ago = snapshot.now - snapshot.rules.reserve_after_ms
 
     def admits(self, asking: AtGate, wanted: int) -> int:
-        """How many of so many jobs the tokens are enough for."""
+        """How many of `wanted` jobs the tokens are enough for."""
         tokens = asking.standing.tokens
         if not tokens:
             return wanted
@@ -83,12 +83,12 @@ class TokenGate:
         return enough_for
 
     def started(self, asking: AtGate, count: int) -> None:
-        """Take the tokens of so many jobs."""
+        """Take the tokens of `count` jobs."""
         for name, wanted in asking.standing.tokens:
             self._free[name] = self._free.get(name, 0) - wanted * count
 
     def pledge(self, asking: InQueue, count: int) -> None:
-        """Keep the tokens of so many jobs from others."""
+        """Keep the tokens of `count` jobs from others; negative undoes it."""
         if asking.standing.tokens:
             self._pledged[kin_of(asking)] += count
 
@@ -101,10 +101,11 @@ class TokenGate:
         ]
 
     def _left(self, name: str, asking: InQueue) -> int:
-        """What it may take: what nobody has a better claim to, and what is pledged to it.
+        """What it may take: what no other job has a better claim to, and what is pledged to it.
 
-        Nobody is kept from what is pledged to it, by one that has waited long: that one may wait just for this, and so
-        both would for ever. Where there are fewer tokens by now than pledges, the first of those get them.
+        A job that has waited long does not keep others from what is pledged to them: it may be waiting for
+        just that, and both would wait for ever. If there are fewer tokens by now than pledges, the first jobs
+        get them.
         """
         free, kept = self._free.get(name, 0), self._kept.get(name, 0)
         before = mine = after = 0
@@ -122,7 +123,7 @@ class TokenGate:
     def _keep_for(self, asking: AtGate) -> None:
         wanted = asking.standing.tokens
         if any(count > self._tokens.get(name, _NONE).total for name, count in wanted):
-            return  # It never starts, and nobody shall wait for that.
+            return  # It can never start, so no other job waits for it.
         for name, count in wanted:
             self._kept[name] = self._kept.get(name, 0) + count
 

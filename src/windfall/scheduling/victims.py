@@ -1,6 +1,6 @@
-"""Who has to leave so that a job can start: the least loss, and nobody who could stay.
+"""Which attempts must leave so that a job can start: the least loss, and none that could stay.
 
-Decides among those who may be asked; must not know who may, nor how a loss was worked out.
+Decides among the candidates; must not know which attempts may be asked, nor how a loss was computed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from windfall.scheduling.snapshot import Release, Shape
 
 
 class Costly(Protocol):
-    """Whoever may be asked: an attempt, or several that leave together."""
+    """A candidate: an attempt, or several that leave together."""
 
     @property
     def loss(self) -> float:
-        """What it costs to ask."""
+        """The cost of its leaving."""
 
 
 One = TypeVar("One", bound=Costly)
@@ -28,27 +28,27 @@ Asked_contra = TypeVar("Asked_contra", bound=Costly, contravariant=True)
 
 
 class Lack(Protocol[Asked_contra]):
-    """What a job lacks, of whatever."""
+    """What a job lacks, of any kind."""
 
     def met_by(self, leaving: Sequence[Asked_contra]) -> bool:
-        """Whether it lacks nothing when these have left; more leaving hardly ever makes it worse."""
+        """Whether it lacks nothing after these have left; more leaving hardly ever makes it worse."""
 
     def helped_by(self, one: Asked_contra) -> float:
-        """The largest share of something missing that one gives back, at most all of it."""
+        """The largest fraction of something missing that one candidate gives back, at most all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeededDevices:
-    """The GPUs that a job needs on a machine where it matters which."""
+    """The GPUs that a job needs on a machine where particular ones matter."""
 
     shape: Shape
-    #: What is free when nobody is asked to leave.
+    #: What is free if no attempt is asked to leave.
     free: Devices
-    #: What of that is kept for others.
+    #: The part of that which is kept for others.
     kept: Kept
 
     def after(self, leaving: Iterable[Release]) -> tuple[str, ...] | None:
-        """The devices that it gets when these have left; None when they are not enough."""
+        """The devices that it gets after these have left; None if they are not enough."""
         devices = self.free.copy()
         for release in leaving:
             devices.give_back(release.resources.gpus, release.gpu_ids)
@@ -59,7 +59,7 @@ class NeededDevices:
         return max(0, self.shape.resources.gpus - self.free.usable(self.shape, self.kept))
 
     def given_by(self, release: Release) -> float:
-        """How much of the right kind one gives back."""
+        """How much of the right kind one attempt gives back."""
         known, wish = self.free.known, self.shape.gpu_wish or GpuWish()
         each = min(1, release.resources.gpus)
         right = [
@@ -76,19 +76,19 @@ class NeededDevices:
 class Need:
     """What a job lacks on a machine."""
 
-    #: What is below 0 is there.
+    #: Negative amounts are left over.
     missing: Resources
-    #: Where numbers of GPUs do not say all.
+    #: Where counts of GPUs are not enough.
     devices: NeededDevices | None = None
 
     def met_by(self, leaving: Sequence[Release]) -> bool:
-        """Whether it lacks nothing when these have left."""
+        """Whether it lacks nothing after these have left."""
         if not self.missing.fits_in(freed_by(leaving)):
             return False
         return self.devices is None or self.devices.after(leaving) is not None
 
     def helped_by(self, one: Release) -> float:
-        """The largest share of something missing that one gives back, at most all of it."""
+        """The largest fraction of something missing that one attempt gives back, at most all of it."""
         return self.helped_by_all((one,))
 
     def helped_by_all(self, leaving: Sequence[Release]) -> float:
@@ -110,10 +110,10 @@ def freed_by(leaving: Iterable[Release]) -> Resources:
 
 
 def victims(need: Lack[One], candidates: Sequence[One]) -> tuple[One, ...] | None:
-    """Those whose leaving gives back at least what is missing, at little loss; None when all together do not.
+    """Attempts whose leaving gives back at least what is missing, at little loss; None if all together do not.
 
-    None of them could be spared. Tried are the least loss first, the least loss for what it helps first, and the one
-    that is enough by itself; the cheapest of these is taken.
+    None of them could be spared. Tries the least loss first, the least loss for its gain first, and the
+    single attempt that is enough; the cheapest of these is taken.
     """
     help_of = {id(one): need.helped_by(one) for one in candidates}
     helpful = sorted((one for one in candidates if help_of[id(one)] > 0), key=lambda one: one.loss)
@@ -130,15 +130,15 @@ def victims(need: Lack[One], candidates: Sequence[One]) -> tuple[One, ...] | Non
 
 
 def cost_of(chosen: Sequence[Costly]) -> tuple[float, int]:
-    """By what sets of those who leave are compared."""
+    """The order by which sets of leaving attempts are compared."""
     return (sum(one.loss for one in chosen), len(chosen))
 
 
 def first_enough(ordered: Sequence[One], met_by: Callable[[Sequence[One]], bool]) -> tuple[One, ...] | None:
-    """The first so many who are enough; None when all are not."""
+    """The shortest beginning of the list that is enough; None if all are not."""
     if not met_by(ordered):
         return None
-    # More leaving hardly ever makes it worse, so the shortest beginning that is enough can be found by halving.
+    # More leaving hardly ever makes it worse, so bisection finds the shortest beginning that is enough.
     few, enough = 0, len(ordered)
     while few < enough:
         middle = (few + enough) // 2
@@ -150,7 +150,7 @@ def first_enough(ordered: Sequence[One], met_by: Callable[[Sequence[One]], bool]
 
 
 def spared(chosen: tuple[One, ...], met_by: Callable[[Sequence[One]], bool]) -> tuple[One, ...]:
-    """The same without those who need not go, the dearest spared first."""
+    """The same without those that could stay, the most expensive spared first."""
     left = sorted(chosen, key=lambda one: -one.loss)
     for each in tuple(left):
         others = [one for one in left if one is not each]

@@ -1,6 +1,6 @@
-"""How amounts and times are written for people: thousands separated, one thing or several, times in UTC.
+"""How amounts and times are written for people: thousands separated, singular or plural, times in UTC.
 
-The standard library's dates are not used here, because they also know what time it is.
+The standard library's dates are not used here, because they also read the clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from windfall.jobs.resources import Resources
 
 
 class Resource(StrEnum):
-    """What a job can ask too much of."""
+    """What a job can request too much of."""
 
     GPUS = "gpus"
     VCPUS = "vcpus"
@@ -58,7 +58,7 @@ def listed(names: tuple[str, ...]) -> str:
 def utc(at: int) -> str:
     """A time in milliseconds since the epoch, as `2026-01-31 08:30:00 UTC`."""
     days, second = divmod(at // 1000, 86_400)
-    # Years are counted from March, so that the day that is sometimes missing is the last one of the year.
+    # Years are counted from March, so that the leap day is the last day of the year.
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
