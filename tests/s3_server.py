@@ -5,12 +5,13 @@ Use the fixture: `from tests.s3_server import s3_server` in a conftest or test m
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,17 @@ class RunningS3:
 
 
 @contextmanager
-def running_s3() -> Iterator[RunningS3]:
-    """Start a server with a directory of its own, and leave nothing of it."""
+def running_s3(key_id: str | None = None) -> Iterator[RunningS3]:
+    """Start a server with a directory of its own, and leave nothing of it.
+
+    With `key_id`, the key that may ask for sessions is called so, like one of a store that is not Windfall's.
+    """
     directory = Path(tempfile.mkdtemp(prefix="windfall-s3-"))
     server = S3Server(directory / "s3")
+    if key_id is not None:
+        (directory / "s3").mkdir(mode=0o700)
+        known = {**asdict(server.secrets), "agents_key_id": key_id}
+        (directory / "s3" / "secrets.json").write_text(json.dumps(known))
     guard = None
     try:
         running = RunningS3(server, server.start(timeout_s=90))

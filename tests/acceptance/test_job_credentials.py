@@ -10,17 +10,20 @@ import urllib.request
 
 import pytest
 
-from tests.acceptance.daemon import a_queue
+from tests.acceptance.daemon import RunningWindfall, a_queue
 from tests.acceptance.s3_jobs import (
     OPTIONS,
     ROLE,
+    USER,
     require_s3_server,
     s3_of,
     said_by,
     submit_client,
     submitted,
 )
+from tests.s3_server import running_s3
 from tests.waiting import wait_until
+from windfall.daemon.s3_identities import SESSION_ROLE
 
 PROGRAM = """
 import json, os, boto3
@@ -41,6 +44,15 @@ said["keys"] = [name for name in os.environ if name in ("AWS_ACCESS_KEY_ID", "AW
 print("SAID " + json.dumps(said))
 """
 
+SAID_WITHIN_LIMITS = {
+    "read": "numbers",
+    "listed": ["data/in.txt"],
+    "tenants": "AccessDenied",
+    "bucket": "AccessDenied",
+    "temporary": True,
+    "keys": [],
+}
+
 
 @pytest.fixture
 def with_s3(fresh):
@@ -58,15 +70,42 @@ def test_a_job_with_a_role_reads_and_writes_its_tenants_buckets_and_no_more(with
     job_id = submitted(batch, "uses-s3", sys.executable, "-c", PROGRAM)
     (job,) = with_s3.wait_for([job_id])
     assert job["status"] == "SUCCEEDED", with_s3.windfall("logs", job_id).stdout
-    assert said_by(with_s3, job_id) == {
-        "read": "numbers",
-        "listed": ["data/in.txt"],
-        "tenants": "AccessDenied",
-        "bucket": "AccessDenied",
-        "temporary": True,
-        "keys": [],
-    }
+    assert said_by(with_s3, job_id) == SAID_WITHIN_LIMITS
     assert s3.get_object(Bucket="windfall", Key="out/result.txt")["Body"].read() == b"done"
+
+
+@pytest.fixture
+def with_own_s3():
+    """A daemon, and an S3 server that it did not start; its key there may assume one role."""
+    require_s3_server()
+    running = RunningWindfall("--gpus", "none", "--runtime", "process", *USER)
+    with running_s3("SOMEBODYELSESKEY") as server:
+        known = server.server.secrets
+        running.extra_environment |= {
+            **server.environment,
+            "AWS_ACCESS_KEY_ID": known.agents_key_id,
+            "AWS_SECRET_ACCESS_KEY": known.agents_secret,
+            "WINDFALL_JOB_ROLE": SESSION_ROLE,
+        }
+        try:
+            yield running.up(), server
+        finally:
+            running.close()
+
+
+def test_an_s3_of_the_users_own_gives_sessions_of_the_role_that_is_set(with_own_s3):
+    windfall, server = with_own_s3
+    objects = server.open("")
+    objects.put("data/in.txt", b"numbers")
+    objects.put("tenants/vision/secret", b"theirs")
+    a_queue(windfall)
+    for prefix in ("data", "out"):
+        windfall.windfall("storage", "add", "--write", f"s3://{server.bucket}/{prefix}")
+    job_id = submitted(submit_client(windfall), "uses-s3", sys.executable, "-c", PROGRAM)
+    (job,) = windfall.wait_for([job_id])
+    assert job["status"] == "SUCCEEDED", windfall.windfall("logs", job_id).stdout
+    assert said_by(windfall, job_id) == SAID_WITHIN_LIMITS
+    assert objects.get("out/result.txt") == b"done"
 
 
 def test_a_job_without_a_role_gets_none(with_s3):

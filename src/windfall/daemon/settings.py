@@ -201,7 +201,8 @@ _PATTERNS: dict[str, tuple[str, str]] = {
     "job_users": (r"none|[0-9]{1,10}-[0-9]{1,10}", "none, or FIRST-LAST such as 200000-200999"),
     "objects": (r"file:///.+|s3://[a-z0-9][a-z0-9.-]{2,62}(/.*)?", "file:///PATH or s3://BUCKET/PREFIX"),
     "job_role": (
-        r"arn:[a-z-]+:iam::[0-9]*:role/[\w+=,.@/-]+",
+        # SeaweedFS's own roles have no account.
+        r"arn:[a-z-]+:iam::([0-9]*:)?role/[\w+=,.@/-]+",
         "the ARN of a role, such as arn:aws:iam::123456789012:role/jobs",
     ),
     "events_file": (r"/.*[^/]", "the absolute path of a file"),
