@@ -191,10 +191,10 @@ class Life:
         if node.is_node and node.parent is not None and self.world.store.jobs[node.parent].attempt is None:
             return True  # Its gang has lost its main node's place meanwhile, and it waits with that.
         asked = node.submission
-        alike = (asked.share, asked.priority, asked.resources, asked.nodes)
+        same_needs = (asked.share, asked.priority, asked.resources, asked.nodes)
         for job in self.world.store.jobs.values():
             one = job.submission
-            if (one.share, one.priority, one.resources, one.nodes) == alike and any(
+            if (one.share, one.priority, one.resources, one.nodes) == same_needs and any(
                 attempt.placed_at >= self.asked_at[job_id] for attempt in job.attempts
             ):
                 return True

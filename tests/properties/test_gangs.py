@@ -20,7 +20,7 @@ from windfall.jobs.ids import JobId
 from windfall.jobs.resources import NOTHING
 from windfall.scheduling.gangs import needs_of
 from windfall.scheduling.planning import plan
-from windfall.scheduling.snapshot import Gang, Standing
+from windfall.scheduling.snapshot import Gang, SchedulingClass
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -59,7 +59,7 @@ def a_random_cluster(seed: int) -> Cluster:
             main.gpus,
             queue="q",
             waited_ms=waited,
-            standing=Standing(gang=gang),
+            scheduling_class=SchedulingClass(gang=gang),
         )
     return cluster
 
@@ -75,7 +75,7 @@ def test_every_plan_places_all_nodes_of_a_gang_or_none(seed: int) -> None:
     for placement in decided.placements:
         by_job[placement.job_id].append(placement)
     for job_id, placements in by_job.items():
-        gang = cluster.job(job_id).standing.gang
+        gang = cluster.job(job_id).scheduling_class.gang
         if gang is None:
             used[placements[0].instance] += cluster.job(job_id).shape.resources
             continue
@@ -101,7 +101,7 @@ def test_what_is_launched_for_a_gang_holds_all_of_it(seed: int) -> None:
         max_vcpus=rng.choice((8, 16, 32)),
     )
     gang = Gang(((a_shape(vcpus), size),))
-    decided = plan(cluster.with_waiting("a", vcpus, standing=Standing(gang=gang)).snapshot())
+    decided = plan(cluster.with_waiting("a", vcpus, scheduling_class=SchedulingClass(gang=gang)).snapshot())
     room = sum((one.offer.resources for one in decided.launches), NOTHING)
     assert not decided.launches or needs_of(gang).fits_in(room)
 

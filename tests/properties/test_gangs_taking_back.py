@@ -21,18 +21,18 @@ from tests.unit.control.quota_worlds import a_share
 from tests.unit.scheduling.builders import Cluster, a_shape, a_snapshot
 from windfall.capacity.environments import Provisioning
 from windfall.capacity.policies import Sharing
-from windfall.control.backlog import shape_of, standing_of
+from windfall.control.backlog import scheduling_class_of, shape_of
 from windfall.jobs.ids import QueueName
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import PLACED
 from windfall.scheduling.planning import plan
 from windfall.scheduling.quota_gate import amounts_of
-from windfall.scheduling.snapshot import Gang, Shape, Standing
+from windfall.scheduling.snapshot import Gang, SchedulingClass, Shape
 
 seeds = st.integers(0, 2**32)
 
 
-def a_lent_fleet(seed: int, parties: int = 9) -> Cluster:
+def a_lent_fleet(seed: int, eviction_sets: int = 9) -> Cluster:
     """Machines that are shared by an environment on demand and a spot one, which lends to single jobs and to gangs."""
     rng = Random(seed)
     cluster = a_snapshot().with_environment("demand").with_environment("spot", kind=Provisioning.SPOT)
@@ -46,14 +46,19 @@ def a_lent_fleet(seed: int, parties: int = 9) -> Cluster:
             cluster = cluster.with_instance(
                 f"i-{name}-{machine}", name, *size, machine=machine, is_share=True
             )
-    for number in range(rng.randint(1, parties)):
+    for number in range(rng.randint(1, eviction_sets)):
         cluster = _with_party(rng, cluster, f"r{number}", machines)
     parts = [(a_shape(rng.choice((1, 2, 4)), gpus=rng.choice((0, 0, 1))), rng.randint(1, 4))]
     if rng.random() < 0.3:
         parts.append((a_shape(6, 2_000), 1))
     gang, main = Gang(tuple(parts)), parts[0][0].resources
     return cluster.with_waiting(
-        "g", main.vcpus, main.memory_mib, main.gpus, queue="demand", standing=Standing(gang=gang)
+        "g",
+        main.vcpus,
+        main.memory_mib,
+        main.gpus,
+        queue="demand",
+        scheduling_class=SchedulingClass(gang=gang),
     )
 
 
@@ -89,7 +94,7 @@ def with_all_others(cluster: Cluster, token: str) -> frozenset[str]:
     return frozenset(other for other, (_, one) in known.items() if one.gang == asked.gang)
 
 
-def parties_of(cluster: Cluster) -> set[frozenset[str]]:
+def eviction_sets_of(cluster: Cluster) -> set[frozenset[str]]:
     """All who could be asked, with those who leave with them."""
     latest = cluster.now + cluster.rules.notice_ms
     lent = [
@@ -117,7 +122,7 @@ def placed_when_gone(cluster: Cluster, gone: Iterable[str]) -> bool:
     """Whether the gang starts when these have left, and those who end before a notice is over."""
     then = plan(after_leaving(cluster, {*gone, *ending(cluster)}).snapshot())
     nodes = [one.node for one in then.placements if one.job_id == "g"]
-    gang = cluster.job("g").standing.gang
+    gang = cluster.job("g").scheduling_class.gang
     assert gang is not None
     assert nodes in ([], list(range(gang.size)))
     return bool(nodes)
@@ -130,11 +135,11 @@ def test_a_gang_asks_each_party_once_all_of_them_are_needed_and_then_it_starts(s
     decided = plan(cluster.snapshot())
     asked = [with_all_others(cluster, str(one.token)) for one in decided.reclaims]
     assert len(set(asked)) == len(asked)
-    assert set(asked) <= parties_of(cluster)
+    assert set(asked) <= eviction_sets_of(cluster)
     if not asked:
         return
     assert not decided.placements
-    gang = cluster.job("g").standing.gang
+    gang = cluster.job("g").scheduling_class.gang
     assert gang is not None
     assert placed_when_gone(cluster, frozenset().union(*asked))
     for one in asked:
@@ -146,14 +151,14 @@ def test_a_gang_asks_each_party_once_all_of_them_are_needed_and_then_it_starts(s
 @settings(max_examples=80, deadline=None)
 @given(seeds)
 def test_few_who_could_be_asked_are_asked_at_the_least_loss_there_is(seed):
-    cluster = a_lent_fleet(seed, parties=5)
-    parties = parties_of(cluster)
-    if len(parties) > 6 or placed_when_gone(cluster, ()):
+    cluster = a_lent_fleet(seed, eviction_sets=5)
+    eviction_sets = eviction_sets_of(cluster)
+    if len(eviction_sets) > 6 or placed_when_gone(cluster, ()):
         return
     enough = [
         loss_of(cluster, tokens)
-        for count in range(1, len(parties) + 1)
-        for chosen in combinations(parties, count)
+        for count in range(1, len(eviction_sets) + 1)
+        for chosen in combinations(eviction_sets, count)
         if placed_when_gone(cluster, tokens := frozenset().union(*chosen))
     ]
     decided = plan(cluster.snapshot())
@@ -242,7 +247,7 @@ def test_what_was_lent_returns_to_gangs_when_those_have_left_who_were_asked(seed
     held, waiting = 0.0, []
     for job in life.world.state.jobs.values():
         if job.submission.share == "a" and job.id not in before and job.parent is None:
-            needs = amounts_of(Waits(QUEUE, shape_of(job), standing_of(job)))["GPU"]
+            needs = amounts_of(Waits(QUEUE, shape_of(job), scheduling_class_of(job)))["GPU"]
             if job.state in PLACED:
                 held += needs
             else:
@@ -255,7 +260,7 @@ class Waits(NamedTuple):
 
     queue: QueueName
     shape: Shape
-    standing: Standing
+    scheduling_class: SchedulingClass
 
 
 def test_the_random_lives_have_gangs_ask_and_be_asked():

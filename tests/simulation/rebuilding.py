@@ -56,9 +56,9 @@ def _compare(name: str, had: Any, has: Any) -> None:
 
 def _backlog(state: State) -> dict[Any, Any]:
     return {
-        (queue, kin): sorted((entry.order, entry.job_id, entry.count) for entry in group)
+        (queue, key): sorted((entry.order, entry.job_id, entry.count) for entry in group)
         for queue, groups in state.backlog.queues.items()
-        for kin, group in groups.items()
+        for key, group in groups.items()
     }
 
 

@@ -10,7 +10,7 @@ from windfall.accounting.ledger import HOUR_MS, ledger_of
 from windfall.accounting.prices import Rates, price_of
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import InstanceState
-from windfall.control.backlog import alike
+from windfall.control.backlog import same_group
 from windfall.control.state import State
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.ids import AttemptToken, JobId
@@ -79,7 +79,7 @@ def check_claims(world: World) -> None:
             raise BrokenPromise(f"{token} on demand is asked to leave for {attempt.stop_for}")
         claimed = world.claimants.get(attempt.stop_for)
         if claimed is None:
-            claimed = Claimed(*_standing(state, attempt.stop_for), world.disturbances)
+            claimed = Claimed(*_waiting_and_tries(state, attempt.stop_for), world.disturbances)
             world.claimants[attempt.stop_for] = claimed
         if token not in claimed.tokens:
             claimed.tokens.add(token)
@@ -88,7 +88,7 @@ def check_claims(world: World) -> None:
         if claimed.tokens & state.attempts.keys():
             continue
         claimed.free_at = claimed.free_at or world.now
-        waiting, tries = _standing(state, job_id)
+        waiting, tries = _waiting_and_tries(state, job_id)
         # Nobody waits in vain who does not wait: its queue may have been deleted meanwhile.
         served = waiting == 0 or waiting < claimed.waiting or tries > claimed.tries
         passed = not claimed.tokens & set(state.left_places) and _passed_by_its_like(
@@ -101,16 +101,16 @@ def check_claims(world: World) -> None:
 
 
 def _passed_by_its_like(state: State, job_id: JobId, since: int) -> bool:
-    """Whether one just like it, whose turn came first, has got a place since: jobs that are alike have one claim."""
+    """Whether one just like it, whose turn came first, has got a place since: jobs of one group have one claim."""
     return any(
         one.id != job_id
-        and alike(state.jobs, one, job_id) is not None
+        and same_group(state.jobs, one, job_id) is not None
         and one.attempts[-1].placed_at >= since
         for one in state.attempts.values()
     )
 
 
-def _standing(state: State, job_id: JobId) -> tuple[int, int]:
+def _waiting_and_tries(state: State, job_id: JobId) -> tuple[int, int]:
     """How many places a job waits for, and how often it had one; what could not be started waits again at once."""
     job = state.jobs.get(job_id)
     waiting = state.backlog.find(job) if job is not None else None

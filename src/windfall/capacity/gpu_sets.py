@@ -36,7 +36,7 @@ class DeviceSet:
     #: The others.
     ids: tuple[str, ...] = ()
     #: Whether it makes no difference which of them a job has: one model, none fenced, none shared.
-    alike: bool = True
+    interchangeable: bool = True
 
     @classmethod
     def of(cls, machine: Machine) -> DeviceSet:

@@ -15,7 +15,7 @@ from operator import attrgetter
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job
 from windfall.jobs.nodes import Nodes
-from windfall.scheduling.snapshot import ORDINARY, Gang, Shape, Standing, Waiting, WaitingGroup
+from windfall.scheduling.snapshot import ORDINARY, Gang, SchedulingClass, Shape, Waiting, WaitingGroup
 
 _by_order = attrgetter("order")
 
@@ -45,7 +45,7 @@ def shape_of(job: Job) -> Shape:
     return Shape(job.needs, submission.timeout_s, submission.instance_type, job.wish)
 
 
-def standing_of(job: Job) -> Standing:
+def scheduling_class_of(job: Job) -> SchedulingClass:
     """What else decides when a job has its turn, and whether it may start then."""
     asked = job.submission
     if asked.share is None and not asked.priority and not asked.consumables and asked.nodes is None:
@@ -54,16 +54,16 @@ def standing_of(job: Job) -> Standing:
     is_node = asked.nodes is not None and job.index is not None
     tokens = () if job.holds_consumables or is_node else asked.consumables
     gang = gang_of(job, asked.nodes) if asked.nodes is not None and not is_node else None
-    return Standing(asked.share, asked.priority, tokens, gang)
+    return SchedulingClass(asked.share, asked.priority, tokens, gang)
 
 
 def gang_of(job: Job, nodes: Nodes) -> Gang:
     """The nodes of a job as the scheduler sees them: the main one's shape first, equal ones together."""
-    alike: dict[Shape, list[int]] = {}
+    by_shape: dict[Shape, list[int]] = {}
     for number in (nodes.main, *nodes.others):
-        alike.setdefault(_node_shape(job, nodes, number), []).append(number)
-    parts = tuple((shape, len(numbers)) for shape, numbers in alike.items())
-    return Gang(parts, tuple(number for numbers in alike.values() for number in numbers))
+        by_shape.setdefault(_node_shape(job, nodes, number), []).append(number)
+    parts = tuple((shape, len(numbers)) for shape, numbers in by_shape.items())
+    return Gang(parts, tuple(number for numbers in by_shape.values() for number in numbers))
 
 
 def _node_shape(job: Job, nodes: Nodes, number: int) -> Shape:
@@ -73,39 +73,39 @@ def _node_shape(job: Job, nodes: Nodes, number: int) -> Shape:
     return Shape(resources, job.submission.timeout_s, group.instance_type, wish)
 
 
-#: What makes waiting jobs of one queue interchangeable but for their order.
-Kin = tuple[Shape, Standing]
+#: What makes waiting jobs of one queue interchangeable except for their order.
+KeyInQueue = tuple[Shape, SchedulingClass]
 
 
-def kin_of(job: Job) -> Kin:
+def key_in_queue(job: Job) -> KeyInQueue:
     """The group that a job waits in."""
-    return shape_of(job), standing_of(job)
+    return shape_of(job), scheduling_class_of(job)
 
 
-def alike(jobs: Mapping[JobId, Job], job: Job, other_id: JobId) -> Job | None:
-    """Another live job, if it waits with those that this one waits with."""
+def same_group(jobs: Mapping[JobId, Job], job: Job, other_id: JobId) -> Job | None:
+    """Another live job, if it belongs to the same group."""
     other = jobs.get(other_id)
     if other is None or other.submission.queue != job.submission.queue:
         return None
-    return other if kin_of(other) == kin_of(job) else None
+    return other if key_in_queue(other) == key_in_queue(job) else None
 
 
 @dataclass(slots=True)
 class Backlog:
-    """All waiting jobs, by queue, shape and standing."""
+    """All waiting jobs, by queue, shape and scheduling class."""
 
-    queues: dict[QueueName, dict[Kin, Group]] = field(default_factory=dict)
+    queues: dict[QueueName, dict[KeyInQueue, Group]] = field(default_factory=dict)
 
     def add(self, job: Job, count: int = 1, *, returns: bool = False) -> None:
         """Let a job wait (or `count` children of an array); one that returns may come before others in the order."""
         waiting = Waiting(job.order, job.id, job.runnable_at or job.created_at, count)
-        group = self.queues.setdefault(job.submission.queue, {}).setdefault(kin_of(job), Group())
+        group = self.queues.setdefault(job.submission.queue, {}).setdefault(key_in_queue(job), Group())
         (group.returned if job.attempts or returns else group.fifo)[job.id] = waiting
         group.count += count
 
     def take(self, job: Job) -> None:
         """One place for it was found."""
-        group = self.queues[job.submission.queue][kin_of(job)]
+        group = self.queues[job.submission.queue][key_in_queue(job)]
         waiting = group.fifo.get(job.id) or group.returned[job.id]
         if waiting.count > 1:
             waiting.count -= 1
@@ -116,26 +116,26 @@ class Backlog:
     def remove(self, job: Job) -> None:
         """It does not wait any longer; one that does not wait is not an error."""
         groups = self.queues.get(job.submission.queue, {})
-        kin = kin_of(job)
-        group = groups.get(kin)
+        key = key_in_queue(job)
+        group = groups.get(key)
         if group is None:
             return
         waiting = group.fifo.pop(job.id, None) or group.returned.pop(job.id, None)
         if waiting is not None:
             group.count -= waiting.count
         if not group.count:
-            del groups[kin]
+            del groups[key]
 
     def find(self, job: Job) -> Waiting | None:
         """Its entry, if it waits."""
-        group = self.queues.get(job.submission.queue, {}).get(kin_of(job))
+        group = self.queues.get(job.submission.queue, {}).get(key_in_queue(job))
         return None if group is None else group.fifo.get(job.id) or group.returned.get(job.id)
 
     def groups(self, queue: QueueName) -> list[WaitingGroup]:
         """A queue's groups, as the scheduler sees them."""
         return [
-            WaitingGroup(shape, group, group.count, standing)
-            for (shape, standing), group in self.queues.get(queue, {}).items()
+            WaitingGroup(shape, group, group.count, scheduling_class)
+            for (shape, scheduling_class), group in self.queues.get(queue, {}).items()
         ]
 
     @property

@@ -6,7 +6,7 @@ explanation. A job that is no longer blocked, or no longer first, loses the text
 
 from __future__ import annotations
 
-from windfall.control.backlog import shape_of, standing_of
+from windfall.control.backlog import scheduling_class_of, shape_of
 from windfall.control.round import Round
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
@@ -36,7 +36,7 @@ def note_blocked_heads(state: State, offers: Offers, round_: Round) -> bool:
         for job_id, waiting in dispatch_order(view, 1):
             job = state.jobs[job_id]
             reason = explain(
-                snapshot, view.queue.name, shape_of(job), waiting, 0, standing_of(job)
+                snapshot, view.queue.name, shape_of(job), waiting, 0, scheduling_class_of(job)
             ).aws_reason
             if reason is not None:
                 blocked[job_id] = reason

@@ -51,7 +51,7 @@ class LeftPlaces:
     ) -> Job | None:
         """A job has got its place; of an array one child has. The answer is whose record is another now.
 
-        Jobs that are alike have their turns in their order: one that is placed when all have left who were asked to for
+        Jobs of one group have their turns in their order: one that is placed when all have left who were asked to for
         another one just like it has had that one's place.
         """
         mine = tuple(left for left in job.left_places if not job.is_array or left.machine == machine)

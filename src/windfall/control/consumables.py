@@ -158,7 +158,7 @@ def tokens_named(state: State, queues: Iterable[QueueView]) -> Mapping[str, Toke
     if not state.consumables:
         return {}
     names = {
-        name for view in queues for group in view.groups for name, _ in group.standing.tokens
+        name for view in queues for group in view.groups for name, _ in group.scheduling_class.tokens
     }.intersection(state.consumables)
     found = {}
     for name in names:

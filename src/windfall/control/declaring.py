@@ -256,9 +256,9 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
         if BUDGET in command.add or BUDGET in command.remove:
             submission = replace(submission, budget_usd=budget_of(tags))
             check_queue_budget(state, submission.queue, submission.resources, submission.budget_usd)
-        for kin in [job, *(k for k in state.jobs.values() if k.parent == job.id)]:
-            kin.submission = submission
-            watch(state, kin)
+        for tagged_job in [job, *(child for child in state.jobs.values() if child.parent == job.id)]:
+            tagged_job.submission = submission
+            watch(state, tagged_job)
         round_.changes.jobs[job.id] = job
     elif command.kind == "consumable-resource" and (resource := state.consumables.get(name)):
         tagged = replace(resource, tags=_retagged(resource.tags, command))

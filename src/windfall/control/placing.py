@@ -13,7 +13,7 @@ from functools import partial
 from windfall.capacity.environments import RECLAIMABLE
 from windfall.capacity.machines import Hold, Instance, InstanceState, Machine, Offer
 from windfall.control import share_use
-from windfall.control.backlog import alike
+from windfall.control.backlog import same_group
 from windfall.control.changes import LogStream
 from windfall.control.consumables import hold_tokens
 from windfall.control.events import AttemptExited
@@ -83,8 +83,8 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
         job.blocked_at = None
         if state.left_places:
             machine = state.instances[placement.instance].machine
-            like_it = partial(alike, state.jobs, job)
-            owner = state.left_places.served(job, machine, state.attempts, like_it)
+            find_same_group = partial(same_group, state.jobs, job)
+            owner = state.left_places.served(job, machine, state.attempts, find_same_group)
             if owner is not None:
                 round_.changes.jobs[owner.id] = owner
     if job.is_gang:

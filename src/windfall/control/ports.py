@@ -16,7 +16,7 @@ from windfall.control.changes import Changes, Declared, LogStream
 from windfall.control.events import Command, Report
 from windfall.control.instructions import Instruction
 from windfall.control.outbox import Told
-from windfall.control.share_standings import QueueShares
+from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import AttemptToken, DefinitionKey, InstanceId, JobId, QueueName

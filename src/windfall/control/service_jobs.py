@@ -250,12 +250,14 @@ def _goes_on(job: ServiceJob, attempt: ServiceAttempt, words: Words) -> bool:
         return job.preemptions_max is None or preempted <= job.preemptions_max
     charged = sum(one.is_charged for one in job.attempts)
 
-    def alike(text: str | None) -> str | None:
+    def comparable(text: str | None) -> str | None:
         return None if text is None else words.comparable(text)
 
-    rules = tuple(replace(rule, on_status_reason=alike(rule.on_status_reason)) for rule in job.retry.rules)
+    rules = tuple(
+        replace(rule, on_status_reason=comparable(rule.on_status_reason)) for rule in job.retry.rules
+    )
     strategy = replace(job.retry, rules=rules)
-    return decide(strategy, charged, alike(attempt.status_reason), None, None) is Action.RETRY
+    return decide(strategy, charged, comparable(attempt.status_reason), None, None) is Action.RETRY
 
 
 def _keep_newest(job: ServiceJob, round_: Round) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning
 from windfall.capacity.machines import Hold, Instance, Offer, share_of
 from windfall.capacity.occupancy import InstanceUse
-from windfall.control.backlog import kin_of
+from windfall.control.backlog import key_in_queue
 from windfall.control.consumables import tokens_named
 from windfall.control.gangs import gang_of, leaves_alone
 from windfall.control.interrupting import grace_of
@@ -102,16 +102,25 @@ def _claims(state: State, now: int) -> list[Claim]:
                 # Several may leave for one job, on several machines: for its quota, or for its nodes.
                 places = min(places, waiting.count - kept[job_id])
                 kept[job_id] += places
-            shape, standing = kin_of(job)
+            shape, scheduling_class = key_in_queue(job)
             left_at = state.left_places.left_at(job_id) if job.is_gang else None
             claims.append(
                 Claim(
-                    *(job_id, job.submission.queue, shape, machine, waiting.order, places, standing, left_at)
+                    *(
+                        job_id,
+                        job.submission.queue,
+                        shape,
+                        machine,
+                        waiting.order,
+                        places,
+                        scheduling_class,
+                        left_at,
+                    )
                 )
             )
     # As their turns come: within a share the more urgent one first.
     return sorted(
-        claims, key=lambda claim: (-claim.standing.priority, claim.order, claim.job_id, claim.machine)
+        claims, key=lambda claim: (-claim.scheduling_class.priority, claim.order, claim.job_id, claim.machine)
     )
 
 

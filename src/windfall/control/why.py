@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from windfall.capacity.environments import JobQueue
-from windfall.control.backlog import shape_of, standing_of
+from windfall.control.backlog import scheduling_class_of, shape_of
 from windfall.control.gangs import gang_of, may_wait_alone, members, waits_for_main
 from windfall.control.holding import held_by
 from windfall.control.interrupting import WITH_NOTICE
@@ -166,8 +166,10 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
         return Why(job.id, job.state, [("settling", "has just become RUNNABLE and is being looked at")])
     snapshot = make_snapshot(state, offers, now)
     view = next(view for view in snapshot.queues if view.queue.name == job.submission.queue)
-    ahead = jobs_ahead(view, waiting, standing_of(job))
-    explanation = explain(snapshot, job.submission.queue, shape_of(job), waiting, ahead, standing_of(job))
+    ahead = jobs_ahead(view, waiting, scheduling_class_of(job))
+    explanation = explain(
+        snapshot, job.submission.queue, shape_of(job), waiting, ahead, scheduling_class_of(job)
+    )
     return Why(
         job.id,
         job.state,

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.control.events import Command
 from windfall.control.ports import Gate, Store
-from windfall.control.share_standings import QueueShares
+from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.loop import ControlLoop, Question
 from windfall.jobs.ids import JobId, QueueName

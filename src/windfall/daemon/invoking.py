@@ -28,7 +28,7 @@ from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import Command, SubmitJob, SubmitTraining
 from windfall.control.instructions import InvokeTarget
 from windfall.control.ports import Gate, Store
-from windfall.control.share_standings import QueueShares
+from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.errors import BadTarget
 from windfall.daemon.target_requests import TargetRequest, request_of, run_id

@@ -29,10 +29,10 @@ from windfall.control.events import (
 )
 from windfall.control.instructions import Instruction
 from windfall.control.ports import Engine, Store
+from windfall.control.queue_shares import QueueShares, queue_shares
 from windfall.control.reactor import close, handle, schedule
 from windfall.control.round import Round
 from windfall.control.service_dispatch import front_of_service_queue
-from windfall.control.share_standings import QueueShares, queue_shares
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.timekeeping import next_due

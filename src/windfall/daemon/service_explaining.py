@@ -10,8 +10,8 @@ from typing import Any
 
 from windfall.capacity.environments import ServiceEnvironment, Switch
 from windfall.control.ports import ServiceJobFilter, Store
+from windfall.control.queue_shares import queue_shares
 from windfall.control.service_dispatch import front_of_service_queue, view_of
-from windfall.control.share_standings import queue_shares
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import Why

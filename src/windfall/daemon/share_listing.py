@@ -9,7 +9,7 @@ from typing import Any
 
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
-from windfall.control.share_standings import QueueShares, ShareStanding, queue_shares
+from windfall.control.queue_shares import QueueShares, ShareStatus, queue_shares
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.tenant_gateway import TenantGateway
@@ -56,7 +56,7 @@ def _described(queue: QueueShares) -> dict[str, Any]:
     }
 
 
-def _share(share: ShareStanding, *, fair: bool) -> dict[str, Any]:
+def _share(share: ShareStatus, *, fair: bool) -> dict[str, Any]:
     described: dict[str, Any] = {
         "share": share.name,
         "used": _amount(share.held),

@@ -14,7 +14,7 @@ from windfall.jobs.ids import QueueName
 from windfall.scheduling.quota_gate import InQueue, QuotaGate
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.reservation_gate import ReservationGate
-from windfall.scheduling.snapshot import Shape, Snapshot, Standing, Waiting
+from windfall.scheduling.snapshot import SchedulingClass, Shape, Snapshot, Waiting
 from windfall.scheduling.token_gate import TokenGate
 
 
@@ -32,7 +32,7 @@ class Asking:
 
     queue: QueueName
     shape: Shape
-    standing: Standing
+    scheduling_class: SchedulingClass
     head: Waiting
 
 

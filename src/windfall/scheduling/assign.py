@@ -18,18 +18,18 @@ from windfall.scheduling.gangs import keep_rooms, needs_of, on_its_way, seat_all
 from windfall.scheduling.horizon import Held
 from windfall.scheduling.lanes import Line
 from windfall.scheduling.launchable import Pools
-from windfall.scheduling.looks import Looks
 from windfall.scheduling.precedence import Prospects
 from windfall.scheduling.reclaim import MOST_AT_ONCE, Claims
 from windfall.scheduling.reserve import guard_for, soonest
+from windfall.scheduling.search_budget import SearchBudget
 from windfall.scheduling.snapshot import (
     ORDINARY,
     Gang,
     Placement,
     Reservation,
+    SchedulingClass,
     Shape,
     Snapshot,
-    Standing,
     Waiting,
 )
 
@@ -52,7 +52,7 @@ class Blocked:
     #: Which gate bars them, if free capacity is not what they lack; nothing is launched, kept or freed for
     #: them then.
     barred_by: str | None = None
-    standing: Standing = ORDINARY
+    scheduling_class: SchedulingClass = ORDINARY
     #: How many of them may be launched for at most; None means all.
     launchable: int | None = None
 
@@ -82,7 +82,7 @@ class Assignment:
     #: The limits other than capacity that can keep a job from starting.
     admission: Admission = field(init=False)
     #: Which multi-node jobs search for others to preempt.
-    looks: Looks = field(init=False)
+    search_budget: SearchBudget = field(init=False)
     #: What environments can still launch for jobs whose turn is yet to come.
     prospects: Prospects = field(init=False)
 
@@ -91,12 +91,12 @@ class Assignment:
         self.admission = Admission.to(self.snapshot)
         self.claims = Claims(self.floor, self.snapshot.rules.notice_ms, self.admission)
         self.claims.keep_earlier(self.snapshot)
-        self.looks = Looks.of(self.snapshot)
+        self.search_budget = SearchBudget.of(self.snapshot)
 
     def drop(self, line: Line, left: Blocked) -> None:
         """Record that a line found no place, and what environments will launch for all of it."""
         self.blocked.append(left)
-        if left.barred_by is None and left.standing.gang is None:
+        if left.barred_by is None and left.scheduling_class.gang is None:
             # All of the line, even in a pass for one of its jobs: launches count the whole line.
             waiting = line.unplaced(None)
             if self.admission.gates:
@@ -120,7 +120,7 @@ def assign(snapshot: Snapshot, until: Until | None = None) -> Assignment:
             if last is not None and last.reached(line):
                 break
             _serve(assignment, turns, line, last)
-            if last is not None and line.dropped and last.is_kin(line):
+            if last is not None and line.dropped and last.in_same_group(line):
                 break  # A job before it in its line found no place, so neither will it.
     return assignment
 
@@ -171,7 +171,7 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
         left = Blocked(
             *(queue.name, line.shape, line.head, line.left_of_head, _taking(assignment, line)),
             ahead=line.claimed,
-            standing=line.standing,
+            scheduling_class=line.scheduling_class,
         )
         left = replace(left, claimed=_claim_head(assignment, left))
         if left.claimed == left.count:
@@ -194,7 +194,7 @@ def _unplaced(line: Line, last: Until | None) -> int:
 def _barred(assignment: Assignment, line: Line, gate: str) -> Blocked:
     """Jobs of a line's head that a gate bars; preempting others may give back a quota for them."""
     left = Blocked(line.queue, line.shape, line.head, line.left_of_head, (), ahead=line.claimed)
-    left = replace(left, barred_by=gate, standing=line.standing)
+    left = replace(left, barred_by=gate, scheduling_class=line.scheduling_class)
     quota = assignment.admission.quota
     if quota is None or gate != quota.name or not assignment.admission.only_quota_bars(line):
         return left
@@ -204,7 +204,7 @@ def _barred(assignment: Assignment, line: Line, gate: str) -> Blocked:
 
 def _taking(assignment: Assignment, line: Line) -> tuple[EnvironmentName, ...]:
     """The environments of its queue that accept such jobs at all."""
-    gang = line.standing.gang
+    gang = line.scheduling_class.gang
     wanted = line.shape.resources if gang is None else needs_of(gang)
     return takers(assignment.snapshot, line.view.queue.environments, wanted)
 
@@ -230,7 +230,7 @@ def _options(assignment: Assignment, line: Line) -> list[Option]:
 
 def _fill(assignment: Assignment, line: Line, all_places: list[Option], most: int) -> None:
     """Place as many jobs of the line's head as fit, at most `most`."""
-    if line.standing.gang is not None:
+    if line.scheduling_class.gang is not None:
         _fill_gang(assignment, line, most)
         return
     shape, queue, job_id = line.group.shape, line.view.queue.name, line.head.job_id
@@ -259,7 +259,7 @@ def _going_on(assignment: Assignment, line: Line, earlier: tuple[EnvironmentName
 
 def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
     """Place all nodes of the multi-node job at the head of a line, or none."""
-    gang = line.standing.gang
+    gang = line.scheduling_class.gang
     if gang is None or most < 1:
         return
     seats = seat_all(assignment.floor, _taking(assignment, line), gang)
@@ -288,7 +288,7 @@ def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
         assignment.claims.restore(line, lifted)
         return
     for held in lifted[: max(0, len(lifted) - (line.placed - before))]:
-        if line.standing.gang is None:
+        if line.scheduling_class.gang is None:
             assignment.claims.claim_one_of(held.job_id, line, (held.places[0].room,), ask=False)
         else:
             assignment.claims.claim(held.job_id, line, names, ask=False)
@@ -301,7 +301,7 @@ def _claim_head(assignment: Assignment, left: Blocked) -> int:
         return 0
     most = min(left.ahead + left.count, MOST_AT_ONCE)
     while claims.count(left) < most:
-        if left.standing.gang is not None and not assignment.looks.next():
+        if left.scheduling_class.gang is not None and not assignment.search_budget.allows_next():
             break
         if claim(assignment, left, left.head.job_id) is None:
             break
@@ -319,7 +319,7 @@ def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> Held | None:
 
 def _comes(assignment: Assignment, left: Blocked) -> bool:
     """Whether new capacity can come for the first of them."""
-    gang, pools = left.standing.gang, assignment.pools
+    gang, pools = left.scheduling_class.gang, assignment.pools
     if gang is not None:
         return on_its_way(assignment.floor, pools, left.environments, gang)
     return any(pools[name].on_its_way(left.shape) for name in left.environments)
@@ -334,8 +334,8 @@ def reserve(assignment: Assignment, key: frozenset[EnvironmentName], left: Block
         or key in assignment.reserved_sets
     ):
         return None
-    if left.standing.gang is not None:
-        return _reserve_gang(assignment, key, left, left.standing.gang)
+    if left.scheduling_class.gang is not None:
+        return _reserve_gang(assignment, key, left, left.scheduling_class.gang)
     if any(assignment.pools[name].on_its_way(shape) for name in left.environments):
         return None  # New capacity comes for it without holding anything back from others.
     rooms = [room for name in left.environments for room in assignment.floor.rooms.get(name, ())]

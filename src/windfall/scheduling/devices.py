@@ -34,9 +34,9 @@ class Devices:
         self.parts: dict[str, PartUse] = dict(parts) if parts else {}
 
     @property
-    def alike(self) -> bool:
+    def interchangeable(self) -> bool:
         """Whether counts are enough: it makes no difference which devices a job has, and none is shared."""
-        return self.known.alike and not self.parts
+        return self.known.interchangeable and not self.parts
 
     @property
     def amount(self) -> float:
@@ -69,7 +69,7 @@ class Devices:
         if shape.is_part:
             return self._find_part(wanted, wish or GpuWish(), kept)
         count = int(wanted)
-        if not kept and wish is None and (count == 1 or self.known.alike):
+        if not kept and wish is None and (count == 1 or self.known.interchangeable):
             return tuple(self.whole[:count]) if len(self.whole) >= count else None
         fitting = self._fitting(wish, kept)
         by_kind: dict[tuple[str, int | None], list[str]] = {}

@@ -16,7 +16,7 @@ from operator import attrgetter
 from windfall.jobs.ids import JobId, QueueName
 from windfall.scheduling.lanes import AT_ONCE, Lane, Line, lanes_of
 from windfall.scheduling.quota_gate import QuotaGate
-from windfall.scheduling.snapshot import ORDINARY, QueueView, Shape, Standing, Waiting
+from windfall.scheduling.snapshot import ORDINARY, QueueView, SchedulingClass, Shape, Waiting
 
 
 def by_priority(queues: Iterable[QueueView]) -> Iterator[list[QueueView]]:
@@ -88,25 +88,27 @@ class Until:
     priority: int
     order: int
     #: The group it waits in, if its queue does not serve jobs in their order.
-    kin: tuple[QueueName, Shape, Standing] | None = None
+    group: tuple[QueueName, Shape, SchedulingClass] | None = None
 
     @classmethod
-    def turn_of(cls, view: QueueView, shape: Shape, standing: Standing, waiting: Waiting) -> Until:
+    def turn_of(
+        cls, view: QueueView, shape: Shape, scheduling_class: SchedulingClass, waiting: Waiting
+    ) -> Until:
         """The turn of a job of this queue."""
-        kin = None if standing.share is None else (view.queue.name, shape, standing)
-        return cls(view.queue.priority, waiting.order, kin)
+        group = None if scheduling_class.share is None else (view.queue.name, shape, scheduling_class)
+        return cls(view.queue.priority, waiting.order, group)
 
-    def is_kin(self, line: Line) -> bool:
+    def in_same_group(self, line: Line) -> bool:
         """Whether it waits in this line, in a queue that does not serve jobs in their order."""
-        return self.kin is not None and self.kin == (line.queue, line.shape, line.standing)
+        return self.group is not None and self.group == (line.queue, line.shape, line.scheduling_class)
 
     def reached(self, line: Line) -> bool:
         """Whether that job's turn has come, or has passed, when this line is first."""
-        return line.order >= self.order and (self.kin is None or self.is_kin(line))
+        return line.order >= self.order and (self.group is None or self.in_same_group(line))
 
     def before(self, line: Line) -> int | None:
         """The order below which jobs of a line have their turn before it; None means all of them."""
-        return self.order if self.kin is None or self.is_kin(line) else None
+        return self.order if self.group is None or self.in_same_group(line) else None
 
 
 def dispatch_order(
@@ -116,7 +118,7 @@ def dispatch_order(
 
     With the gate of quota shares, which counts along, jobs that would have to borrow come after all others.
     """
-    if view.fair_share is None and all(group.standing.share is None for group in view.groups):
+    if view.fair_share is None and all(group.scheduling_class.share is None for group in view.groups):
         merged = merge(*(group.entries for group in view.groups), key=attrgetter("order"))
         waiting = ((entry.job_id, entry) for entry in merged if entry.count > 0)
         return list(islice(waiting, max(limit, 0)))
@@ -136,14 +138,17 @@ def dispatch_order(
     return found
 
 
-def jobs_ahead(view: QueueView, waiting: Waiting, standing: Standing = ORDINARY) -> int:
+def jobs_ahead(view: QueueView, waiting: Waiting, scheduling_class: SchedulingClass = ORDINARY) -> int:
     """How many jobs of the queue (or of its share) have their turn before this one; children count one by one."""
     ahead = 0
     for group in view.groups:
-        if group.standing.share != standing.share:
+        if group.scheduling_class.share != scheduling_class.share:
             continue
-        if standing.share is not None and group.standing.priority != standing.priority:
-            ahead += group.count if group.standing.priority > standing.priority else 0
+        if (
+            scheduling_class.share is not None
+            and group.scheduling_class.priority != scheduling_class.priority
+        ):
+            ahead += group.count if group.scheduling_class.priority > scheduling_class.priority else 0
             continue
         for entry in group.entries:
             if entry.order >= waiting.order:

@@ -26,7 +26,7 @@ from windfall.scheduling.gang_obstacles import (
 from windfall.scheduling.gangs import needs_of
 from windfall.scheduling.horizon import Held
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
-from windfall.scheduling.quota_gate import QUOTA, kin_of
+from windfall.scheduling.quota_gate import QUOTA, group_key
 from windfall.scheduling.quota_reasons import quota_words
 from windfall.scheduling.reasons import (
     EngineTrouble,
@@ -56,9 +56,9 @@ from windfall.scheduling.snapshot import (
     ORDINARY,
     QueueView,
     Reservation,
+    SchedulingClass,
     Shape,
     Snapshot,
-    Standing,
     Waiting,
 )
 
@@ -109,11 +109,11 @@ def explain(
     shape: Shape,
     waiting: Waiting,
     position: int,
-    standing: Standing = ORDINARY,
+    scheduling_class: SchedulingClass = ORDINARY,
 ) -> Explanation:
     """Say why a waiting job has not started; `position` is how many jobs of its queue are ahead of it."""
     view = {view.queue.name: view for view in snapshot.queues}[queue]
-    gang = standing.gang
+    gang = scheduling_class.gang
     wanted = shape.resources if gang is None else needs_of(gang)
     names = takers(snapshot, view.queue.environments, wanted)
     lasting = {
@@ -122,13 +122,15 @@ def explain(
         else lasting_gang_obstacle(snapshot, name, gang)
         for name in view.queue.environments
     }
-    assignment = assign(snapshot, until=Until.turn_of(view, shape, standing, waiting))
+    assignment = assign(snapshot, until=Until.turn_of(view, shape, scheduling_class, waiting))
     # Places that others vacate for this very job are kept from all other jobs only.
-    asking = Asking(queue, shape, standing, waiting)
-    alike = [left.count for left in assignment.blocked if kin_of(left) == kin_of(asking)]
-    assignment.claims.give_up(asking, first=sum(alike))
+    asking = Asking(queue, shape, scheduling_class, waiting)
+    same_group = [left.count for left in assignment.blocked if group_key(left) == group_key(asking)]
+    assignment.claims.give_up(asking, first=sum(same_group))
     barred = assignment.admission.reasons(asking)
-    left = Blocked(queue, shape, waiting, waiting.count, names, ahead=sum(alike), standing=standing)
+    left = Blocked(
+        queue, shape, waiting, waiting.count, names, ahead=sum(same_group), scheduling_class=scheduling_class
+    )
     if barred:
         left = replace(left, barred_by=QUOTA)
     # Nothing is freed or kept for a job that a gate bars; but a quota may be given back.
@@ -194,7 +196,9 @@ def _never(
 
 def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Reservation | None:
     """The place reserved for the job, if it is the first of its group without one; the others wait behind it."""
-    if any(kin_of(other) == kin_of(left) and other.claimed < other.count for other in assignment.blocked):
+    if any(
+        group_key(other) == group_key(left) and other.claimed < other.count for other in assignment.blocked
+    ):
         return None
     return reserve(assignment, frozenset(view.queue.environments), left)
 
@@ -233,7 +237,7 @@ def _reserved(snapshot: Snapshot, waiting: Waiting, reservation: Reservation) ->
 
 def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking: Asking) -> list[Reason]:
     """The obstacles in each environment that could take it."""
-    gang = asking.standing.gang
+    gang = asking.scheduling_class.gang
     found: list[Reason] = []
     for name in names:
         if gang is None:
@@ -246,7 +250,7 @@ def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking:
 def _before_it(snapshot: Snapshot, view: QueueView, asking: Asking, position: int) -> list[Reason]:
     """What has its turn before it: more urgent queues, other shares, and jobs ahead of it in its own line."""
     reasons = _more_urgent(snapshot, view)
-    if (turn := share_turn(view, asking.standing, asking.head, position)) is not None:
+    if (turn := share_turn(view, asking.scheduling_class, asking.head, position)) is not None:
         reasons.append(turn)
     elif position > 0:
         reasons.append(JobsAhead(view.queue.name, position))

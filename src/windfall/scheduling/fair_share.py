@@ -16,7 +16,7 @@ from windfall.capacity.policies import FairShare
 from windfall.jobs.resources import Resources
 
 if TYPE_CHECKING:  # its view of a queue is defined here
-    from windfall.scheduling.snapshot import Shape, Standing
+    from windfall.scheduling.snapshot import SchedulingClass, Shape
 
 #: The shortest window, and the default, as on AWS.
 LEAST_WINDOW_S = 600
@@ -154,11 +154,11 @@ def amount_of(resources: Resources) -> Amount:
     return Amount(resources.vcpus, resources.gpus)
 
 
-def needs_of(shape: Shape, standing: Standing) -> Amount:
+def needs_of(shape: Shape, scheduling_class: SchedulingClass) -> Amount:
     """What one waiting job would hold; all nodes of a multi-node job together."""
-    if standing.gang is None:
+    if scheduling_class.gang is None:
         return amount_of(shape.resources)
     needs = NONE
-    for part, count in standing.gang.parts:
+    for part, count in scheduling_class.gang.parts:
         needs += amount_of(part.resources).times(count)
     return needs

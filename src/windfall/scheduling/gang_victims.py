@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from windfall.jobs.ids import MachineId
+from windfall.scheduling.eviction_sets import EvictionSet, members_of
 from windfall.scheduling.gangs import Seat, needs_of
-from windfall.scheduling.parties import Party, everybody
 from windfall.scheduling.preempting import Terms, above_limits, within_what_is_above
+from windfall.scheduling.projected_capacity import ProjectedCapacity
 from windfall.scheduling.quota_gate import in_units
-from windfall.scheduling.rooms_ahead import RoomsAhead
 from windfall.scheduling.victims import cost_of, first_enough, freed_by, spared
 
 #: Up to this many candidates, every combination is tried.
@@ -29,11 +29,11 @@ MOST_EFFORT = 25_000
 class GangNeed:
     """What a multi-node job lacks in one environment: rooms for all nodes, and its quota."""
 
-    ahead: RoomsAhead
+    projected: ProjectedCapacity
     terms: Terms | None
     _effort: int = field(default=0)
 
-    def met_by(self, leaving: Sequence[Party]) -> bool:
+    def met_by(self, leaving: Sequence[EvictionSet]) -> bool:
         """Whether all nodes start after these have left; False also when the effort is used up."""
         if self.terms is not None and not self.terms.let_in_after(leaving):
             return False
@@ -41,36 +41,36 @@ class GangNeed:
             return False
         return bool(self.seats(leaving))
 
-    def seats(self, leaving: Sequence[Party]) -> list[Seat]:
+    def seats(self, leaving: Sequence[EvictionSet]) -> list[Seat]:
         """The places that the nodes then have."""
-        gone = list(everybody(leaving))
+        gone = list(members_of(leaving))
         self._effort += self.each + len(gone)
-        return self.ahead.seats(gone)
+        return self.projected.seats(gone)
 
     @property
     def each(self) -> int:
         """The effort of one try, without the attempts that leave."""
-        return len(self.ahead.rooms) + self.ahead.gang.size
+        return len(self.projected.rooms) + self.projected.gang.size
 
-    def helped_by(self, party: Party) -> float:
+    def helped_by(self, eviction_set: EvictionSet) -> float:
         """The largest fraction of what the nodes need, or its quota lacks, that one candidate gives back."""
-        given = in_units(freed_by(self.ahead.on_machines(party.members)))
-        needs = in_units(needs_of(self.ahead.gang))
+        given = in_units(freed_by(self.projected.on_machines(eviction_set.members)))
+        needs = in_units(needs_of(self.projected.gang))
         helps = [min(1.0, given[unit] / amount) for unit, amount in needs.items() if amount > 0]
-        return max([0.0 if self.terms is None else self.terms.helped_by(party), *helps])
+        return max([0.0 if self.terms is None else self.terms.helped_by(eviction_set), *helps])
 
     @property
     def short(self) -> set[str]:
         """The units that it lacks; all that it needs, if it lacks them only in one place."""
-        needs, free = in_units(needs_of(self.ahead.gang)), in_units(self.ahead.free())
+        needs, free = in_units(needs_of(self.projected.gang)), in_units(self.projected.free())
         lacks = set() if self.terms is None else set(self.terms.lacks)
         lacks |= {unit for unit, amount in needs.items() if amount > free[unit]}
         return lacks or {unit for unit, amount in needs.items() if amount > 0}
 
 
-def least_loss(need: GangNeed, others: Sequence[Party]) -> tuple[Party, ...] | None:
+def least_loss(need: GangNeed, others: Sequence[EvictionSet]) -> tuple[EvictionSet, ...] | None:
     """Candidates whose leaving lets all nodes start; empty if none has to leave, None if it is impossible."""
-    if not needs_of(need.ahead.gang).fits_in(need.ahead.most):
+    if not needs_of(need.projected.gang).fits_in(need.projected.most):
         return None
     if need.met_by(()):
         return ()
@@ -85,7 +85,7 @@ def least_loss(need: GangNeed, others: Sequence[Party]) -> tuple[Party, ...] | N
     if len(helpful) <= EXACT_MOST and need.each * 2 ** len(helpful) <= MOST_EFFORT:
         return _exactly(need, helpful, lent)
     prices = _prices(need, helpful)
-    orders: tuple[Callable[[Party], float], ...] = (
+    orders: tuple[Callable[[EvictionSet], float], ...] = (
         lambda one: min(prices[machine] for machine in _machines(need, one)),
         lambda one: one.loss / help_of[id(one)],
         lambda one: one.loss,
@@ -94,7 +94,7 @@ def least_loss(need: GangNeed, others: Sequence[Party]) -> tuple[Party, ...] | N
     return min((chosen for chosen in choices if chosen is not None), key=cost_of, default=None)
 
 
-def _exactly(need: GangNeed, helpful: list[Party], lent: set[int]) -> tuple[Party, ...] | None:
+def _exactly(need: GangNeed, helpful: list[EvictionSet], lent: set[int]) -> tuple[EvictionSet, ...] | None:
     """The first combination in the order of cost."""
     every = [chosen for count in range(1, len(helpful) + 1) for chosen in combinations(helpful, count)]
     short = need.short
@@ -107,7 +107,7 @@ def _exactly(need: GangNeed, helpful: list[Party], lent: set[int]) -> tuple[Part
     return None
 
 
-def _in_order(need: GangNeed, ordered: list[Party], lent: set[int]) -> tuple[Party, ...] | None:
+def _in_order(need: GangNeed, ordered: list[EvictionSet], lent: set[int]) -> tuple[EvictionSet, ...] | None:
     """The shortest beginning of the list that is enough, without those that could stay."""
     if need.terms is not None:
         above = above_limits(need.terms, need.short, [one for one in ordered if id(one) in lent])
@@ -121,13 +121,15 @@ def _in_order(need: GangNeed, ordered: list[Party], lent: set[int]) -> tuple[Par
     return spared(there if need.met_by(there) else chosen, need.met_by)
 
 
-def _machines(need: GangNeed, party: Party) -> set[MachineId | None]:
+def _machines(need: GangNeed, eviction_set: EvictionSet) -> set[MachineId | None]:
     """The machine on which a candidate makes room; None for one that gives back only a quota."""
-    room_of = need.ahead.horizon.holders.room_of
-    return {room_of(one).machine.view.id for one in need.ahead.on_machines(party.members)} or {None}
+    room_of = need.projected.horizon.holders.room_of
+    return {room_of(one).machine.view.id for one in need.projected.on_machines(eviction_set.members)} or {
+        None
+    }
 
 
-def _prices(need: GangNeed, helpful: Sequence[Party]) -> dict[MachineId | None, float]:
+def _prices(need: GangNeed, helpful: Sequence[EvictionSet]) -> dict[MachineId | None, float]:
     """The cost of emptying each machine: nodes need much in one place rather than a little everywhere."""
     prices: dict[MachineId | None, float] = {}
     for one in helpful:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.devices import Devices
+from windfall.scheduling.eviction_sets import Holders
 from windfall.scheduling.fit import Guard, MachineRoom, Room
-from windfall.scheduling.parties import Holders
 from windfall.scheduling.reserve import unbounded_gpus
 from windfall.scheduling.snapshot import Release, Reservation, Shape
 from windfall.scheduling.victims import freed_by
@@ -119,7 +119,7 @@ class Horizon:
 
 def matters_which(room: Room, shape: Shape) -> bool:
     """Whether the number of GPUs is not enough to place such a job on a machine."""
-    return bool(shape.resources.gpus) and not room.machine.devices.alike
+    return bool(shape.resources.gpus) and not room.machine.devices.interchangeable
 
 
 def lift(place: Place) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.fair_share import NONE, FairShareView, needs_of
-from windfall.scheduling.snapshot import QueueView, Shape, Standing, Waiting, WaitingGroup
+from windfall.scheduling.snapshot import QueueView, SchedulingClass, Shape, Waiting, WaitingGroup
 
 #: How many jobs of a line may start before the turn is decided again.
 AT_ONCE = 1_000_000
@@ -58,9 +58,9 @@ class Line:
         return self.group.shape
 
     @property
-    def standing(self) -> Standing:
+    def scheduling_class(self) -> SchedulingClass:
         """What else decides about them."""
-        return self.group.standing
+        return self.group.scheduling_class
 
     def advance(self) -> bool:
         """Go on to the next entry; False at the end."""
@@ -143,7 +143,7 @@ class ShareLane:
 
     def __init__(self, share: str | None, lines: Iterable[Line]) -> None:
         self.share = share
-        self._heap = [(-line.standing.priority, line) for line in lines]
+        self._heap = [(-line.scheduling_class.priority, line) for line in lines]
         heapify(self._heap)
         #: Its position among the shares of a fair-share queue.
         self.score = 0.0
@@ -243,7 +243,7 @@ class FairLane:
         new = taken - self._charged.get(line, 0)
         if new:
             self._charged[line] = taken
-            got = self._got[lane.share] + needs_of(line.shape, line.standing).times(new)
+            got = self._got[lane.share] + needs_of(line.shape, line.scheduling_class).times(new)
             self._got[lane.share] = got
             lane.score = view.share(lane.share).score(view.total, got)
         return lane
@@ -261,7 +261,7 @@ def lanes_of(view: QueueView, lines: list[Line]) -> list[Lane]:
     shares: dict[str, list[Line]] = {}
     lanes: list[Lane] = []
     for line in lines:
-        share = line.standing.share
+        share = line.scheduling_class.share
         if share is None and view.fair_share is None:
             lanes.append(line)
         else:

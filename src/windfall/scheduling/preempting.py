@@ -15,8 +15,8 @@ from typing import Protocol
 
 from windfall.jobs.ids import QueueName
 from windfall.jobs.resources import Resources
+from windfall.scheduling.eviction_sets import EvictionSet, Holders, members_of
 from windfall.scheduling.fit import Room
-from windfall.scheduling.parties import Holders, Party, everybody
 from windfall.scheduling.quota_gate import InQueue, QuotaGate, amounts_of, in_units
 from windfall.scheduling.quotas import Amounts, Quotas, Verdict
 from windfall.scheduling.snapshot import Preemption, Release
@@ -40,21 +40,21 @@ class Terms:
     #: What its quota then lacks.
     lacks: Amounts
     #: Attempts of shares that exceed their limits, and less urgent ones of its own share.
-    borrowers: tuple[Party, ...]
-    less_urgent: tuple[Party, ...]
+    borrowers: tuple[EvictionSet, ...]
+    less_urgent: tuple[EvictionSet, ...]
 
     @property
     def may_ask(self) -> bool:
         """Whether there are any candidates."""
         return bool(self.borrowers or self.less_urgent)
 
-    def let_in_after(self, leaving: Iterable[Party]) -> bool:
+    def let_in_after(self, leaving: Iterable[EvictionSet]) -> bool:
         """Whether its quota admits it after these have left.
 
         Attempts of its own share do not leave for a job that then borrows more than they did: other shares
         would take that back, and the situation would repeat.
         """
-        gone = [(one.share or "", in_units(one.resources)) for one in everybody(leaving)]
+        gone = [(one.share or "", in_units(one.resources)) for one in members_of(leaving)]
         within = any(share == self.share for share, _ in gone)
         if not self.lacks and not within:
             return True
@@ -71,13 +71,13 @@ class Terms:
             return False
         return verdict is Verdict.ADMITTED
 
-    def helped_by(self, party: Party) -> float:
+    def helped_by(self, eviction_set: EvictionSet) -> float:
         """The largest fraction of what its quota lacks that one candidate gives back."""
-        given = in_units(freed_by(party.members))
+        given = in_units(freed_by(eviction_set.members))
         return max((min(1.0, given.get(unit, 0.0) / lack) for unit, lack in self.lacks.items()), default=0.0)
 
 
-class ShareNeed(Lack[Party], Protocol):
+class ShareNeed(Lack[EvictionSet], Protocol):
     """What a job lacks, including its quota."""
 
     @property
@@ -100,9 +100,9 @@ class PlaceNeed:
     terms: Terms | None
     holders: Holders
 
-    def met_by(self, leaving: Sequence[Party]) -> bool:
+    def met_by(self, leaving: Sequence[EvictionSet]) -> bool:
         """Whether it lacks nothing after these have left."""
-        gone = list(everybody(leaving))
+        gone = list(members_of(leaving))
         return (
             self.own.fits_in(freed_by(self._in_room(gone)))
             and self.machine.met_by(self.on_machine(gone))
@@ -116,7 +116,7 @@ class PlaceNeed:
     def _in_room(self, leaving: Iterable[Release]) -> list[Release]:
         return [one for one in leaving if self.holders.room_of(one) is self.room]
 
-    def helped_by(self, one: Party) -> float:
+    def helped_by(self, one: EvictionSet) -> float:
         """The largest fraction of something missing that one candidate gives back, at most all of it."""
         helps = [0.0 if self.terms is None else self.terms.helped_by(one)]
         if on_machine := self.on_machine(one.members):
@@ -149,7 +149,7 @@ class Preempting:
         quotas = self.gate.soon.get(asking.queue)
         if quotas is None:
             return None
-        share, amounts = asking.standing.share or "", amounts_of(asking)
+        share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
         held = self._attempts(asking.queue)
         left = self.gate.left[asking.queue]
         above = {name for name in left.shares if name != share and left.above(name)}
@@ -157,7 +157,7 @@ class Preempting:
             above = set()
         known = quotas.shares.get(share)
         within = known is not None and known.preempts_within
-        priority = asking.standing.priority
+        priority = asking.scheduling_class.priority
         return Terms(
             asking.queue,
             share,
@@ -165,9 +165,9 @@ class Preempting:
             quotas,
             left,
             quotas.missing(share, amounts),
-            tuple(self.holders.parties(one for one in held if one.share in above)),
+            tuple(self.holders.eviction_sets(one for one in held if one.share in above)),
             tuple(
-                self.holders.parties(
+                self.holders.eviction_sets(
                     one for one in held if within and one.share == share and one.priority < priority
                 )
             ),
@@ -192,10 +192,10 @@ def preemption_of(release: Release, asking: InQueue) -> Preemption | None:
     """Why an attempt may be preempted; None if it runs on reclaimable capacity anyway."""
     if release.queue != asking.queue or release.share is None:
         return None
-    return Preemption.IN_SHARE if release.share == asking.standing.share else Preemption.CROSS_SHARE
+    return Preemption.IN_SHARE if release.share == asking.scheduling_class.share else Preemption.CROSS_SHARE
 
 
-def least_loss(need: ShareNeed, others: Sequence[Party]) -> tuple[Party, ...] | None:
+def least_loss(need: ShareNeed, others: Sequence[EvictionSet]) -> tuple[EvictionSet, ...] | None:
     """Attempts whose leaving lets the job start at little loss; `others` may be asked regardless of quotas.
 
     Tries several orders in which a share could give up its attempts, and each attempt alone.
@@ -205,7 +205,7 @@ def least_loss(need: ShareNeed, others: Sequence[Party]) -> tuple[Party, ...] | 
         return victims(need, others)
     help_of = {id(one): need.helped_by(one) for one in terms.borrowers}
     helpful = [one for one in terms.borrowers if help_of[id(one)] > 0]
-    orders: tuple[Callable[[Party], float], ...] = (
+    orders: tuple[Callable[[EvictionSet], float], ...] = (
         lambda one: one.loss,
         lambda one: one.loss / help_of[id(one)],
         lambda one: -help_of[id(one)],
@@ -222,7 +222,7 @@ def least_loss(need: ShareNeed, others: Sequence[Party]) -> tuple[Party, ...] | 
     return min(found, key=cost_of, default=None)
 
 
-def above_limits(terms: Terms, short: set[str], ordered: Sequence[Party]) -> list[Party]:
+def above_limits(terms: Terms, short: set[str], ordered: Sequence[EvictionSet]) -> list[EvictionSet]:
     """As many of each share as it is above its limits by, in what the job lacks; the last may bring it below."""
     left = {share: _relevant(terms.left, share, short) for share in {one.share for one in ordered}}
     chosen = []
@@ -237,7 +237,7 @@ def above_limits(terms: Terms, short: set[str], ordered: Sequence[Party]) -> lis
     return chosen
 
 
-def within_what_is_above(terms: Terms, short: set[str], chosen: Sequence[Party]) -> bool:
+def within_what_is_above(terms: Terms, short: set[str], chosen: Sequence[EvictionSet]) -> bool:
     """Whether some order exists in which every share is still above its limits when its last attempt is asked."""
     given: dict[str, list[dict[str, float]]] = {}
     for one in chosen:

@@ -17,11 +17,11 @@ from windfall.jobs.resources import Resources
 from windfall.scheduling.quota_reasons import quota_reason
 from windfall.scheduling.quotas import Amounts, Quotas, Verdict
 from windfall.scheduling.reasons import Reason
-from windfall.scheduling.snapshot import Shape, Snapshot, Standing
+from windfall.scheduling.snapshot import SchedulingClass, Shape, Snapshot
 
 QUOTA = "quota"
 #: What jobs wait together by: queue, shape and scheduling class.
-Kin = tuple[QueueName, Shape, Standing]
+GroupKey = tuple[QueueName, Shape, SchedulingClass]
 
 
 class InQueue(Protocol):
@@ -36,13 +36,13 @@ class InQueue(Protocol):
         """What each of them needs."""
 
     @property
-    def standing(self) -> Standing:
+    def scheduling_class(self) -> SchedulingClass:
         """What else decides about them."""
 
 
-def kin_of(asking: InQueue) -> Kin:
+def group_key(asking: InQueue) -> GroupKey:
     """The key of jobs that are equal in everything but their order."""
-    return asking.queue, asking.shape, asking.standing
+    return asking.queue, asking.shape, asking.scheduling_class
 
 
 def in_units(resources: Resources) -> dict[str, float]:
@@ -52,7 +52,7 @@ def in_units(resources: Resources) -> dict[str, float]:
 
 def amounts_of(asking: InQueue) -> dict[str, float]:
     """What one of these jobs holds while it runs; all nodes of a multi-node job together."""
-    gang = asking.standing.gang
+    gang = asking.scheduling_class.gang
     if gang is None:
         return in_units(asking.shape.resources)
     held: dict[str, float] = {}
@@ -82,13 +82,13 @@ class QuotaGate:
                 self.leaves(queue, share, amounts)
         #: Whether borrowers have their turn by now.
         self.borrowing = False
-        self._pledged: Counter[Kin] = Counter()
+        self._pledged: Counter[GroupKey] = Counter()
 
     def admits(self, asking: InQueue, wanted: int) -> int:
         """How many of `wanted` jobs may start now."""
         if asking.queue not in self.now:
             return wanted
-        share, amounts = asking.standing.share or "", amounts_of(asking)
+        share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
         admitted = self.now[asking.queue].admits(share, amounts, wanted, own=not self.borrowing)
         with self._unpledged(asking) as soon:
             return soon.admits(share, amounts, admitted, own=not self.borrowing)
@@ -98,26 +98,26 @@ class QuotaGate:
         if asking.queue not in self.now or self.borrowing:
             return False
         with self._unpledged(asking) as soon:
-            return not soon.entitles(asking.standing.share or "", amounts_of(asking))
+            return not soon.entitles(asking.scheduling_class.share or "", amounts_of(asking))
 
     def will_admit(self, asking: InQueue) -> bool:
         """Whether one more of them may start after those asked to leave have left."""
         quotas = self.soon.get(asking.queue)
-        share, amounts = asking.standing.share or "", amounts_of(asking)
+        share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
         return quotas is None or quotas.verdict(share, amounts) is Verdict.ADMITTED
 
     def started(self, asking: InQueue, count: int) -> None:
         """Count `count` jobs that got a place."""
         if asking.queue in self.now:
-            share, amounts = asking.standing.share or "", amounts_of(asking)
+            share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
             for each in (self.now, self.left, self.soon):
                 each[asking.queue].note(share, amounts, count)
 
     def pledge(self, asking: InQueue, count: int = 1) -> None:
         """Keep from others what `count` jobs will hold; negative undoes it."""
         if asking.queue in self.now:
-            self._pledged[kin_of(asking)] += count
-            self.soon[asking.queue].note(asking.standing.share or "", amounts_of(asking), count)
+            self._pledged[group_key(asking)] += count
+            self.soon[asking.queue].note(asking.scheduling_class.share or "", amounts_of(asking), count)
 
     def leaves(self, queue: QueueName, share: str, amounts: Amounts) -> None:
         """Count an attempt that is asked to leave."""
@@ -128,7 +128,7 @@ class QuotaGate:
         """Why one more of them may not start, with the numbers; what is pledged to its own group is available to it."""
         if asking.queue not in self.now:
             return []
-        share, amounts = asking.standing.share or "", amounts_of(asking)
+        share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
         for quotas in (self.soon[asking.queue], self.now[asking.queue]):
             if quotas.verdict(share, amounts) is not Verdict.ADMITTED:
                 return [quota_reason(quotas, asking.queue, share, amounts)]
@@ -137,7 +137,11 @@ class QuotaGate:
     @contextmanager
     def _unpledged(self, asking: InQueue) -> Iterator[Quotas]:
         """What is held then, without what is pledged to these jobs themselves."""
-        share, amounts, count = asking.standing.share or "", amounts_of(asking), self._pledged[kin_of(asking)]
+        share, amounts, count = (
+            asking.scheduling_class.share or "",
+            amounts_of(asking),
+            self._pledged[group_key(asking)],
+        )
         soon = self.soon[asking.queue]
         soon.note(share, amounts, -count)
         try:

@@ -18,14 +18,14 @@ from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.scheduling import gang_victims
 from windfall.scheduling.admission import Admission
 from windfall.scheduling.devices import NONE_KEPT
+from windfall.scheduling.eviction_sets import EvictionSet, Holders, members_of
 from windfall.scheduling.fit import Floor, Room, takers
 from windfall.scheduling.gang_victims import GangNeed
 from windfall.scheduling.gangs import needs_of
 from windfall.scheduling.horizon import Held, Horizon, Place, lift, matters_which
-from windfall.scheduling.parties import Holders, Party, everybody
 from windfall.scheduling.preempting import PlaceNeed, Preempting, Terms, least_loss, preemption_of
-from windfall.scheduling.quota_gate import InQueue, Kin, kin_of
-from windfall.scheduling.rooms_ahead import RoomsAhead
+from windfall.scheduling.projected_capacity import ProjectedCapacity
+from windfall.scheduling.quota_gate import GroupKey, InQueue, group_key
 from windfall.scheduling.snapshot import Claim, Gang, Reclaim, Release, Snapshot
 from windfall.scheduling.victims import Need, NeededDevices, cost_of
 
@@ -38,7 +38,7 @@ class _Offer:
     """What a place, or one for each node, would cost."""
 
     places: tuple[Place, ...]
-    asked: tuple[Party, ...]
+    asked: tuple[EvictionSet, ...]
 
     @property
     def rank(self) -> tuple[float, int, int]:
@@ -53,13 +53,13 @@ class Claims:
     notice_ms: int
     admission: Admission
     #: By queue, shape and scheduling class: jobs of one group take such places in their order.
-    held: dict[Kin, list[Held]] = field(default_factory=dict)
+    held: dict[GroupKey, list[Held]] = field(default_factory=dict)
     reclaims: list[Reclaim] = field(default_factory=list)
     #: For queues with quota shares.
     preempting: Preempting | None = field(init=False)
     _horizon: Horizon = field(init=False)
     #: Quota that others give back, kept for jobs that have no room kept.
-    _roomless: Counter[Kin] = field(default_factory=Counter)
+    _roomless: Counter[GroupKey] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         holders, quota = Holders(self.floor, self.notice_ms), self.admission.quota
@@ -79,7 +79,7 @@ class Claims:
         # As in the pass, jobs within their share's limits go first.
         claims = snapshot.claims if quota is None else sorted(snapshot.claims, key=quota.waits_to_borrow)
         for claim in claims:
-            queue, gang = queues.get(claim.queue), claim.standing.gang
+            queue, gang = queues.get(claim.queue), claim.scheduling_class.gang
             wanted = claim.shape.resources if gang is None else needs_of(gang)
             names = takers(snapshot, queue.environments if queue is not None else (), wanted)
             for _ in range(claim.count):
@@ -87,11 +87,11 @@ class Claims:
                     break  # Limits have changed since, or others hold what it would need.
                 if not self._kept_again(claim, names):
                     self.pledge(claim)  # The room may be free by then, and its quota must be, too.
-                    self._roomless[kin_of(claim)] += 1
+                    self._roomless[group_key(claim)] += 1
 
     def _kept_again(self, claim: Claim, names: tuple[EnvironmentName, ...]) -> bool:
         """Keep a place that others were asked to vacate: there if possible, and for a quota wherever there is room."""
-        if claim.standing.gang is not None:
+        if claim.scheduling_class.gang is not None:
             # First without counting on attempts that were asked after those that leave for it.
             return any(
                 self.claim(claim.job_id, claim, names, ask=False, by=by) is not None
@@ -128,7 +128,7 @@ class Claims:
 
         With `by`, a multi-node job counts only on what is left by then.
         """
-        gang = asking.standing.gang
+        gang = asking.scheduling_class.gang
         if gang is None:
             return self.claim_one_of(job_id, asking, self.rooms(asking, names), ask=ask)
         terms, horizon = self._terms(asking) if ask else None, replace(self._horizon, at=by)
@@ -150,17 +150,17 @@ class Claims:
 
     def count(self, asking: InQueue) -> int:
         """How many jobs of this group have something kept."""
-        return len(self.held.get(kin_of(asking), ()))
+        return len(self.held.get(group_key(asking), ()))
 
     def give_up(self, asking: InQueue, first: int = 0) -> None:
         """Keep nothing for these jobs any more, except for the first ones: neither room nor what is pledged to them."""
         self.lift(asking, first)
-        roomless = self._roomless.pop(kin_of(asking), 0)
+        roomless = self._roomless.pop(group_key(asking), 0)
         self.pledge(asking, -max(0, roomless - max(0, first - self.count(asking))))
 
     def lift(self, asking: InQueue, first: int = 0) -> list[Held]:
         """Stop keeping the places of these jobs, except for the first ones, so that they can be taken."""
-        kept = self.held.get(kin_of(asking), [])
+        kept = self.held.get(group_key(asking), [])
         lifted = kept[first:]
         del kept[first:]
         for held in lifted:
@@ -173,7 +173,7 @@ class Claims:
         """Keep again what was lifted, with nothing taken in between."""
         for held in lifted:
             self._horizon.keep(held.job_id, held.places, (), held.expected_at)
-            self.held.setdefault(kin_of(asking), []).append(held)
+            self.held.setdefault(group_key(asking), []).append(held)
             self.pledge(asking)
 
     def pledge(self, asking: InQueue, count: int = 1) -> None:
@@ -198,12 +198,12 @@ class Claims:
             needed = NeededDevices(shape, self._horizon.devices(machine), kept)
         on_machine = Need(wanted - self._horizon.shared(room, exact=exact), needed)
         need = PlaceNeed(room, wanted - own, on_machine, terms, self._horizon.holders)
-        chosen: tuple[Party, ...] | None = ()
+        chosen: tuple[EvictionSet, ...] | None = ()
         if not need.met_by(()):
             chosen = least_loss(need, self._candidates((room,), asking.queue)) if ask else None
         if chosen is None:
             return None
-        gpu_ids = None if needed is None else needed.after(need.on_machine(everybody(chosen)))
+        gpu_ids = None if needed is None else needed.after(need.on_machine(members_of(chosen)))
         return _Offer((Place(room, shape, gpu_ids or ()),), chosen)
 
     def _offer_all(
@@ -222,16 +222,16 @@ class Claims:
         rooms = self.floor.rooms.get(name, ())
         others = self._candidates(rooms, asking.queue) if ask else []
         askable = [*others, *((*terms.borrowers, *terms.less_urgent) if terms is not None else ())]
-        need = GangNeed(RoomsAhead(horizon, rooms, gang, list(everybody(askable))), terms)
+        need = GangNeed(ProjectedCapacity(horizon, rooms, gang, list(members_of(askable))), terms)
         chosen = gang_victims.least_loss(need, others)
         if chosen is None:
             return None
         return _Offer(tuple(Place(one.room, one.shape, one.gpu_ids) for one in need.seats(chosen)), chosen)
 
-    def _candidates(self, rooms: Iterable[Room], queue: QueueName) -> list[Party]:
+    def _candidates(self, rooms: Iterable[Room], queue: QueueName) -> list[EvictionSet]:
         """Which attempts may be asked, quotas aside; never those of the same queue, which came first."""
         machines = {id(room.machine): room.machine for room in rooms if not room.reclaimable}
-        return self._horizon.holders.parties(
+        return self._horizon.holders.eviction_sets(
             release
             for machine in machines.values()
             if machine.lends
@@ -243,7 +243,7 @@ class Claims:
     def _take(self, job_id: JobId, asking: InQueue, offer: _Offer) -> Held:
         now, holders = self.floor.now, self._horizon.holders
         machines = {id(place.room.machine): place.room.machine for place in offer.places}
-        asked = list(everybody(offer.asked))
+        asked = list(members_of(offer.asked))
         if asked:
             leaving, expected_at = asked, now + self.notice_ms
         else:
@@ -253,7 +253,7 @@ class Claims:
             expected_at = max((release.at or now for release in leaving or coming), default=now)
         held = Held(job_id, offer.places, max(expected_at, now), tuple(leaving), bool(asked))
         self._horizon.keep(job_id, offer.places, asked, held.expected_at)
-        self.held.setdefault(kin_of(asking), []).append(held)
+        self.held.setdefault(group_key(asking), []).append(held)
         holders.asked.update(one.token for one in asked)
         self._ask(job_id, asking, offer, set(machines))
         if self.preempting is not None:
@@ -269,10 +269,10 @@ class Claims:
         def elsewhere(release: Release) -> bool:
             return id(room_of(release).machine) not in machines
 
-        speakers = [min(party.speakers, key=elsewhere) for party in offer.asked]
-        for number, one in enumerate(sorted(speakers, key=elsewhere)):
+        triggers = [min(eviction_set.triggers, key=elsewhere) for eviction_set in offer.asked]
+        for number, one in enumerate(sorted(triggers, key=elsewhere)):
             if one.token is not None:
                 preemption = preemption_of(one, asking)
                 # One attempt stands for a place; those that give back only a quota may be anywhere.
-                beside = preemption is not None and number > 0 and asking.standing.gang is None
+                beside = preemption is not None and number > 0 and asking.scheduling_class.gang is None
                 self.reclaims.append(Reclaim(one.token, room_of(one).view.id, job_id, preemption, beside))

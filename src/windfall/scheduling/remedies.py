@@ -1,6 +1,6 @@
 """Which single change would let a job start now: smaller needs, a timeout, another environment, more vCPUs.
 
-Looks at what is left at the job's own turn, so that what it names is true and not just likely.
+SearchBudget at what is left at the job's own turn, so that what it names is true and not just likely.
 """
 
 from __future__ import annotations
@@ -136,19 +136,19 @@ def _would_start(assignment: Assignment, view: QueueView, asking: Asking, shape:
     # environment.
     moved, snapshot = _moved(view, asking, shape), assignment.snapshot
     queues = tuple(moved if one.queue.name == view.queue.name else one for one in snapshot.queues)
-    until = Until.turn_of(moved, shape, asking.standing, asking.head)
+    until = Until.turn_of(moved, shape, asking.scheduling_class, asking.head)
     return starts_at_its_turn(assign(replace(snapshot, queues=queues), until=until), moved, changed)
 
 
 def _moved(view: QueueView, asking: Asking, shape: Shape) -> QueueView:
     """The queue with a job that has another shape."""
     groups: list[WaitingGroup] = []
-    joined = WaitingGroup(shape, (asking.head,), asking.head.count, asking.standing)
+    joined = WaitingGroup(shape, (asking.head,), asking.head.count, asking.scheduling_class)
     for group in view.groups:
-        if (group.shape, group.standing) == (shape, asking.standing):
+        if (group.shape, group.scheduling_class) == (shape, asking.scheduling_class):
             together = sorted((*group.entries, asking.head), key=attrgetter("order"))
             joined = replace(joined, entries=tuple(together), count=group.count + asking.head.count)
-        elif (group.shape, group.standing) == (asking.shape, asking.standing):
+        elif (group.shape, group.scheduling_class) == (asking.shape, asking.scheduling_class):
             rest = tuple(entry for entry in group.entries if entry.job_id != asking.head.job_id)
             groups.append(replace(group, entries=rest, count=group.count - asking.head.count))
         else:

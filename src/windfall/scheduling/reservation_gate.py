@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.fair_share import FairShareView, needs_of
-from windfall.scheduling.quota_gate import InQueue, Kin, kin_of
+from windfall.scheduling.quota_gate import GroupKey, InQueue, group_key
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.share_reasons import ComputeReserved
 from windfall.scheduling.snapshot import Snapshot
@@ -33,7 +33,7 @@ class ReservationGate:
         self._views = views
         self._left = {queue: view.usable - view.held for queue, view in views.items()}
         #: Held by jobs that others vacate a place for.
-        self._pledged: Counter[Kin] = Counter()
+        self._pledged: Counter[GroupKey] = Counter()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ReservationGate | None:
@@ -51,22 +51,22 @@ class ReservationGate:
         left = self._left.get(asking.queue)
         if left is None:
             return wanted
-        needs = needs_of(asking.shape, asking.standing)
-        for kin, count in self._pledged.items():
-            if kin[0] == asking.queue and kin != kin_of(asking):
-                left = left - needs_of(kin[1], kin[2]).times(count)
+        needs = needs_of(asking.shape, asking.scheduling_class)
+        for key, count in self._pledged.items():
+            if key[0] == asking.queue and key != group_key(asking):
+                left = left - needs_of(key[1], key[2]).times(count)
         return int(min(wanted, _fitting(left.vcpus, needs.vcpus), _fitting(left.gpus, needs.gpus)))
 
     def started(self, asking: AtGate, count: int) -> None:
         """Count what they hold from now on."""
         left = self._left.get(asking.queue)
         if left is not None:
-            self._left[asking.queue] = left - needs_of(asking.shape, asking.standing).times(count)
+            self._left[asking.queue] = left - needs_of(asking.shape, asking.scheduling_class).times(count)
 
     def pledge(self, asking: InQueue, count: int) -> None:
         """Keep what `count` jobs will hold from others of their queue."""
         if asking.queue in self._left:
-            self._pledged[kin_of(asking)] += count
+            self._pledged[group_key(asking)] += count
 
     def reasons(self, asking: AtGate) -> list[Reason]:
         """What is reserved and what it leaves, if that is less than one more of them needs."""
@@ -82,7 +82,7 @@ class ReservationGate:
                 view.kept,
                 view.total,
                 used,
-                needs_of(asking.shape, asking.standing),
+                needs_of(asking.shape, asking.scheduling_class),
             )
         ]
 

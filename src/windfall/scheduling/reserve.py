@@ -77,7 +77,7 @@ class _Outlook:
         self.own, self.shared = room.own, machine.free
         #: Tracked only where particular devices matter.
         self.devices: Devices | None = None
-        if shape.resources.gpus and not machine.devices.alike:
+        if shape.resources.gpus and not machine.devices.interchangeable:
             self.devices = machine.devices.copy()
 
     def after(self, ending: Ending) -> None:

@@ -34,8 +34,8 @@ def launch_for(assignment: Assignment, left: Blocked) -> tuple[list[Launch], int
     """Enough instances for these jobs, after launching ones are counted; and how many jobs get none."""
     allowed = left.count if left.launchable is None else min(left.count, left.launchable)
     shape, jobs = left.shape, max(0, allowed - left.claimed)
-    if left.standing.gang is not None:
-        return _launch_gangs(assignment, left, left.standing.gang, jobs)
+    if left.scheduling_class.gang is not None:
+        return _launch_gangs(assignment, left, left.scheduling_class.gang, jobs)
     return bring((assignment.pools[name] for name in left.environments), shape, jobs)
 
 
@@ -117,7 +117,7 @@ def _is_awaited(assignment: Assignment, instance: InstanceView) -> bool:
     room = assignment.floor.room(instance.id)
     return room is not None and any(
         instance.environment in left.environments
-        and (instance.is_share or left.standing.gang is None)
+        and (instance.is_share or left.scheduling_class.gang is None)
         and room.could_ever_hold(left.shape)
         for left in assignment.blocked
     )

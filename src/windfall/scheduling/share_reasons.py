@@ -13,7 +13,7 @@ from windfall.scheduling.fair_share import Amount, FairShareView
 from windfall.scheduling.wording import counted, number
 
 if TYPE_CHECKING:  # its view of a queue is defined in this folder's fair_share.py
-    from windfall.scheduling.snapshot import QueueView, Standing, Waiting
+    from windfall.scheduling.snapshot import QueueView, SchedulingClass, Waiting
 
 #: How many shares are named; the others are counted.
 NAMED_MAX = 3
@@ -80,12 +80,14 @@ class ComputeReserved:
         )
 
 
-def share_turn(view: QueueView, standing: Standing, waiting: Waiting, ahead: int) -> ShareTurn | None:
+def share_turn(
+    view: QueueView, scheduling_class: SchedulingClass, waiting: Waiting, ahead: int
+) -> ShareTurn | None:
     """The position of a job's share; None in queues without fair share."""
     shares = view.fair_share
     if shares is None:
         return None
-    own = standing.share or ""
+    own = scheduling_class.share or ""
     mine = shares.share(own)
     score = shares.score(own)
     return ShareTurn(
@@ -108,7 +110,7 @@ def _before(
     score, own = mine
     heads: dict[str, int] = {}
     for group in view.groups:
-        share = group.standing.share or ""
+        share = group.scheduling_class.share or ""
         if share != own:
             order = next((entry.order for entry in group.entries if entry.count > 0), waiting.order)
             heads[share] = min(heads.get(share, order), order)

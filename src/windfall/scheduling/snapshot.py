@@ -58,7 +58,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SchedulingClass:
     """What, beside shape and order, decides when a waiting job has its turn and whether it may start then."""
 
     #: Its share of a fair-share queue, or its quota share.
@@ -71,7 +71,7 @@ class Standing:
     gang: Gang | None = None
 
 
-ORDINARY = Standing()
+ORDINARY = SchedulingClass()
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class WaitingGroup:
     entries: Iterable[Waiting]
     #: How many jobs (children counted one by one) wait in it.
     count: int
-    standing: Standing = ORDINARY
+    scheduling_class: SchedulingClass = ORDINARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Claim:
     #: The job's own place in the order, and how many places at most.
     order: int
     count: int
-    standing: Standing = ORDINARY
+    scheduling_class: SchedulingClass = ORDINARY
     #: The latest time at which the last of them has left, for a multi-node job.
     expected_at: int | None = None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from windfall.jobs.ids import JobId
-from windfall.scheduling.quota_gate import InQueue, Kin, kin_of
+from windfall.scheduling.quota_gate import GroupKey, InQueue, group_key
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.snapshot import Snapshot, Tokens
 from windfall.scheduling.wording import counted, number
@@ -68,13 +68,13 @@ class TokenGate:
         self._free = {name: tokens.free for name, tokens in snapshot.tokens.items()}
         self._kept: dict[str, int] = {}
         #: Kept for jobs that others vacate a place for; jobs of the same group may take them.
-        self._pledged: Counter[Kin] = Counter()
+        self._pledged: Counter[GroupKey] = Counter()
         #: A job that became RUNNABLE before this has waited too long.
         self._long_ago = snapshot.now - snapshot.rules.reserve_after_ms
 
     def admits(self, asking: AtGate, wanted: int) -> int:
         """How many of `wanted` jobs the tokens are enough for."""
-        tokens = asking.standing.tokens
+        tokens = asking.scheduling_class.tokens
         if not tokens:
             return wanted
         enough_for = min([wanted, *(self._left(name, asking) // count for name, count in tokens)])
@@ -84,19 +84,19 @@ class TokenGate:
 
     def started(self, asking: AtGate, count: int) -> None:
         """Take the tokens of `count` jobs."""
-        for name, wanted in asking.standing.tokens:
+        for name, wanted in asking.scheduling_class.tokens:
             self._free[name] = self._free.get(name, 0) - wanted * count
 
     def pledge(self, asking: InQueue, count: int) -> None:
         """Keep the tokens of `count` jobs from others; negative undoes it."""
-        if asking.standing.tokens:
-            self._pledged[kin_of(asking)] += count
+        if asking.scheduling_class.tokens:
+            self._pledged[group_key(asking)] += count
 
     def reasons(self, asking: AtGate) -> list[Reason]:
         """One reason for each resource that has too few tokens left."""
         return [
             self._taken(name, wanted, asking)
-            for name, wanted in asking.standing.tokens
+            for name, wanted in asking.scheduling_class.tokens
             if self._left(name, asking) < wanted
         ]
 
@@ -109,9 +109,9 @@ class TokenGate:
         """
         free, kept = self._free.get(name, 0), self._kept.get(name, 0)
         before = mine = after = 0
-        for kin, count in self._pledged.items():
-            pledged = count * dict(kin[2].tokens).get(name, 0)
-            if kin == kin_of(asking):
+        for key, count in self._pledged.items():
+            pledged = count * dict(key[2].tokens).get(name, 0)
+            if key == group_key(asking):
                 mine = pledged
             elif mine:
                 after += pledged
@@ -121,7 +121,7 @@ class TokenGate:
         return own + max(0, free - before - mine - after - kept)
 
     def _keep_for(self, asking: AtGate) -> None:
-        wanted = asking.standing.tokens
+        wanted = asking.scheduling_class.tokens
         if any(count > self._tokens.get(name, _NONE).total for name, count in wanted):
             return  # It can never start, so no other job waits for it.
         for name, count in wanted:

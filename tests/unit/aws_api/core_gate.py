@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.aws_api.sagemaker.endings import SageMakerWords
+from windfall.control.queue_shares import QueueShares, queue_shares
 from windfall.control.reactor import close, handle
 from windfall.control.round import Round
-from windfall.control.share_standings import QueueShares, queue_shares
 from windfall.control.state import Rules, State
 from windfall.jobs.ids import QueueName
 

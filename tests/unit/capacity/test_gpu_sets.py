@@ -42,10 +42,10 @@ def a_set(*gpus: GpuDevice, **more) -> DeviceSet:
 
 def test_devices_are_alike_when_it_makes_no_difference_which_one_has():
     assert a_set() is NO_DEVICES
-    assert a_set(A, B).alike
-    assert not a_set(A, H).alike
-    assert not a_set(H).alike  # it may be shared
-    assert not a_set(A, B, fences={"a": "by hand"}).alike
+    assert a_set(A, B).interchangeable
+    assert not a_set(A, H).interchangeable
+    assert not a_set(H).interchangeable  # it may be shared
+    assert not a_set(A, B, fences={"a": "by hand"}).interchangeable
 
 
 def test_order_and_fences():

@@ -14,7 +14,7 @@ from windfall.capacity.machines import Offer
 from windfall.capacity.policies import CapacityLimit, QuotaShare, ShareUse, Sharing
 from windfall.control import events
 from windfall.control.commands.policies import UpdateSchedulingPolicy
-from windfall.control.share_standings import queue_shares
+from windfall.control.queue_shares import queue_shares
 from windfall.control.share_use import WRITE_EVERY_MS, capacity_of, fair_share_view
 from windfall.control.why import why
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName

@@ -15,7 +15,7 @@ from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.aws_api.tenants.gate import TenantGate, view_of, without_others
-from windfall.control.share_standings import QueueShares, ShareStanding
+from windfall.control.queue_shares import QueueShares, ShareStatus
 from windfall.control.why import Why, why
 from windfall.daemon.gpus import Gpus
 from windfall.daemon.prometheus import MetricsPage
@@ -61,7 +61,7 @@ class Gateway:
         return [(THEIRS, 1), (LATE, 2)]
 
     async def shares(self, queue: str) -> QueueShares:
-        shares = (ShareStanding("a", front=(THEIRS, 1)), ShareStanding("b", front=(LATE, 2)))
+        shares = (ShareStatus("a", front=(THEIRS, 1)), ShareStatus("b", front=(LATE, 2)))
         return QueueShares(queue, None, NONE, NONE, shares)
 
 

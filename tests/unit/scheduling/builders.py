@@ -26,11 +26,11 @@ from windfall.scheduling.snapshot import (
     Plan,
     QueueView,
     Release,
+    SchedulingClass,
     SchedulingRules,
     Shape,
     Shortage,
     Snapshot,
-    Standing,
     Waiting,
     WaitingGroup,
 )
@@ -85,7 +85,7 @@ class Job:
     queue: QueueName
     shape: Shape
     waiting: Waiting
-    standing: Standing = ORDINARY
+    scheduling_class: SchedulingClass = ORDINARY
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class Cluster:
         order: int | None = None,
         instance_type: str | None = None,
         wish: GpuWish | None = None,
-        standing: Standing = ORDINARY,
+        scheduling_class: SchedulingClass = ORDINARY,
     ) -> Cluster:
         """A job that waits behind all those named before it, or an array with `count` waiting children."""
         cluster = self if any(one.name == queue for one in self.queues) else self.with_queue(queue)
@@ -279,7 +279,7 @@ class Cluster:
         if wish is not None and wish.share is not None:
             gpus = held_part(wish.share)
         shape = Shape(Resources(vcpus, memory_mib, gpus), timeout_s, instance_type, wish)
-        return replace(cluster, jobs=(*cluster.jobs, Job(QueueName(queue), shape, waiting, standing)))
+        return replace(cluster, jobs=(*cluster.jobs, Job(QueueName(queue), shape, waiting, scheduling_class)))
 
     def with_fair_share(self, view: FairShareView, queue: str = "queue") -> Cluster:
         """The queue has a fair-share policy, and its shares stand so."""
@@ -292,7 +292,7 @@ class Cluster:
         """Others were asked to leave a place on a machine to a waiting job."""
         waits = self.job(job)
         where, order = MachineId(machine), waits.waiting.order
-        claim = Claim(JobId(job), waits.queue, waits.shape, where, order, count, waits.standing)
+        claim = Claim(JobId(job), waits.queue, waits.shape, where, order, count, waits.scheduling_class)
         return replace(self, claims=(*self.claims, claim))
 
     def without(self, job: str) -> Cluster:
@@ -316,13 +316,13 @@ class Cluster:
         )
 
     def _groups(self, queue: QueueName) -> list[WaitingGroup]:
-        entries: dict[tuple[Shape, Standing], list[Waiting]] = {}
+        entries: dict[tuple[Shape, SchedulingClass], list[Waiting]] = {}
         for job in sorted(self.jobs, key=lambda one: one.waiting.order):
             if job.queue == queue:
-                entries.setdefault((job.shape, job.standing), []).append(job.waiting)
+                entries.setdefault((job.shape, job.scheduling_class), []).append(job.waiting)
         return [
-            WaitingGroup(shape, each, sum(one.count for one in each), standing)
-            for (shape, standing), each in entries.items()
+            WaitingGroup(shape, each, sum(one.count for one in each), scheduling_class)
+            for (shape, scheduling_class), each in entries.items()
         ]
 
 

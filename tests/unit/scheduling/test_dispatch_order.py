@@ -8,7 +8,7 @@ from tests.unit.scheduling.builders import a_cluster
 from windfall.capacity.policies import CapacityLimit, QuotaShare, Sharing
 from windfall.scheduling.dispatch_order import by_priority, dispatch_order, jobs_ahead
 from windfall.scheduling.quota_gate import QuotaGate
-from windfall.scheduling.snapshot import QuotaView, Standing
+from windfall.scheduling.snapshot import QuotaView, SchedulingClass
 
 
 def the_queue(cluster):
@@ -51,7 +51,7 @@ def test_those_who_would_borrow_come_after_all_who_need_not():
     )
     cluster = a_cluster()
     for job, share, vcpus in (("a1", "a", 1), ("a2", "a", 1), ("b1", "b", 2), ("a3", "a", 1), ("b2", "b", 1)):
-        cluster = cluster.with_waiting(job, vcpus, standing=Standing(share=share))
+        cluster = cluster.with_waiting(job, vcpus, scheduling_class=SchedulingClass(share=share))
     snapshot = replace(cluster.snapshot(), quotas={"queue": QuotaView(shares, {"a": {"VCPU": 1.0}})})
     (view,) = snapshot.queues
     found = dispatch_order(view, 9, QuotaGate(snapshot))

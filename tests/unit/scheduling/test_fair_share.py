@@ -19,7 +19,7 @@ from windfall.scheduling.fair_share import (
     weights_of,
     window_s,
 )
-from windfall.scheduling.snapshot import Gang, Standing
+from windfall.scheduling.snapshot import Gang, SchedulingClass
 
 TEN_MINUTES_MS = 600_000
 
@@ -98,9 +98,9 @@ def test_a_score_is_the_weighted_use_now_and_on_average():
 
 def test_all_nodes_of_a_gang_count():
     main, worker = a_shape(2, gpus=1), a_shape(4)
-    gang = Standing(share="a", gang=Gang(((main, 1), (worker, 3))))
+    gang = SchedulingClass(share="a", gang=Gang(((main, 1), (worker, 3))))
     assert needs_of(main, gang) == Amount(14, 1)
-    assert needs_of(main, Standing(share="a")) == Amount(2, 1)
+    assert needs_of(main, SchedulingClass(share="a")) == Amount(2, 1)
 
 
 def test_what_is_kept_cannot_be_used_and_nothing_is_less_than_nothing():

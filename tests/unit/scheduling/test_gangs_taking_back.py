@@ -7,7 +7,7 @@ from windfall.capacity.environments import Provisioning
 from windfall.scheduling.explain import explain
 from windfall.scheduling.gang_victims import EXACT_MOST
 from windfall.scheduling.planning import plan
-from windfall.scheduling.snapshot import Gang, Shape, Standing
+from windfall.scheduling.snapshot import Gang, SchedulingClass, Shape
 
 
 def a_fleet(machines: int, gpus: int = 0) -> Cluster:
@@ -27,7 +27,9 @@ def a_fleet(machines: int, gpus: int = 0) -> Cluster:
 def waits(cluster: Cluster, *parts: tuple[Shape, int], job: str = "g", **more: int) -> Cluster:
     main = parts[0][0].resources
     needs = (main.vcpus, main.memory_mib, main.gpus)
-    return cluster.with_waiting(job, *needs, queue="demand", standing=Standing(gang=Gang(parts)), **more)
+    return cluster.with_waiting(
+        job, *needs, queue="demand", scheduling_class=SchedulingClass(gang=Gang(parts)), **more
+    )
 
 
 def asked(cluster: Cluster) -> list[str]:
@@ -129,7 +131,9 @@ def test_the_very_gpus_are_kept_for_its_nodes_where_it_matters_which():
 def test_the_reason_names_all_instances_and_all_who_leave():
     cluster = waits(lent(lent(a_fleet(2), 0, "r0"), 1, "r1"), (a_shape(8), 2), waited_ms=2 * MINUTE)
     waiting = cluster.job("g")
-    found = explain(cluster.snapshot(), waiting.queue, waiting.shape, waiting.waiting, 0, waiting.standing)
+    found = explain(
+        cluster.snapshot(), waiting.queue, waiting.shape, waiting.waiting, 0, waiting.scheduling_class
+    )
     assert found.reasons[0].code == "PLACE_LEFT"
     text = found.reasons[0].text()
     assert text.startswith(

@@ -11,7 +11,7 @@ from windfall.scheduling.explain import explain
 from windfall.scheduling.fair_share import NONE, Amount, FairShareView, ShareView
 from windfall.scheduling.planning import plan
 from windfall.scheduling.share_reasons import ComputeReserved, ShareTurn
-from windfall.scheduling.snapshot import Standing
+from windfall.scheduling.snapshot import SchedulingClass
 
 EIGHT = Amount(8)
 
@@ -23,8 +23,8 @@ def shares(total: Amount = EIGHT, kept: Amount = NONE, percent: int = 0, **used:
     )
 
 
-def of(share: str, priority: int = 0) -> Standing:
-    return Standing(share, priority)
+def of(share: str, priority: int = 0) -> SchedulingClass:
+    return SchedulingClass(share, priority)
 
 
 def order(cluster: Cluster) -> list[str]:
@@ -34,14 +34,14 @@ def order(cluster: Cluster) -> list[str]:
 def explained(cluster: Cluster, name: str):
     snapshot, job = cluster.snapshot(), cluster.job(name)
     view = snapshot.queues[0]
-    ahead = jobs_ahead(view, job.waiting, job.standing)
-    return explain(snapshot, job.queue, job.shape, job.waiting, ahead, job.standing)
+    ahead = jobs_ahead(view, job.waiting, job.scheduling_class)
+    return explain(snapshot, job.queue, job.shape, job.waiting, ahead, job.scheduling_class)
 
 
 def test_the_share_that_used_least_goes_first_and_then_they_alternate():
     cluster = a_cluster().with_fair_share(shares(a=2, b=0))
     for name in ("a1", "a2", "a3", "b1", "b2", "b3", "b4"):
-        cluster = cluster.with_waiting(name, standing=of(name[0]))
+        cluster = cluster.with_waiting(name, scheduling_class=of(name[0]))
     assert order(cluster) == ["b1", "b2", "a1", "b3", "a2", "b4", "a3"]
     assert [job for job, _ in started(plan(cluster.snapshot()))] == order(cluster)
 
@@ -49,29 +49,35 @@ def test_the_share_that_used_least_goes_first_and_then_they_alternate():
 def test_equal_scores_are_decided_by_who_came_first():
     cluster = a_cluster().with_fair_share(shares(a=0, b=0))
     for name in ("b1", "a1", "b2", "a2"):
-        cluster = cluster.with_waiting(name, standing=of(name[0]))
+        cluster = cluster.with_waiting(name, scheduling_class=of(name[0]))
     assert order(cluster) == ["b1", "a1", "b2", "a2"]
 
 
 def test_within_a_share_the_more_urgent_goes_first_whatever_its_shape():
     cluster = a_cluster().with_fair_share(shares(a=0))
-    cluster = cluster.with_waiting("low", standing=of("a"))
-    cluster = cluster.with_waiting("high", 2, standing=of("a", 9)).with_waiting("high2", standing=of("a", 9))
+    cluster = cluster.with_waiting("low", scheduling_class=of("a"))
+    cluster = cluster.with_waiting("high", 2, scheduling_class=of("a", 9)).with_waiting(
+        "high2", scheduling_class=of("a", 9)
+    )
     assert order(cluster) == ["high", "high2", "low"]
     assert [job for job, _ in started(plan(cluster.snapshot()))] == ["high", "high2", "low"]
 
 
 def test_priority_means_nothing_between_shares():
     cluster = a_cluster().with_fair_share(shares(a=4, b=0))
-    cluster = cluster.with_waiting("urgent", standing=of("a", 9999)).with_waiting("calm", standing=of("b"))
+    cluster = cluster.with_waiting("urgent", scheduling_class=of("a", 9999)).with_waiting(
+        "calm", scheduling_class=of("b")
+    )
     assert order(cluster) == ["calm", "urgent"]
 
 
 def test_a_large_job_is_charged_for_all_that_it_takes():
     cluster = a_cluster().with_fair_share(shares(a=0, b=0))
-    cluster = cluster.with_waiting("large", 4, standing=of("a")).with_waiting("later", standing=of("a"))
+    cluster = cluster.with_waiting("large", 4, scheduling_class=of("a")).with_waiting(
+        "later", scheduling_class=of("a")
+    )
     for name in ("b1", "b2", "b3", "b4"):
-        cluster = cluster.with_waiting(name, standing=of("b"))
+        cluster = cluster.with_waiting(name, scheduling_class=of("b"))
     placed = [job for job, _ in started(plan(cluster.snapshot()))]
     assert placed == ["large", "b1", "b2", "b3", "b4"]
     # At 4 to 4 it would be the turn of the one that came first; but nothing is free any more.
@@ -80,8 +86,8 @@ def test_a_large_job_is_charged_for_all_that_it_takes():
 
 def test_the_children_of_an_array_take_turns_with_others():
     cluster = a_cluster().with_fair_share(shares(a=0, b=0))
-    cluster = cluster.with_waiting("array", count=6, standing=of("a"))
-    cluster = cluster.with_waiting("many", count=6, standing=of("b"))
+    cluster = cluster.with_waiting("array", count=6, scheduling_class=of("a"))
+    cluster = cluster.with_waiting("many", count=6, scheduling_class=of("b"))
     placed = [job for job, _ in started(plan(cluster.snapshot()))]
     assert placed == ["array", "many"] * 4
     assert order(cluster) == ["array", "many"]
@@ -91,21 +97,25 @@ def test_gpus_count_beside_vcpus():
     total = Amount(8, 2)
     view = FairShareView(600, total, {"a": ShareView(held=Amount(1, 1)), "b": ShareView(held=Amount(3))})
     cluster = a_cluster(gpus=2).with_fair_share(view)
-    cluster = cluster.with_waiting("a1", standing=of("a")).with_waiting("b1", standing=of("b"))
+    cluster = cluster.with_waiting("a1", scheduling_class=of("a")).with_waiting(
+        "b1", scheduling_class=of("b")
+    )
     assert order(cluster) == ["b1", "a1"]
 
 
 def test_what_does_not_fit_lets_others_of_its_share_and_other_shares_pass():
     cluster = a_cluster(vcpus=2).with_fair_share(shares(a=0, b=1))
-    cluster = cluster.with_waiting("huge", 4, standing=of("a", 5)).with_waiting("small", standing=of("a"))
-    cluster = cluster.with_waiting("other", standing=of("b"))
+    cluster = cluster.with_waiting("huge", 4, scheduling_class=of("a", 5)).with_waiting(
+        "small", scheduling_class=of("a")
+    )
+    cluster = cluster.with_waiting("other", scheduling_class=of("b"))
     assert [job for job, _ in started(plan(cluster.snapshot()))] == ["small", "other"]
 
 
 def test_a_fair_share_queue_stands_among_equal_queues_with_the_order_of_its_next_job():
     cluster = a_cluster(vcpus=3).with_queue("plain").with_fair_share(shares(a=4, b=0))
-    cluster = cluster.with_waiting("a1", standing=of("a"))
-    cluster = cluster.with_waiting("p1", queue="plain").with_waiting("b1", standing=of("b"))
+    cluster = cluster.with_waiting("a1", scheduling_class=of("a"))
+    cluster = cluster.with_waiting("p1", queue="plain").with_waiting("b1", scheduling_class=of("b"))
     cluster = cluster.with_waiting("p2", queue="plain")
     # b's turn comes before a's, so the queue stands behind p1.
     assert [job for job, _ in started(plan(cluster.snapshot()))] == ["p1", "b1", "a1"]
@@ -113,8 +123,10 @@ def test_a_fair_share_queue_stands_among_equal_queues_with_the_order_of_its_next
 
 def test_shares_of_a_quota_queue_go_by_priority_inside_and_by_order_between():
     cluster = a_cluster()
-    cluster = cluster.with_waiting("a1", standing=of("a")).with_waiting("b1", standing=of("b"))
-    cluster = cluster.with_waiting("a9", standing=of("a", 9))
+    cluster = cluster.with_waiting("a1", scheduling_class=of("a")).with_waiting(
+        "b1", scheduling_class=of("b")
+    )
+    cluster = cluster.with_waiting("a9", scheduling_class=of("a", 9))
     assert order(cluster) == ["b1", "a9", "a1"]
     assert Turns(cluster.snapshot().queues).stride > 1
 
@@ -122,9 +134,9 @@ def test_shares_of_a_quota_queue_go_by_priority_inside_and_by_order_between():
 def test_a_pass_ends_at_the_very_turn_of_a_job():
     cluster = a_cluster().with_fair_share(shares(a=2, b=0))
     for name in ("a1", "a2", "b1", "b2", "b3"):
-        cluster = cluster.with_waiting(name, standing=of(name[0]))
+        cluster = cluster.with_waiting(name, scheduling_class=of(name[0]))
     job, snapshot = cluster.job("a2"), cluster.snapshot()
-    until = Until.turn_of(snapshot.queues[0], job.shape, job.standing, job.waiting)
+    until = Until.turn_of(snapshot.queues[0], job.shape, job.scheduling_class, job.waiting)
     before = [one.job_id for one in assign(snapshot, until).placements]
     assert before == order(cluster)[: order(cluster).index("a2")]
 
@@ -132,9 +144,11 @@ def test_a_pass_ends_at_the_very_turn_of_a_job():
 def test_a_pass_ends_where_somebody_before_the_job_in_its_line_finds_no_place():
     cluster = a_cluster(vcpus=1).with_fair_share(shares(a=0, b=0))
     for name in ("a1", "a2", "a3", "b1"):
-        cluster = cluster.with_waiting(name, standing=of(name[0]))
+        cluster = cluster.with_waiting(name, scheduling_class=of(name[0]))
     job, snapshot = cluster.job("a3"), cluster.snapshot()
-    assignment = assign(snapshot, Until.turn_of(snapshot.queues[0], job.shape, job.standing, job.waiting))
+    assignment = assign(
+        snapshot, Until.turn_of(snapshot.queues[0], job.shape, job.scheduling_class, job.waiting)
+    )
     # After a1 it is b's turn, who has found no room; then a2, and with it the line of a3.
     assert [one.job_id for one in assignment.placements] == ["a1"]
     assert [(left.head.job_id, left.count) for left in assignment.blocked] == [("b1", 1), ("a2", 1)]
@@ -142,10 +156,14 @@ def test_a_pass_ends_where_somebody_before_the_job_in_its_line_finds_no_place():
 
 def test_jobs_ahead_are_those_of_the_share():
     cluster = a_cluster().with_fair_share(shares(a=0, b=0))
-    cluster = cluster.with_waiting("b1", standing=of("b")).with_waiting("a1", count=3, standing=of("a"))
-    cluster = cluster.with_waiting("a9", standing=of("a", 9)).with_waiting("a2", standing=of("a"))
+    cluster = cluster.with_waiting("b1", scheduling_class=of("b")).with_waiting(
+        "a1", count=3, scheduling_class=of("a")
+    )
+    cluster = cluster.with_waiting("a9", scheduling_class=of("a", 9)).with_waiting(
+        "a2", scheduling_class=of("a")
+    )
     view = cluster.snapshot().queues[0]
-    ahead = {job.waiting.job_id: jobs_ahead(view, job.waiting, job.standing) for job in cluster.jobs}
+    ahead = {job.waiting.job_id: jobs_ahead(view, job.waiting, job.scheduling_class) for job in cluster.jobs}
     assert ahead == {"b1": 0, "a9": 0, "a1": 1, "a2": 4}
 
 
@@ -161,7 +179,7 @@ def test_a_wait_is_explained_with_the_numbers_of_the_share():
     )
     cluster = a_cluster(vcpus=4).with_running("i1", 4).with_fair_share(view)
     for name in ("a1", "a2", "b1", "c1"):
-        cluster = cluster.with_waiting(name, standing=of(name[0]))
+        cluster = cluster.with_waiting(name, scheduling_class=of(name[0]))
     [turn] = [one for one in explained(cluster, "a2").reasons if isinstance(one, ShareTurn)]
     assert (turn.score, turn.before, turn.ahead) == (2 * 6.5 / 8, (("b", 0.25),), 1)
     assert turn.text() == (
@@ -172,7 +190,9 @@ def test_a_wait_is_explained_with_the_numbers_of_the_share():
 
 def test_nobody_before_it_is_said_too():
     cluster = a_cluster(vcpus=4).with_running("i1", 4).with_fair_share(shares(a=0, b=4))
-    cluster = cluster.with_waiting("a1", standing=of("a")).with_waiting("b1", standing=of("b"))
+    cluster = cluster.with_waiting("a1", scheduling_class=of("a")).with_waiting(
+        "b1", scheduling_class=of("b")
+    )
     [turn] = [one for one in explained(cluster, "a1").reasons if isinstance(one, ShareTurn)]
     assert "its score is 0, and no share that waits has a lower one" in turn.text()
     names = [f"s{number}" for number in range(5)]
@@ -180,23 +200,23 @@ def test_nobody_before_it_is_said_too():
         a_cluster(vcpus=4).with_running("i1", 4).with_fair_share(shares(late=4, **dict.fromkeys(names, 1.0)))
     )
     for name in names:
-        crowd = crowd.with_waiting(f"{name}-job", standing=of(name))
-    crowd = crowd.with_waiting("late-job", standing=of("late"))
+        crowd = crowd.with_waiting(f"{name}-job", scheduling_class=of(name))
+    crowd = crowd.with_waiting("late-job", scheduling_class=of("late"))
     [turn] = [one for one in explained(crowd, "late-job").reasons if isinstance(one, ShareTurn)]
     assert "s0 (0.125), s1 (0.125), s2 (0.125) and 2 others" in turn.text()
 
 
 def test_the_reservation_keeps_active_shares_from_a_part_of_the_capacity():
     view = shares(Amount(8, 2), Amount(4, 1), 50, a=1)
-    cluster = a_cluster(gpus=2).with_fair_share(view).with_waiting("a1", count=5, standing=of("a"))
+    cluster = a_cluster(gpus=2).with_fair_share(view).with_waiting("a1", count=5, scheduling_class=of("a"))
     assert [job for job, _ in started(plan(cluster.snapshot()))] == ["a1"] * 3
-    gpu = a_cluster(gpus=2).with_fair_share(view).with_waiting("g", gpus=1, count=2, standing=of("a"))
+    gpu = a_cluster(gpus=2).with_fair_share(view).with_waiting("g", gpus=1, count=2, scheduling_class=of("a"))
     assert [job for job, _ in started(plan(gpu.snapshot()))] == ["g"]
 
 
 def test_nothing_is_launched_for_those_whom_the_reservation_bars():
     cluster = a_cluster(vcpus=4).with_fair_share(shares(Amount(8), Amount(4), 50, a=4))
-    cluster = cluster.with_waiting("a1", standing=of("a"))
+    cluster = cluster.with_waiting("a1", scheduling_class=of("a"))
     assert plan(cluster.snapshot()).placements == ()
     assert plan(cluster.snapshot()).launches == ()
 
@@ -204,7 +224,7 @@ def test_nothing_is_launched_for_those_whom_the_reservation_bars():
 def test_no_more_is_launched_than_the_reservation_lets_start():
     cluster = a_snapshot().with_environment(offers=(an_offer(vcpus=1, available=99),)).with_queue()
     cluster = cluster.with_fair_share(shares(Amount(8), Amount(5), 62, a=0))
-    cluster = cluster.with_waiting("a1", count=20, standing=of("a"))
+    cluster = cluster.with_waiting("a1", count=20, scheduling_class=of("a"))
     assert len(plan(cluster.snapshot()).launches) == 3
 
 
@@ -212,7 +232,7 @@ def test_the_reservation_is_explained_with_its_numbers():
     cluster = (
         a_cluster()
         .with_fair_share(shares(Amount(8), Amount(4), 50, a=4))
-        .with_waiting("a1", standing=of("a"))
+        .with_waiting("a1", scheduling_class=of("a"))
     )
     first = explained(cluster, "a1").reasons[0]
     assert isinstance(first, ComputeReserved)
@@ -223,7 +243,7 @@ def test_the_reservation_is_explained_with_its_numbers():
     large = (
         a_cluster()
         .with_fair_share(shares(Amount(8), Amount(4), 50, a=0))
-        .with_waiting("x", 5, standing=of("a"))
+        .with_waiting("x", 5, scheduling_class=of("a"))
     )
     assert "so that it can never start" in explained(large, "x").reasons[0].text()
 
@@ -231,7 +251,9 @@ def test_the_reservation_is_explained_with_its_numbers():
 @pytest.mark.parametrize("waited_ms", [0, 600_000])
 def test_a_job_whose_turn_it_is_starts_next(waited_ms):
     cluster = (
-        a_cluster().with_fair_share(shares(a=0)).with_waiting("a1", waited_ms=waited_ms, standing=of("a"))
+        a_cluster()
+        .with_fair_share(shares(a=0))
+        .with_waiting("a1", waited_ms=waited_ms, scheduling_class=of("a"))
     )
     assert [reason.code for reason in explained(cluster, "a1").reasons] == ["STARTS_NEXT"]
     assert cluster.now == NOW

@@ -11,7 +11,7 @@ from windfall.jobs.resources import Resources
 from windfall.scheduling.explain import explain
 from windfall.scheduling.launchable import Bin, pack, times
 from windfall.scheduling.planning import plan
-from windfall.scheduling.snapshot import Gang, Shape, Standing
+from windfall.scheduling.snapshot import Gang, SchedulingClass, Shape
 
 SMALL, LARGE = an_offer("small", vcpus=4, memory_mib=8_000), an_offer("large", vcpus=16, memory_mib=64_000)
 GPU = an_offer("gpu", vcpus=8, memory_mib=32_000, gpus=2)
@@ -300,8 +300,8 @@ def test_an_idle_instance_stays_while_a_job_waits_for_its_machine():
 
 
 def test_an_idle_machine_goes_when_a_multi_node_job_lacks_another_that_has_no_room_beside_it():
-    gang = Standing(gang=Gang(((Shape(Resources(1, 1_000)), 1), (Shape(Resources(1, 1_000, 1)), 1))))
-    cluster = elastic(SMALL, GPU, max_vcpus=8).with_waiting("a", 1, 1_000, standing=gang)
+    gang = SchedulingClass(gang=Gang(((Shape(Resources(1, 1_000)), 1), (Shape(Resources(1, 1_000, 1)), 1))))
+    cluster = elastic(SMALL, GPU, max_vcpus=8).with_waiting("a", 1, 1_000, scheduling_class=gang)
     assert launches(cluster) == ["gpu"]
     beside = cluster.with_instance("i1", vcpus=4, idle_ms=9 * MINUTE)
     assert (launches(beside), gone(beside)) == ([], ["i1"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.resources import Resources
 from windfall.scheduling.admission import Admission, Asking
-from windfall.scheduling.snapshot import ORDINARY, Shape, Snapshot, Standing, Tokens, Waiting
+from windfall.scheduling.snapshot import ORDINARY, SchedulingClass, Shape, Snapshot, Tokens, Waiting
 from windfall.scheduling.token_gate import TokenGate, TokensTaken
 
 NOW = 1_000_000
@@ -16,9 +16,9 @@ def a_snapshot(**tokens: Tokens) -> Snapshot:
 
 
 def asking(waited_s: int = 0, **tokens: int) -> Asking:
-    standing = Standing(tokens=tuple(tokens.items())) if tokens else ORDINARY
+    scheduling_class = SchedulingClass(tokens=tuple(tokens.items())) if tokens else ORDINARY
     waiting = Waiting(1, JobId("job"), NOW - waited_s * 1000)
-    return Asking(QueueName("queue"), Shape(Resources(1, 64)), standing, waiting)
+    return Asking(QueueName("queue"), Shape(Resources(1, 64)), scheduling_class, waiting)
 
 
 def test_as_many_are_let_in_as_the_scarcest_token_is_enough_for():

@@ -13,7 +13,7 @@ from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.rejections import does_not_exist
 from windfall.aws_api.protocol.service import Call
-from windfall.control.share_standings import QueueShares
+from windfall.control.queue_shares import QueueShares
 from windfall.scheduling.fair_share import Amount
 
 SNAPSHOT_JOBS_MAX = 100

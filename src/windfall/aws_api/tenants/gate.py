@@ -22,7 +22,7 @@ from windfall.control.events import (
     TagResource,
 )
 from windfall.control.ports import Gate, Store
-from windfall.control.share_standings import QueueShares
+from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import JobId, QueueName, split_child, split_node

@@ -22,7 +22,7 @@ from windfall.aws_api.protocol.service import Caller, ModelledService, Role
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
 from windfall.control import events
 from windfall.control.ports import JobFilter, JobPage
-from windfall.control.share_standings import QueueShares
+from windfall.control.queue_shares import QueueShares
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.definitions import ContainerSpec, JobDefinition
 from windfall.jobs.errors import Rejected

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from windfall.scheduling.snapshot import Snapshot
 
 #: How many instances and attempts are examined in one pass, for all gangs together.
-MOST_LOOKED_AT = 10_000
+MOST_EXAMINED = 10_000
 #: At least this many gangs search, however large the fleet.
-LEAST_LOOKS = 2
+LEAST_SEARCHES = 2
 #: How long a turn is: while a job waits, passes come at least this often.
 TURN_MS = 1_000
 
 
 @dataclass(slots=True)
-class Looks:
+class SearchBudget:
     """Which gangs may search, asked in the order of the pass."""
 
     #: How many may search in this pass, and how many lines of gangs wait.
@@ -31,15 +31,17 @@ class Looks:
     _asked: int = 0
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Looks:
+    def of(cls, snapshot: Snapshot) -> SearchBudget:
         """The budget for this snapshot."""
-        waiting = sum(group.standing.gang is not None for view in snapshot.queues for group in view.groups)
-        if waiting <= LEAST_LOOKS:
-            return cls(LEAST_LOOKS, waiting, snapshot.now)
+        waiting = sum(
+            group.scheduling_class.gang is not None for view in snapshot.queues for group in view.groups
+        )
+        if waiting <= LEAST_SEARCHES:
+            return cls(LEAST_SEARCHES, waiting, snapshot.now)
         each = sum(1 + len(instance.releases) for instance in snapshot.instances)
-        return cls(max(LEAST_LOOKS, MOST_LOOKED_AT // max(1, each)), waiting, snapshot.now)
+        return cls(max(LEAST_SEARCHES, MOST_EXAMINED // max(1, each)), waiting, snapshot.now)
 
-    def next(self) -> bool:
+    def allows_next(self) -> bool:
         """Whether the next gang in the order may search now."""
         place, self._asked = self._asked, self._asked + 1
         first = self.most // 2

@@ -1,6 +1,6 @@
-"""How the shares of a queue stand, for readers: what each uses, has used, waits for and runs.
+"""The shares of a queue, for readers: what each uses, has used, waits for and runs.
 
-Read from the very values that the scheduler reads. Decides nothing.
+Reads the same values as the scheduler. Decides nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windfall.scheduling.quotas import Quotas
 
 
 @dataclass(frozen=True, slots=True)
-class ShareStanding:
+class ShareStatus:
     """One share: of a fair-share queue, or a quota share."""
 
     name: str
@@ -51,7 +51,7 @@ class QueueShares:
     #: By all its jobs.
     held: Amount
     #: The most in use first.
-    shares: tuple[ShareStanding, ...] = ()
+    shares: tuple[ShareStatus, ...] = ()
     #: Whether its shares are those of a fair-share policy; then also what that says.
     is_fair: bool = False
     window_s: int = 0
@@ -130,8 +130,10 @@ def _tallies(state: State, queue: JobQueue) -> dict[str | None, _Tally]:
             found.setdefault(job.submission.share, _Tally()).add(amount_of(needs), units)
     for group in state.backlog.groups(queue.name):
         first = next(iter(group.entries))
-        tally = found.setdefault(group.standing.share, _Tally())
-        tally.waits(group.count, group.standing.priority, first.order, first.job_id, first.runnable_at)
+        tally = found.setdefault(group.scheduling_class.share, _Tally())
+        tally.waits(
+            group.count, group.scheduling_class.priority, first.order, first.job_id, first.runnable_at
+        )
     return found
 
 
@@ -149,10 +151,10 @@ def _service_tallies(state: State, queue: JobQueue) -> dict[str | None, _Tally]:
     return found
 
 
-def _fair_shares(view: FairShareView, tallies: Mapping[str | None, _Tally]) -> Iterator[ShareStanding]:
+def _fair_shares(view: FairShareView, tallies: Mapping[str | None, _Tally]) -> Iterator[ShareStatus]:
     for name, share in view.shares.items():
         tally = tallies.get(name, _Tally())
-        yield ShareStanding(
+        yield ShareStatus(
             name,
             share.held,
             tally.waiting,
@@ -165,12 +167,12 @@ def _fair_shares(view: FairShareView, tallies: Mapping[str | None, _Tally]) -> I
 
 def _quota_shares(
     state: State, queue: QueueName, tallies: Mapping[str | None, _Tally]
-) -> Iterator[ShareStanding]:
+) -> Iterator[ShareStatus]:
     found = [share for share in state.quota_shares.values() if share.queue == queue]
     quotas = Quotas(found, {name: tally.units for name, tally in tallies.items() if name is not None})
     for share in found:
         tally, limits = tallies.get(share.name, _Tally()), quotas.limits(share.name)
-        yield ShareStanding(
+        yield ShareStatus(
             share.name,
             tally.held,
             tally.waiting,

@@ -17,7 +17,7 @@ from windfall.scheduling.horizon import Horizon, matters_which
 from windfall.scheduling.snapshot import Gang, Release
 
 
-class RoomsAhead:
+class ProjectedCapacity:
     """The rooms of an environment that could hold nodes of a gang if all candidates left."""
 
     __slots__ = ("_devices", "_own", "_shared", "gang", "horizon", "most", "rooms")

@@ -14,7 +14,7 @@ from windfall.scheduling.snapshot import Release
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Party:
+class EvictionSet:
     """Attempts that leave together or not at all."""
 
     members: tuple[Release, ...]
@@ -22,7 +22,7 @@ class Party:
     loss: float
 
     @property
-    def speakers(self) -> list[Release]:
+    def triggers(self) -> list[Release]:
         """The attempts that make all others leave too when they are asked."""
         return [one for one in self.members if not one.alone] or list(self.members)
 
@@ -32,11 +32,11 @@ class Party:
         return self.members[0].share or ""
 
 
-def everybody(parties: Iterable[Party]) -> Iterator[Release]:
+def members_of(eviction_sets: Iterable[EvictionSet]) -> Iterator[Release]:
     """All attempts that leave with these, each once; one that can leave alone may be listed beside the others too."""
     seen: set[AttemptToken | None] = set()
-    for party in parties:
-        for one in party.members:
+    for eviction_set in eviction_sets:
+        for one in eviction_set.members:
             if one.token not in seen:
                 seen.add(one.token)
                 yield one
@@ -77,7 +77,7 @@ class Holders:
         """Whether it gives its place back before a notice that is given now is over."""
         return release.leaving or (release.at is not None and release.at <= self.floor.now + self.notice_ms)
 
-    def parties(self, releases: Iterable[Release]) -> list[Party]:
+    def eviction_sets(self, releases: Iterable[Release]) -> list[EvictionSet]:
         """The attempts that could be asked now, each with those that leave with it; every set once.
 
         A set in which an attempt already leaves or ends is not a candidate.
@@ -94,5 +94,5 @@ class Holders:
                 others = (one for one in self._gangs.get(gang, ()) if one.token != release.token)
                 members = (release, *others)
             if not any(one.token in self.asked or self.ends_soon(one) for one in members):
-                found.append(Party(members, sum(one.loss for one in members)))
+                found.append(EvictionSet(members, sum(one.loss for one in members)))
         return found
