@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tests.conformance.store_builders import NOW, a_job, a_round, an_attempt
 from windfall.control.changes import Changes
-from windfall.control.outbox import EventKind, Told
+from windfall.control.outbox import EventKind, OutboxEvent
 from windfall.control.ports import JobFilter
 from windfall.jobs.states import JobState
 
 
-def an_event(number: int, subject: str = "job") -> Told:
+def an_event(number: int, subject: str = "job") -> OutboxEvent:
     job = a_job(JobState.RUNNING, name="tränieren \u2603")
     job.attempts = [an_attempt(job)]
-    return Told(f"event-{number}", EventKind.JOB, NOW + number, subject, job=job)
+    return OutboxEvent(f"event-{number}", EventKind.JOB, NOW + number, subject, job=job)
 
 
-def a_round_telling(*events: Told, to: str = "file") -> Changes:
+def a_round_telling(*events: OutboxEvent, to: str = "file") -> Changes:
     return Changes(outbox={(to, it.id): it for it in events})
 
 

@@ -183,7 +183,11 @@ def check_calendar(world: World) -> None:
             live.setdefault(tick.schedule, []).append(tick.run)
         if tick.unstarted and tick.schedule not in state.schedules:
             raise BrokenPromise(f"its schedule is gone and it is still to be done: {tick}")
-        if tick.outcome is TickOutcome.DUE and tick.asked_at is None and key not in state.tick_book.waiting:
+        if (
+            tick.outcome is TickOutcome.DUE
+            and tick.asked_at is None
+            and key not in state.calendar_index.waiting
+        ):
             raise BrokenPromise(f"nobody will ever do {tick}")
     for schedule, runs in live.items():
         if len(runs) > 1 and not schedule.startswith(Overlap.ALLOW):
@@ -194,7 +198,7 @@ def check_calendar(world: World) -> None:
 def _check_waiting(state: State) -> None:
     """Whoever waits for a run waits for one that is there."""
     for key, tick in state.ticks.items():
-        if tick.outcome is not TickOutcome.WAITING or key in state.tick_book.waiting:
+        if tick.outcome is not TickOutcome.WAITING or key in state.calendar_index.waiting:
             continue
         before = [
             other

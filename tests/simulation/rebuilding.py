@@ -90,7 +90,7 @@ def _waits_for(state: State, job_id: JobId, awaited: JobId) -> bool:
 
 
 def _open_ticks(state: State) -> dict[Any, Any]:
-    return {key: due for key, due in state.tick_book.open.items() if due}
+    return {key: due for key, due in state.calendar_index.open.items() if due}
 
 
 def _meters(state: State) -> dict[Any, Any]:
@@ -111,8 +111,8 @@ VIEWS = {
         job.id: job.left_places for job in state.jobs.values() if job.left_places
     },
     "the tokens": lambda state: {name: dict(by) for name, by in state.token_holders.items() if by},
-    "the planned due times": lambda state: dict(state.tick_book.planned),
+    "the planned due times": lambda state: dict(state.calendar_index.planned),
     "the open ticks": _open_ticks,
-    "the runs of ticks": lambda state: dict(state.tick_book.runs),
+    "the runs of ticks": lambda state: dict(state.calendar_index.runs),
     "the shares": _meters,
 }

@@ -12,7 +12,7 @@ from typing import Any
 from windfall.aws_api.batch.children import final_states
 from windfall.control.changes import Changes
 from windfall.control.events import FinishedJob
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.control.ports import Loaded
 from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.job import Job
@@ -63,7 +63,7 @@ class FakeStore:
         self.ticks: dict[tuple[str, int], Tick] = {}
         self.service_jobs: dict[JobId, ServiceJob] = {}
         #: What was to be told, in its order, by destination and id.
-        self.outbox: dict[tuple[str, str], Told] = {}
+        self.outbox: dict[tuple[str, str], OutboxEvent] = {}
         self.last_order = 0
         self.purged: set[JobId] = set()
         #: Attempts whose jobs' records were removed.

@@ -14,7 +14,7 @@ from math import isnan
 from windfall.advisor import thresholds as at
 from windfall.advisor.causes import Cause
 from windfall.advisor.profile import Profile
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 from windfall.advisor.wording import gib, percent, rate
 
 
@@ -85,7 +85,7 @@ def sped_up(busy: float, factor: float) -> tuple[float, float]:
     return time, min(1.0, busy / time) if time else 0.0
 
 
-def changes(cause: Cause, profile: Profile, place: Surroundings, holding: Holding) -> list[Advice]:
+def changes(cause: Cause, profile: Profile, hardware: HardwareLimits, holding: Holding) -> list[Advice]:
     """What can be done in the job itself."""
     texts = {
         Cause.NETWORK: _overlap,
@@ -100,7 +100,7 @@ def changes(cause: Cause, profile: Profile, place: Surroundings, holding: Holdin
         Cause.START_UP: _warm,
         Cause.COMPUTE: _nothing,
     }
-    return [priced(advice, holding) for advice in texts[cause](cause, profile, place)]
+    return [priced(advice, holding) for advice in texts[cause](cause, profile, hardware)]
 
 
 def priced(advice: Advice, holding: Holding, usd_hour: float | None = None) -> Advice:
@@ -162,13 +162,13 @@ def shares(cause: Cause, profile: Profile, holding: Holding) -> list[Advice]:
     return [priced(advice, holding, hourly)]
 
 
-def link_is_full(profile: Profile, place: Surroundings) -> bool:
+def link_is_full(profile: Profile, hardware: HardwareLimits) -> bool:
     """Whether a faster link would help: not known counts as yes, because nothing speaks against it."""
-    limit = place.network_bytes_s
+    limit = hardware.network_bytes_s
     return limit is None or isnan(profile.rx_idle) or profile.rx_idle >= at.LINK_FULL[0] * limit
 
 
-def _overlap(cause: Cause, profile: Profile, place: Surroundings) -> list[Advice]:
+def _overlap(cause: Cause, profile: Profile, hardware: HardwareLimits) -> list[Advice]:
     busy = profile.busy
     time = max(busy, 1 - busy)
     text = "load the next batches while the GPU works (prefetch, more loader workers), move fewer bytes: compressed,"
@@ -186,7 +186,7 @@ def _overlap(cause: Cause, profile: Profile, place: Surroundings) -> list[Advice
     prefetch = Advice(
         AdviceKind.CHANGE, cause, text, busy / time, time, assumptions=tuple(assumptions), confidence=0.6
     )
-    if cause is not Cause.NETWORK or link_is_full(profile, place):
+    if cause is not Cause.NETWORK or link_is_full(profile, hardware):
         return [prefetch]
     source = (
         "the link has room: fetch over more connections at once, or from a source that is nearer or faster"
@@ -194,22 +194,22 @@ def _overlap(cause: Cause, profile: Profile, place: Surroundings) -> list[Advice
     return [Advice(AdviceKind.CHANGE, cause, source, confidence=0.6), prefetch]
 
 
-def _more_workers(cause: Cause, profile: Profile, place: Surroundings) -> list[Advice]:
+def _more_workers(cause: Cause, profile: Profile, hardware: HardwareLimits) -> list[Advice]:
     if isnan(profile.cores_idle):
         text = "prepare data on more of its vCPUs (in PyTorch num_workers), on the GPU, or store it ready"
         return [Advice(AdviceKind.CHANGE, cause, text, confidence=0.5)]
     used = max(profile.cores_idle, 1.0)
-    factor = min(place.vcpus / used, 16.0)
+    factor = min(hardware.vcpus / used, 16.0)
     if factor < 1.5:
         text = (
-            f"it uses {used:.1f} of its {place.vcpus:g} vCPUs: ask for more (resourceRequirements VCPU), or prepare the"
-            " data once and store it ready"
+            f"it uses {used:.1f} of its {hardware.vcpus:g} vCPUs: ask for more (resourceRequirements VCPU), or prepare"
+            " the data once and store it ready"
         )
         return [Advice(AdviceKind.CHANGE, cause, text, confidence=0.6)]
     time, utilisation = sped_up(profile.busy, factor)
     text = (
-        f"prepare data on more of its {place.vcpus:g} vCPUs: it uses {used:.1f}. In PyTorch num_workers="
-        f"{max(2, int(place.vcpus) - 1)}; or decode and augment on the GPU, or store the data ready"
+        f"prepare data on more of its {hardware.vcpus:g} vCPUs: it uses {used:.1f}. In PyTorch num_workers="
+        f"{max(2, int(hardware.vcpus) - 1)}; or decode and augment on the GPU, or store the data ready"
     )
     assumptions = (_SERIAL, f"preparing scales to {factor:.1f} times as many cores")
     return [
@@ -217,7 +217,7 @@ def _more_workers(cause: Cause, profile: Profile, place: Surroundings) -> list[A
     ]
 
 
-def _larger_batch(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
+def _larger_batch(cause: Cause, profile: Profile, _: HardwareLimits) -> list[Advice]:
     text = (
         "make each launch do more: a larger batch, fused layers (torch.compile), CUDA graphs"
         " (torch.compile(mode='reduce-overhead')); several such jobs can share one GPU"
@@ -238,7 +238,7 @@ def _larger_batch(cause: Cause, profile: Profile, _: Surroundings) -> list[Advic
     ]
 
 
-def _fewer_waits(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
+def _fewer_waits(cause: Cause, profile: Profile, _: HardwareLimits) -> list[Advice]:
     text = (
         "ask the GPU for values less often: collect losses on the GPU and read them every hundred steps, no .item(),"
         " .cpu() or print in the loop"
@@ -252,16 +252,17 @@ def _fewer_waits(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice
     ]
 
 
-def _pinned(cause: Cause, profile: Profile, place: Surroundings) -> list[Advice]:
+def _pinned(cause: Cause, profile: Profile, hardware: HardwareLimits) -> list[Advice]:
     text = (
         "copy from pinned memory (pin_memory=True, non_blocking=True), and keep on the GPU what is used again"
     )
-    if not place.pcie_bytes_s or isnan(profile.pcie_idle):
+    if not hardware.pcie_bytes_s or isnan(profile.pcie_idle):
         return [Advice(AdviceKind.CHANGE, cause, text, confidence=0.5)]
-    factor = max(1.0, 0.8 * place.pcie_bytes_s / max(profile.pcie_idle, 1.0))
+    factor = max(1.0, 0.8 * hardware.pcie_bytes_s / max(profile.pcie_idle, 1.0))
     time, utilisation = sped_up(profile.busy, factor)
+    pinned = rate(0.8 * hardware.pcie_bytes_s)
     assumptions = (
-        f"pinned memory gives 80 % of the link, {rate(0.8 * place.pcie_bytes_s)}; now it is {rate(profile.pcie_idle)}",
+        f"pinned memory gives 80 % of the link, {pinned}; now it is {rate(profile.pcie_idle)}",
         "the host fills the pinned memory as fast",
     )
     return [
@@ -269,13 +270,13 @@ def _pinned(cause: Cause, profile: Profile, place: Surroundings) -> list[Advice]
     ]
 
 
-def _fused(cause: Cause, _: Profile, __: Surroundings) -> list[Advice]:
+def _fused(cause: Cause, _: Profile, __: HardwareLimits) -> list[Advice]:
     text = "move fewer bytes per operation: fuse elementwise work (torch.compile, XLA), bf16 instead of fp32"
     half = ("bf16 halves the bytes of an fp32 job that is bound by memory alone",)
     return [Advice(AdviceKind.CHANGE, cause, text, 1.0, 0.5, assumptions=half, confidence=0.4)]
 
 
-def _batched(cause: Cause, _: Profile, __: Surroundings) -> list[Advice]:
+def _batched(cause: Cause, _: Profile, __: HardwareLimits) -> list[Advice]:
     text = (
         "collect requests and answer them together: where nobody waits for the answer, run it as a batch job over what"
         " has gathered, and hold the GPU only then"
@@ -283,7 +284,7 @@ def _batched(cause: Cause, _: Profile, __: Surroundings) -> list[Advice]:
     return [Advice(AdviceKind.CHANGE, cause, text, confidence=0.6)]
 
 
-def _released(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
+def _released(cause: Cause, profile: Profile, _: HardwareLimits) -> list[Advice]:
     unused = profile.gpus - len(profile.used)
     if profile.used:
         text = (
@@ -298,7 +299,7 @@ def _released(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
     return [Advice(AdviceKind.CHANGE, cause, text, confidence=0.8)]
 
 
-def _warm(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
+def _warm(cause: Cause, profile: Profile, _: HardwareLimits) -> list[Advice]:
     text = (
         "begin later, or begin faster: prepare data in a job without a GPU before it (dependsOn), keep compiled kernels"
         " in a cache that survives (checkpoint directory), and give many short tasks one warm process"
@@ -318,6 +319,6 @@ def _warm(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
     ]
 
 
-def _nothing(cause: Cause, profile: Profile, _: Surroundings) -> list[Advice]:
+def _nothing(cause: Cause, profile: Profile, _: HardwareLimits) -> list[Advice]:
     text = f"leave it: the GPU is busy for {percent(profile.busy)} of the time; lower precision would make it faster"
     return [Advice(AdviceKind.CHANGE, cause, text, confidence=0.5)]

@@ -9,7 +9,7 @@ from windfall.advisor.causes import Finding, Gap
 from windfall.advisor.finding import judged
 from windfall.advisor.profile import profile_of
 from windfall.advisor.samples import Recording
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 from windfall.advisor.speeds import model_of
 from windfall.advisor.types import instances
 from windfall.capacity.catalog import CATALOG, Catalog
@@ -34,11 +34,11 @@ class Consultation:
 
 
 def consult(
-    recording: Recording, place: Surroundings, holding: Holding, catalog: Catalog = CATALOG
+    recording: Recording, hardware: HardwareLimits, holding: Holding, catalog: Catalog = CATALOG
 ) -> Consultation:
     """Everything that can be said about one attempt's use of its GPUs."""
     profile = profile_of(recording)
-    finding = judged(profile, place)
+    finding = judged(profile, hardware)
     if holding.share is not None:
         # What is measured is the device's; the work may be its neighbours'.
         missing = (*finding.missing, _NEIGHBOURS)
@@ -50,9 +50,9 @@ def consult(
     advice: list[Advice] = []
     for number, cause in enumerate(causes):
         found = [
-            *changes(cause, profile, place, holding),
+            *changes(cause, profile, hardware, holding),
             *shares(cause, profile, holding),
-            *instances(cause, profile, place, holding, catalog),
+            *instances(cause, profile, hardware, holding, catalog),
         ]
         # What holds only if a branch is the cause is as sure as half of that at most.
         sure = finding.confidence if number == 0 and finding.cause is not None else 0.5

@@ -11,7 +11,7 @@ from windfall.advisor import thresholds as at
 from windfall.advisor.causes import MEANING, Branch, Cause, Finding, Gap
 from windfall.advisor.profile import Profile, profile_of
 from windfall.advisor.samples import Recording
-from windfall.advisor.signs import Sign, Surroundings, gaps, ramp, signs_of
+from windfall.advisor.signs import HardwareLimits, Sign, gaps, ramp, signs_of
 from windfall.advisor.wording import gib, percent
 
 #: What would decide for a cause, where it is not decided.
@@ -42,12 +42,12 @@ SURE = 0.8
 _UNSEEN = (Cause.NETWORK, Cause.REQUESTS, Cause.CPU)
 
 
-def find_cause(recording: Recording, place: Surroundings) -> Finding:
+def find_cause(recording: Recording, hardware: HardwareLimits) -> Finding:
     """What the recording says about the use of its GPUs."""
-    return judged(profile_of(recording), place)
+    return judged(profile_of(recording), hardware)
 
 
-def judged(profile: Profile, place: Surroundings) -> Finding:
+def judged(profile: Profile, hardware: HardwareLimits) -> Finding:
     """The same from the recording's numbers."""
     if profile.samples < at.FEWEST_SAMPLES:
         gap = Gap("enough samples", f"let it run for longer; there are {profile.samples} so far")
@@ -57,22 +57,24 @@ def judged(profile: Profile, place: Surroundings) -> Finding:
         return Finding(None, 0.0, (), (gap,), gpus=profile.gpus)
     unused = profile.gpus - len(profile.used)
     if not profile.worked:
-        return _never_used(profile, place)
+        return _never_used(profile, hardware)
     if unused and unused / profile.gpus >= 0.25:
-        return _partly_used(profile, place, unused)
+        return _partly_used(profile, hardware, unused)
     started = profile.start_up_s / profile.span_s
-    signs = signs_of(profile, place)
+    signs = signs_of(profile, hardware)
     late = ramp(started, at.START_UP)
     if late > max(at.WEAK, (1 - started) * signs[0].strength):
         return _started_late(profile, signs, started, late)
     return _weighed(profile, signs)
 
 
-def _never_used(profile: Profile, place: Surroundings) -> Finding:
+def _never_used(profile: Profile, hardware: HardwareLimits) -> Finding:
     work = "did no work in" if not profile.busy_of_all else f"worked for {percent(profile.busy_of_all)} of"
     held = f"its {_counted(profile.gpus)} {work} {profile.span_s:,.0f} s"
     memory = f"{gib(profile.gpu_memory_peak_bytes)} of GPU memory was held at most"
-    active = max(ramp(profile.thread, at.THREAD_FULL), ramp(profile.cores / max(place.vcpus, 1), at.CPU_FULL))
+    active = max(
+        ramp(profile.thread, at.THREAD_FULL), ramp(profile.cores / max(hardware.vcpus, 1), at.CPU_FULL)
+    )
     evidence = (held, memory)
     if active > 0.5:
         working = f"its CPUs work ({profile.cores:.1f} cores)"
@@ -84,12 +86,12 @@ def _never_used(profile: Profile, place: Surroundings) -> Finding:
     return _finding(Cause.IDLE, 0.95, (*evidence, f"its processes use {quiet}"), (), (), profile)
 
 
-def _partly_used(profile: Profile, place: Surroundings, unused: int) -> Finding:
+def _partly_used(profile: Profile, hardware: HardwareLimits, unused: int) -> Finding:
     evidence = [
         f"{unused} of its {_counted(profile.gpus)} did no work in {profile.span_s:,.0f} s",
         f"the other {len(profile.used)} worked for {percent(profile.busy)} of the time",
     ]
-    rest = signs_of(profile, place)[0]
+    rest = signs_of(profile, hardware)[0]
     branches = []
     if rest.strength >= at.WEAK and rest.cause is not Cause.COMPUTE:
         branches.append(Branch(rest.cause, f"for the GPUs that work: {rest.evidence[0]}"))

@@ -17,8 +17,8 @@ from windfall.advisor.wording import gbits, percent, rate
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is known of the place that a recording was made in; None is not known."""
+class HardwareLimits:
+    """The limits of the hardware that a recording was made on; None is unknown."""
 
     vcpus: float
     network_bytes_s: float | None = None
@@ -45,17 +45,17 @@ def ramp(value: float, bounds: tuple[float, float]) -> float:
     return min(1.0, max(0.0, (value - first) / (second - first)))
 
 
-def signs_of(profile: Profile, place: Surroundings) -> list[Sign]:
+def signs_of(profile: Profile, hardware: HardwareLimits) -> list[Sign]:
     """All signs, the strongest first."""
     signs = [
-        _network(profile, place),
-        _disk(profile, place),
-        _cpu(profile, place),
+        _network(profile, hardware),
+        _disk(profile, hardware),
+        _cpu(profile, hardware),
         _launch(profile),
         _synchronisation(profile),
-        _pcie(profile, place),
+        _pcie(profile, hardware),
         _memory(profile),
-        _requests(profile, place),
+        _requests(profile, hardware),
         _compute(profile),
     ]
     return sorted(signs, key=lambda sign: -sign.strength)
@@ -91,8 +91,8 @@ def _told(profile: Profile) -> tuple[str, ...]:
     return (f"its own loop says that it waits for data in {percent(profile.data_wait)} of its time",)
 
 
-def _network(profile: Profile, place: Surroundings) -> Sign:
-    limit = place.network_bytes_s
+def _network(profile: Profile, hardware: HardwareLimits) -> Sign:
+    limit = hardware.network_bytes_s
     whose = "the host receives" if profile.rx_is_hosts else "it receives"
     if isnan(profile.rx_idle):
         unseen = Gap(
@@ -116,13 +116,13 @@ def _network(profile: Profile, place: Surroundings) -> Sign:
     return Sign(Cause.NETWORK, strength * _idle(profile) * _waits(profile), (seen, *_told(profile)), gap)
 
 
-def _disk(profile: Profile, place: Surroundings) -> Sign:
+def _disk(profile: Profile, hardware: HardwareLimits) -> Sign:
     if isnan(profile.read_idle) and isnan(profile.disk_waiters_idle):
         gap = Gap("what it reads from storage", "run it where /proc/PID/io may be read, or in a cgroup")
         return Sign(Cause.DISK, 0.0, gap=gap)
     by_rate = ramp(profile.read_idle, at.READS) * at.UNPROVEN
-    if place.disk_bytes_s:
-        by_rate = ramp(profile.read_idle / place.disk_bytes_s, at.LINK_FULL)
+    if hardware.disk_bytes_s:
+        by_rate = ramp(profile.read_idle / hardware.disk_bytes_s, at.LINK_FULL)
     # Waiting for a disk without reading much is still waiting for it: small or scattered files.
     waiting = ramp(profile.disk_waiters_idle, at.DISK_WAITERS)
     strength = max(by_rate, waiting, min(1.0, by_rate + 0.5 * waiting))
@@ -134,10 +134,10 @@ def _disk(profile: Profile, place: Surroundings) -> Sign:
     return Sign(Cause.DISK, strength * _idle(profile) * _waits(profile), (seen.lstrip(", "), *_told(profile)))
 
 
-def _cpu(profile: Profile, place: Surroundings) -> Sign:
+def _cpu(profile: Profile, hardware: HardwareLimits) -> Sign:
     if isnan(profile.thread_idle) and isnan(profile.cores_idle):
         return Sign(Cause.CPU, 0.0, gap=Gap("its processor time", "run it where /proc/PID/stat may be read"))
-    whole = ramp(profile.cores_idle / place.vcpus, at.CPU_FULL) if place.vcpus else 0.0
+    whole = ramp(profile.cores_idle / hardware.vcpus, at.CPU_FULL) if hardware.vcpus else 0.0
     strength = max(
         ramp(profile.thread_idle, at.THREAD_FULL), whole, ramp(profile.throttled, (0.0, at.THROTTLED))
     )
@@ -147,7 +147,7 @@ def _cpu(profile: Profile, place: Surroundings) -> Sign:
     doubt = 1.0 if isnan(full) else 0.3 + 0.7 * max(full, 1 - ramp(profile.busy, at.LAUNCHES))
     # Pageable copies keep a host thread busy too, and so does waiting for a GPU that is busy for most of the time.
     doubt *= (1 - 0.6 * ramp(profile.pcie_idle, at.PCIE_RATE)) * (1 - 0.6 * ramp(profile.busy, (0.35, 0.7)))
-    used = f"while the GPU is idle it uses {profile.cores_idle:.1f} of {place.vcpus:g} vCPUs"
+    used = f"while the GPU is idle it uses {profile.cores_idle:.1f} of {hardware.vcpus:g} vCPUs"
     evidence = [f"{used}, its busiest thread {percent(profile.thread_idle)} of one"]
     if profile.throttled > at.THROTTLED:
         evidence.append(f"its vCPU limit holds it back for {percent(profile.throttled)} of the time")
@@ -200,14 +200,14 @@ def _synchronisation(profile: Profile) -> Sign:
     return Sign(Cause.SYNCHRONISATION, strength, tuple(evidence))
 
 
-def _pcie(profile: Profile, place: Surroundings) -> Sign:
+def _pcie(profile: Profile, hardware: HardwareLimits) -> Sign:
     if isnan(profile.pcie_idle):
         gap = Gap("what goes between host and GPU", "a driver that counts PCIe traffic")
         return Sign(Cause.PCIE, 0.0, gap=gap)
     strength = ramp(profile.pcie_idle, at.PCIE_RATE)
     seen = f"while no kernel runs {rate(profile.pcie_idle)} go between host and GPU"
-    if place.pcie_bytes_s:
-        share = profile.pcie_idle / place.pcie_bytes_s
+    if hardware.pcie_bytes_s:
+        share = profile.pcie_idle / hardware.pcie_bytes_s
         strength = max(strength, ramp(share, at.PCIE_SHARE))
         seen += f", {percent(share)} of the link"
     return Sign(Cause.PCIE, strength * _idle(profile), (seen,))
@@ -226,12 +226,12 @@ def _memory(profile: Profile) -> Sign:
     return Sign(Cause.MEMORY, strength * (1 - 0.6 * arithmetic), (seen,))
 
 
-def _requests(profile: Profile, place: Surroundings) -> Sign:
+def _requests(profile: Profile, hardware: HardwareLimits) -> Sign:
     if not profile.worked:
         return Sign(Cause.REQUESTS, 0.0)
     rests = min(
         ramp(profile.thread_idle, at.THREAD_RESTS),
-        1 - ramp(profile.cores_idle / place.vcpus if place.vcpus else 0.0, (0.3, 0.6)),
+        1 - ramp(profile.cores_idle / hardware.vcpus if hardware.vcpus else 0.0, (0.3, 0.6)),
     )
     quiet = 1 - max(
         ramp(profile.rx_idle, at.RECEIVES),

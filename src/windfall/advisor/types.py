@@ -11,7 +11,7 @@ from math import isnan
 from windfall.advisor.advice import MEMORY_ROOM, Advice, AdviceKind, Holding, link_is_full, priced, sped_up
 from windfall.advisor.causes import Cause
 from windfall.advisor.profile import Profile
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 from windfall.advisor.speeds import slower_by
 from windfall.advisor.wording import percent, usd
 from windfall.capacity.catalog import Catalog, InstanceType
@@ -26,11 +26,11 @@ MOST = 3
 
 
 def instances(
-    cause: Cause, profile: Profile, place: Surroundings, holding: Holding, catalog: Catalog
+    cause: Cause, profile: Profile, hardware: HardwareLimits, holding: Holding, catalog: Catalog
 ) -> list[Advice]:
     """Other instance types for a cause, the best first; none where the present one is not known."""
     now = catalog.find(holding.instance_type) if holding.instance_type else None
-    if cause is Cause.NETWORK and now is not None and link_is_full(profile, place):
+    if cause is Cause.NETWORK and now is not None and link_is_full(profile, hardware):
         return _more_network(cause, profile, holding, now, catalog)
     if cause is Cause.CPU and now is not None:
         return _more_vcpus(cause, profile, holding, now, catalog)

@@ -21,13 +21,13 @@ from windfall.checkpoint import files, interval, progress, reading
 from windfall.checkpoint.buffers import Slot
 from windfall.checkpoint.cursor import Cursor
 from windfall.checkpoint.errors import Mismatch, NothingUsable, SaveFailed, WrongUse
+from windfall.checkpoint.flatten_cache import FlattenCache, is_plain
 from windfall.checkpoint.leaves import Flattened, Frameworks
 from windfall.checkpoint.notice import EXIT_CODE, NoticeWatch
-from windfall.checkpoint.pulse import Pulse
-from windfall.checkpoint.second_look import SecondLook, is_plain
 from windfall.checkpoint.settings import RunSettings
 from windfall.checkpoint.snapshot import Snapshot, SnapshotEngine
 from windfall.checkpoint.timing import Batch, SilentClock, TimedBatches
+from windfall.checkpoint.watchdog import Watchdog
 
 log = logging.getLogger("windfall.checkpoint")
 _RNG = ".rng"
@@ -43,7 +43,7 @@ class Run:
         self.directory = settings.directory
         self.directory.mkdir(parents=True, exist_ok=True)
         self._frameworks = files.FilesBeside(frameworks)
-        self._look = SecondLook(self._frameworks.flatten)
+        self._flatten_cache = FlattenCache(self._frameworks.flatten)
         self._tracked: dict[str, Any] = {}
         self._patterns: list[str] = []
         self._rng = settings.rng
@@ -71,8 +71,8 @@ class Run:
         self._watch = NoticeWatch(settings.notice_file, settings.rebalance_file)
         self._watch.wake = self._wake
         self._watch.install()
-        self._pulse = Pulse(self._watch, self._beat, self._tell, self._give_up)
-        self._pulse.start()
+        self._watchdog = Watchdog(self._watch, self._poll, self._report_progress, self._give_up)
+        self._watchdog.start()
         atexit.register(self._at_exit)
 
     # What a loop calls.
@@ -244,7 +244,7 @@ class Run:
         return snapshot
 
     def _state(self) -> dict[str, Flattened]:
-        state = {name: self._look.flatten(name, tracked) for name, tracked in self._tracked.items()}
+        state = {name: self._flatten_cache.flatten(name, tracked) for name, tracked in self._tracked.items()}
         if self._rng:
             state[_RNG] = self._frameworks.rng_state()
         if self._patterns:
@@ -277,7 +277,7 @@ class Run:
 
     def _stop(self, step: int) -> None:
         """Saves within what is left of the notice, and leaves."""
-        self._stopping = self._pulse.at_boundary = True
+        self._stopping = self._watchdog.at_boundary = True
         for callback in self._callbacks:
             callback()
         left_s = self._patience_s()
@@ -286,7 +286,7 @@ class Run:
             log.info("notice: step %d is saved", step)
         except (SaveFailed, TimeoutError) as error:
             log.warning("notice: %s; the checkpoint before it stands", error)
-        self._tell()
+        self._report_progress()
         if self._settings.exit_on_notice:
             self._close()
             raise SystemExit(EXIT_CODE)
@@ -300,7 +300,7 @@ class Run:
     def _wake(self) -> None:
         self._attention = True
 
-    def _beat(self, now: float) -> None:
+    def _poll(self, now: float) -> None:
         step, since = self._paced
         self._paced = (self._step, now)
         if self._step > step:
@@ -323,7 +323,7 @@ class Run:
         self._meter.saved(snapshot.stall_s, write_s)
         self._saved_step = self._progress.saved_step = snapshot.step
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._settings.progress_file is None:
             return
         self._progress.at = _now_ms()
@@ -336,7 +336,7 @@ class Run:
     def _give_up(self, left_s: float) -> None:
         log.warning("notice: no step boundary came; what is saved stands, and this process ends now")
         self._engine.wait(left_s / 2)
-        self._tell()
+        self._report_progress()
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -344,8 +344,8 @@ class Run:
 
     def _close(self) -> None:
         self._closed = True
-        self._pulse.stop()
-        self._tell()
+        self._watchdog.stop()
+        self._report_progress()
         self._watch.uninstall()
         self._engine.close(self._patience_s())
         atexit.unregister(self._at_exit)

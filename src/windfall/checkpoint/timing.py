@@ -49,14 +49,14 @@ class StepClock:
     def tell(self) -> None:
         """Writes the file now."""
         if self._file is not None and os.getpid() == self._owner:
-            told = progress.Progress(
+            current = progress.Progress(
                 at=_now_ms(),
                 step=self.steps,
                 first_step_at=self.first_step_at,
                 data_wait_s=self.data_wait_s,
                 step_s=self.step_s,
             )
-            progress.write(self._file, told)
+            progress.write(self._file, current)
 
     def close(self) -> None:
         """Writes the file for the last time, and ends the thread that does."""
@@ -68,15 +68,17 @@ class StepClock:
             self.tell()
 
     def begin(self) -> None:
-        """The first step has begun: from now on there is something to tell."""
+        """The first step has begun: from now on there is progress to report."""
         if self.first_step_at is None:
             self.first_step_at = _now_ms()
         if self._file is not None and self._thread is None and not self._ended.is_set():
-            self._thread = threading.Thread(target=self._tell_on, name="windfall-step-clock", daemon=True)
+            self._thread = threading.Thread(
+                target=self._tell_regularly, name="windfall-step-clock", daemon=True
+            )
             self._thread.start()
             atexit.register(self.close)
 
-    def _tell_on(self) -> None:
+    def _tell_regularly(self) -> None:
         while not self._ended.wait(_TELL_EVERY_S):
             self.tell()
 

@@ -26,10 +26,10 @@ def watch_schedule(state: State, key: str, round_: Round) -> None:
     if schedule is not None and schedule.switch is Switch.ENABLED:
         plan_next(state, schedule)
         return
-    state.tick_book.plan(key, None)
+    state.calendar_index.plan(key, None)
     reason = "the schedule was deleted" if schedule is None else "the schedule was disabled"
     if schedule is None:
-        state.tick_book.forget(key)
+        state.calendar_index.forget(key)
     for tick in list(open_ticks(state, key)):
         if tick.unstarted:
             close_tick(state, tick, TickOutcome.SKIPPED, reason, round_)
@@ -42,7 +42,7 @@ def plan_next(state: State, schedule: Schedule) -> None:
     except ScheduleError:
         # Its zone was known when it was made. One schedule must not keep a daemon from starting.
         due_at = None
-    state.tick_book.plan(schedule.key, due_at)
+    state.calendar_index.plan(schedule.key, due_at)
 
 
 def _next_due_at(state: State, schedule: Schedule) -> int | None:
@@ -57,12 +57,12 @@ def rebuild_agenda(state: State) -> None:
         if schedule.switch is Switch.ENABLED:
             plan_next(state, schedule)
     for key, tick in state.ticks.items():
-        state.tick_book.open.setdefault(tick.schedule, set()).add(tick.due_at)
+        state.calendar_index.open.setdefault(tick.schedule, set()).add(tick.due_at)
         if tick.unstarted or tick.letter_due:
             # Asked already, perhaps: what asks for a run a second time finds it started.
-            state.tick_book.wait(key, tick.at)
+            state.calendar_index.wait(key, tick.at)
         elif tick.run is not None:
-            state.tick_book.runs[tick.run] = key
+            state.calendar_index.runs[tick.run] = key
 
 
 def policies(state: State, schedule: Schedule) -> Policies:
@@ -81,21 +81,21 @@ def moment(state: State, schedule: Schedule, at: int) -> str:
 
 def open_ticks(state: State, key: str) -> Iterator[Tick]:
     """The ticks of a schedule that are not closed, oldest first."""
-    return (state.ticks[key, due_at] for due_at in sorted(state.tick_book.open.get(key, ())))
+    return (state.ticks[key, due_at] for due_at in sorted(state.calendar_index.open.get(key, ())))
 
 
 def open_tick(state: State, tick: Tick, round_: Round) -> None:
     """Begin to keep a tick; one that is closed from the start is history at once."""
     key = (tick.schedule, tick.due_at)
     round_.changes.ticks[key] = tick
-    book = state.tick_book
-    book.uncut[tick.schedule] = book.uncut.get(tick.schedule, 0) + 1
-    if book.uncut[tick.schedule] >= CUT_EVERY:
-        book.uncut[tick.schedule] = 0
+    index = state.calendar_index
+    index.uncut[tick.schedule] = index.uncut.get(tick.schedule, 0) + 1
+    if index.uncut[tick.schedule] >= CUT_EVERY:
+        index.uncut[tick.schedule] = 0
         round_.changes.cut_histories.add(tick.schedule)
     if tick.undone:
         state.ticks[key] = tick
-        book.open.setdefault(tick.schedule, set()).add(tick.due_at)
+        index.open.setdefault(tick.schedule, set()).add(tick.due_at)
 
 
 def close_tick(state: State, tick: Tick, outcome: TickOutcome, reason: str | None, round_: Round) -> None:
@@ -109,19 +109,19 @@ def note_tick(state: State, tick: Tick, round_: Round) -> None:
     """Have a tick written again; when it is closed, what waits for it may go on, and its schedule may be done."""
     key = (tick.schedule, tick.due_at)
     round_.changes.ticks[key] = tick
-    book = state.tick_book
+    index = state.calendar_index
     if not (tick.unstarted or tick.letter_due):
-        book.waiting.pop(key, None)
+        index.waiting.pop(key, None)
     if not tick.undone:
         state.ticks.pop(key, None)
-        left = book.open.get(tick.schedule, set())
+        left = index.open.get(tick.schedule, set())
         left.discard(tick.due_at)
         if not left:
-            book.open.pop(tick.schedule, None)
+            index.open.pop(tick.schedule, None)
         # One at a time: what waits behind the first would find it open.
         for other in open_ticks(state, tick.schedule):
             if other.outcome is TickOutcome.WAITING:
-                book.wait((other.schedule, other.due_at), round_.now)
+                index.wait((other.schedule, other.due_at), round_.now)
                 break
     retire_if_done(state, tick.schedule, round_)
 
@@ -131,7 +131,7 @@ def retire_if_done(state: State, key: str, round_: Round) -> None:
     schedule = state.schedules.get(key)
     if schedule is None or not schedule.delete_when_done or schedule.switch is Switch.DISABLED:
         return
-    if key in state.tick_book.planned or any(
+    if key in state.calendar_index.planned or any(
         tick.unstarted or tick.letter_due for tick in open_ticks(state, key)
     ):
         return
@@ -141,5 +141,5 @@ def retire_if_done(state: State, key: str, round_: Round) -> None:
         return
     if over:
         del state.schedules[key]
-        state.tick_book.forget(key)
+        state.calendar_index.forget(key)
         round_.changes.declared[Schedule, key] = None

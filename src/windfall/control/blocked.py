@@ -10,7 +10,7 @@ from windfall.control.backlog import scheduling_class_of, shape_of
 from windfall.control.round import Round
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
-from windfall.control.state_changes import tell_blocked
+from windfall.control.state_changes import emit_blocked
 from windfall.control.state_limits import reason_code
 from windfall.jobs.job import Job
 from windfall.scheduling.dispatch_order import dispatch_order
@@ -50,7 +50,7 @@ def note_blocked_heads(state: State, offers: Offers, round_: Round) -> bool:
             is_news = job.blocked_at is None or reason_code(job.status_reason) != reason_code(reason)
             _say(job, reason, round_)
             if is_news:
-                tell_blocked(state, job, round_)
+                emit_blocked(state, job, round_)
     state.blocked = blocked
     return True
 

@@ -38,7 +38,7 @@ LOOKS_MAX = 500
 def on_calendar(state: State, round_: Round) -> None:
     """Decide every due time up to now, and do the ticks whose time has come; of very many, some at a time."""
     for _ in range(LOOKS_MAX):
-        taken = state.tick_book.take(round_.now)
+        taken = state.calendar_index.take(round_.now)
         if taken is None:
             return
         key, due_at = taken
@@ -58,7 +58,7 @@ def _decide(state: State, schedule: Schedule, round_: Round) -> None:
             tick.done_at = round_.now
         open_tick(state, tick, round_)
         if tick.unstarted:
-            state.tick_book.wait((tick.schedule, tick.due_at), tick.at)
+            state.calendar_index.wait((tick.schedule, tick.due_at), tick.at)
     decided = replace(schedule, decided_at=max(schedule.decided_at, round_.now, *(due.at for due in dues)))
     state.schedules[schedule.key] = round_.changes.declared[Schedule, schedule.key] = decided
     plan_next(state, decided)
@@ -164,7 +164,7 @@ def _wait_for(state: State, schedule: Schedule, tick: Tick, before: list[Tick], 
             reason = f"Replaced by the run of {now} of schedule {given_schedule(schedule.key)}"
             on_terminate_job(state, TerminateJob(other.run, reason), round_)
     if not _before(state, tick):
-        state.tick_book.wait((tick.schedule, tick.due_at), round_.now)
+        state.calendar_index.wait((tick.schedule, tick.due_at), round_.now)
 
 
 def _named(state: State, schedule: Schedule, before: list[Tick]) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windfall.control.agenda import close_tick, note_tick
+from windfall.control.calendar_index import TickKey
 from windfall.control.commands.calendar import DeadLetterWritten, StartRun, TargetFailed
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.control.tick_book import TickKey
 from windfall.jobs.errors import Conflict
 from windfall.jobs.job import Job
 from windfall.jobs.states import SUCCEEDED
@@ -45,13 +45,13 @@ def note_start(state: State, tick: Tick, job: Job, round_: Round) -> None:
     if job.finished:
         _note_ended(tick, job, round_.now)
     else:
-        state.tick_book.runs[job.id] = key
+        state.calendar_index.runs[job.id] = key
     close_tick(state, tick, TickOutcome.STARTED, None, round_)
 
 
 def note_end(state: State, job: Job, round_: Round) -> None:
     """A job has finished: if it was a tick's run, the tick says how, and what waits for it may go on."""
-    key: TickKey | None = state.tick_book.runs.pop(job.id, None)
+    key: TickKey | None = state.calendar_index.runs.pop(job.id, None)
     tick = state.ticks.get(key) if key is not None else None
     if tick is not None and tick.run == job.id:
         _note_ended(tick, job, round_.now)
@@ -75,14 +75,14 @@ def on_target_failed(state: State, report: TargetFailed, round_: Round) -> None:
     oldest_at = (tick.asked_at or round_.now) + retry.max_age_s * 1000
     if report.again and tick.attempts <= retry.attempts and again_at <= oldest_at:
         tick.at = again_at
-        state.tick_book.wait((tick.schedule, tick.due_at), again_at)
+        state.calendar_index.wait((tick.schedule, tick.due_at), again_at)
         note_tick(state, tick, round_)
         return
     times = "once" if tick.attempts == 1 else f"{tick.attempts} times"
     tick.letter_due = schedule.target.dead_letter is not None
     tick.at = round_.now
     if tick.letter_due:
-        state.tick_book.wait((tick.schedule, tick.due_at), round_.now)
+        state.calendar_index.wait((tick.schedule, tick.due_at), round_.now)
     close_tick(state, tick, TickOutcome.FAILED, f"asked {times}: {report.error}", round_)
 
 

@@ -12,7 +12,7 @@ from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
@@ -83,7 +83,7 @@ class Changes:
     #: Replies to commands that came through the store, by the id of the letter that brought each.
     answers: dict[str, str] = field(default_factory=dict)
     #: What is to be reported about this round, by destination and id, in its order.
-    outbox: dict[tuple[str, str], Told] = field(default_factory=dict)
+    outbox: dict[tuple[str, str], OutboxEvent] = field(default_factory=dict)
     purge: Purge | None = None
 
     def __bool__(self) -> bool:

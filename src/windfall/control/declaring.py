@@ -14,6 +14,7 @@ from windfall.capacity.policies import SchedulingPolicy
 from windfall.control import events
 from windfall.control.infrastructure import replace_outdated
 from windfall.control.instances import let_go
+from windfall.control.job_options import BUDGET, budget_of
 from windfall.control.limits import check_queue_budget, watch
 from windfall.control.ownership import live_job, live_service_job
 from windfall.control.policies import check_queue_policy, policy_named
@@ -24,7 +25,6 @@ from windfall.control.service_use import take_over_services
 from windfall.control.share_use import forget_queue, take_over
 from windfall.control.shares import resize_shares
 from windfall.control.state import State
-from windfall.control.wishes import BUDGET, budget_of
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import EnvironmentName, JobId

@@ -33,7 +33,7 @@ from windfall.jobs.submitters import UNKNOWN, Submitter
 
 # Commands ------------------------------------------------------------------------------------------------
 
-# Told in a module of their own; known by `events.` like all others.
+# OutboxEvent in a module of their own; known by `events.` like all others.
 CreateComputeEnvironment = capacity.CreateComputeEnvironment
 UpdateComputeEnvironment = capacity.UpdateComputeEnvironment
 DeleteComputeEnvironment = capacity.DeleteComputeEnvironment

@@ -6,7 +6,7 @@ Decides nothing about places. Must not know how nodes are written on the wire.
 from __future__ import annotations
 
 from windfall.control.events import SubmitJob
-from windfall.control.wishes import GPU_SHARE, Wishes
+from windfall.control.job_options import GPU_SHARE, JobOptions
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Invalid
 from windfall.jobs.gpus import GpuWish
@@ -39,10 +39,10 @@ def most_gpus(nodes: Nodes) -> Resources:
     return max((group.container.resources for group in nodes.groups), key=lambda asked: asked.gpus)
 
 
-def check_node_wishes(nodes: Nodes | None, wishes: Wishes) -> None:
+def check_node_options(nodes: Nodes | None, options: JobOptions) -> None:
     """Refuse what nodes cannot have."""
     if nodes is not None:
-        check_gpu_parts(wishes.gpu_wish)
+        check_gpu_parts(options.gpu_wish)
 
 
 def check_gpu_parts(wish: GpuWish | None) -> None:

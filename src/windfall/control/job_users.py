@@ -33,10 +33,10 @@ def check_user(state: State, submitter: Submitter, images: Iterable[str], wish: 
         rule = state.rules.runtime
         if not all(is_container(image, wish, rule, mappings, has_engine=has_engine) for image in images):
             raise Invalid(_why_refused(state, submitter, machine))
-    uids, book = _uids_for(state, submitter), state.job_users
-    if uids is None or book.uid_of(submitter.tenant, uids) is not None:
+    uids, users = _uids_for(state, submitter), state.job_users
+    if uids is None or users.uid_of(submitter.tenant, uids) is not None:
         return
-    if book.free_uid(uids) is None:
+    if users.free_uid(uids) is None:
         raise Invalid(_none_left(submitter, uids))
 
 

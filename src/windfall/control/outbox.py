@@ -1,7 +1,7 @@
-"""What is to be told to the outside, as values: an event of AWS Batch's, with the job as it was at that moment.
+"""Events of AWS Batch for receivers outside, as values: each with the job as it was at that moment.
 
 It is committed with the change that it reports, so that neither is there without the other. Must not know how an event
-reads on the wire, nor who hears it.
+reads on the wire, nor which receivers there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windfall.jobs.service_jobs import ServiceJob
 
 
 class Destination(StrEnum):
-    """Where events go; each hears all of them, at its own pace."""
+    """Where events go; each receives all of them, at its own pace."""
 
     FILE = "file"
     WEBHOOK = "webhook"
@@ -33,14 +33,14 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OutboxEvent:
     """One event."""
 
-    #: The same for everyone who hears it, and whenever it is told again.
+    #: The same for every receiver, and for every repetition.
     id: str
     kind: EventKind
     at: int
-    #: Whose event it is: those of one subject are told in their order.
+    #: The job that it is about: events of one subject are sent in order.
     subject: JobId
     #: As it was then; of these two it has the one that its kind is about.
     job: Job | None = None

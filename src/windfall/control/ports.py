@@ -15,7 +15,7 @@ from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.control.changes import Changes, Declared, LogStream
 from windfall.control.events import Command, Report
 from windfall.control.instructions import Instruction
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.jobs.definitions import JobDefinition
@@ -158,7 +158,7 @@ class Store(Protocol):
     def declared(self, kind: type[D]) -> list[D]:
         """All declarations of a kind, by key."""
 
-    def undelivered(self, destination: str, limit: int) -> list[Told]:
+    def undelivered(self, destination: str, limit: int) -> list[OutboxEvent]:
         """The oldest events that a destination has not heard yet, in the order in which they happened."""
 
     def delivered(self, destination: str, ids: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ from windfall.control.round import Round
 from windfall.control.service_dispatch import serve_services
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
-from windfall.control.state_changes import tell_round
+from windfall.control.state_changes import emit_round
 from windfall.control.state_limits import overdue_heads
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job
@@ -201,4 +201,4 @@ def close(state: State, round_: Round) -> None:
         if table is not None:
             job = state.jobs[job_id]
             job.summary, job.summary_at = table.summary(), round_.now
-    tell_round(state, round_)
+    emit_round(state, round_)

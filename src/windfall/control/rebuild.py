@@ -25,7 +25,7 @@ from windfall.control.service_dispatch import creations_after_restart
 from windfall.control.service_use import rebuild_service_shares
 from windfall.control.share_use import rebuild_shares
 from windfall.control.state import Rules, State, Waits
-from windfall.control.state_changes import tell_of_known
+from windfall.control.state_changes import watch_loaded_jobs
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, split_child
@@ -54,7 +54,7 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     state.jobs = {job.id: job for job in loaded.jobs}
     _rebuild_children(state, loaded)
     rebuild_holders(state, loaded.jobs)
-    tell_of_known(state)
+    watch_loaded_jobs(state)
     for job in loaded.jobs:
         if job.state is PENDING or job.is_array:
             _rebuild_waits(state, job)

@@ -15,7 +15,7 @@ from windfall.control.service_jobs import end_overdue_attempts, follow, on_termi
 from windfall.control.service_use import service_placed, service_shares
 from windfall.control.snapshots import loss_of
 from windfall.control.state import State
-from windfall.control.state_changes import tell_service_job
+from windfall.control.state_changes import emit_service_job
 from windfall.control.state_limits import SETTLING_MS, reason_code
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import HOLDING, ServiceAttempt, ServiceJob, ServiceState
@@ -197,7 +197,7 @@ def _dispatch(
     job.move(ServiceState.SCHEDULED)
     job.scheduled_at, job.status_reason = round_.now, None
     round_.changes.service_jobs[job.id] = job
-    tell_service_job(state, job, round_)
+    emit_service_job(state, job, round_)
     round_.instructions.append(_creation(job, attempt))
 
 
@@ -211,7 +211,7 @@ def _say_why(state: State, view: ServiceView, never: dict[JobId, str], round_: R
         for turn in queue.waiting:
             job, reason = state.service_jobs[turn.id], never.get(turn.id)
             if reason is not None and _carry(job, reason, round_):
-                tell_service_job(state, job, round_, EventKind.SERVICE_QUEUE_BLOCKED)
+                emit_service_job(state, job, round_, EventKind.SERVICE_QUEUE_BLOCKED)
             elif reason is None and reason_code(job.status_reason) in SERVICE_REASONS[1:]:
                 _carry(job, None, round_)
 
@@ -222,7 +222,7 @@ def _note_capacity(state: State, job: ServiceJob, attempt: ServiceAttempt, round
     reason = None if training is None else training.status_reason
     if reason_code(reason) == SERVICE_REASONS[0]:
         if _carry(job, reason, round_):
-            tell_service_job(state, job, round_, EventKind.SERVICE_QUEUE_BLOCKED)
+            emit_service_job(state, job, round_, EventKind.SERVICE_QUEUE_BLOCKED)
     elif reason_code(job.status_reason) == SERVICE_REASONS[0]:
         _carry(job, None, round_)
 

@@ -23,7 +23,7 @@ from windfall.control.round import Round
 from windfall.control.service_use import service_ended, service_joined, service_left
 from windfall.control.share_use import check_share
 from windfall.control.state import State
-from windfall.control.state_changes import tell_service_job
+from windfall.control.state_changes import emit_service_job
 from windfall.control.stopping import on_terminate_job
 from windfall.control.training_ends import lacked_capacity
 from windfall.control.words import Words
@@ -166,7 +166,7 @@ def preempt(state: State, job: ServiceJob, for_job: JobId, words: str, round_: R
     attempt.leaves_for, attempt.leaves_because = for_job, words
     job.status_reason = f"{_PREEMPTING}{words}"
     round_.changes.service_jobs[job.id] = job
-    tell_service_job(state, job, round_, EventKind.PREEMPTION_STARTED)
+    emit_service_job(state, job, round_, EventKind.PREEMPTION_STARTED)
     if state.service_jobs[for_job].submitter.tenant == job.submitter.tenant:
         words += f" (service job {for_job})"
     stop_training(state, job, words, round_)
@@ -225,7 +225,7 @@ def _attempt_ended(state: State, job: ServiceJob, attempt: ServiceAttempt, round
     attempt.stopped_at = round_.now
     if attempt.leaves_for is not None and not job.terminated:
         attempt.preempted, attempt.status_reason = True, attempt.leaves_because
-        tell_service_job(state, job, round_, EventKind.PREEMPTION_COMPLETED)
+        emit_service_job(state, job, round_, EventKind.PREEMPTION_COMPLETED)
     attempt.leaves_for = None
     if not attempt.no_capacity:
         job.blocked_at = None
@@ -272,7 +272,7 @@ def _come_to(state: State, job: ServiceJob, new: ServiceState, round_: Round) ->
     job.move(new)
     round_.changes.service_jobs[job.id] = job
     state.services_unsettled = state.services_unsettled or new not in HOLDING
-    tell_service_job(state, job, round_)
+    emit_service_job(state, job, round_)
 
 
 def _finish(state: State, job: ServiceJob, new: ServiceState, reason: str | None, round_: Round) -> None:

@@ -16,10 +16,10 @@ from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.capacity.occupancy import Occupancy
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy
 from windfall.control.backlog import Backlog
+from windfall.control.calendar_index import CalendarIndex
 from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
 from windfall.control.share_meters import ShareMeters
-from windfall.control.tick_book import TickBook
 from windfall.control.words import PlainWords, Words
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.containers import Runtime
@@ -146,7 +146,7 @@ class State:
     deletions: dict[str, Deletion] = field(default_factory=dict)
     #: Ticks that are not closed, by schedule and due time, and when the calendar looks at what.
     ticks: dict[tuple[str, int], Tick] = field(default_factory=dict)
-    tick_book: TickBook = field(default_factory=TickBook)
+    calendar_index: CalendarIndex = field(default_factory=CalendarIndex)
     instances: dict[InstanceId, Instance] = field(default_factory=dict)
     machines: dict[MachineId, Machine] = field(default_factory=dict)
     #: Machines that went lately with their instance: what their agents still say is late.

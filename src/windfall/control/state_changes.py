@@ -1,4 +1,4 @@
-"""Which changes are told as events: every state that a job comes to, and the head of a queue that is blocked.
+"""Which changes become events: every state that a job comes to, and the head of a queue that is blocked.
 
 A job that has a record of its own notes the states it moves to (`Job.moves`), and the end of the round makes events of
 them, each with the job as it was at that state. Where nobody listens no job notes anything. Must not know who listens.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from windfall.control.outbox import EventKind, Told
+from windfall.control.outbox import EventKind, OutboxEvent
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
@@ -25,49 +25,49 @@ def tell_of(state: State, job: Job) -> None:
         job.note_move()
 
 
-def tell_of_known(state: State) -> None:
-    """Have the jobs of a state that was loaded note what becomes of them from now on."""
+def watch_loaded_jobs(state: State) -> None:
+    """Record the moves of loaded jobs from now on."""
     if state.rules.event_destinations:
         for job in state.jobs.values():
             job.moves = []
 
 
-def tell_moves(state: State, job: Job, round_: Round) -> None:
-    """Make events of the states that a job has come to since the last time."""
+def emit_moves(state: State, job: Job, round_: Round) -> None:
+    """Make events of the moves of a job since the last call."""
     if not job.moves:
         return
     moves, job.moves = job.moves, []
     for move in moves:
         then = as_of(job, move, is_last=move is moves[-1])
-        told_id = _event_id(EventKind.JOB, job.id, job.created_at, move.state, move.attempts, round_.now)
-        _put(state, Told(told_id, EventKind.JOB, round_.now, job.id, job=then), round_)
+        event_id = _event_id(EventKind.JOB, job.id, job.created_at, move.state, move.attempts, round_.now)
+        _put(state, OutboxEvent(event_id, EventKind.JOB, round_.now, job.id, job=then), round_)
 
 
-def tell_blocked(state: State, job: Job, round_: Round) -> None:
-    """Tell that a job has become the head which blocks its queue, for the reason that it carries."""
+def emit_blocked(state: State, job: Job, round_: Round) -> None:
+    """Report that a job at the head of its queue blocks it, with its reason."""
     if not state.rules.event_destinations:
         return
     kind = EventKind.QUEUE_BLOCKED
-    told_id = _event_id(kind, job.id, job.created_at, job.status_reason, round_.now)
-    _put(state, Told(told_id, kind, round_.now, job.id, job=replace(job, moves=None)), round_)
+    event_id = _event_id(kind, job.id, job.created_at, job.status_reason, round_.now)
+    _put(state, OutboxEvent(event_id, kind, round_.now, job.id, job=replace(job, moves=None)), round_)
 
 
-def tell_service_job(
+def emit_service_job(
     state: State, job: ServiceJob, round_: Round, kind: EventKind = EventKind.SERVICE_JOB
 ) -> None:
-    """Tell the state that a service job has just come to, or what else has happened to it."""
+    """Report the new state of a service job, or what else happened to it."""
     if not state.rules.event_destinations:
         return
-    told_id = _event_id(kind, job.id, job.created_at, job.state, len(job.attempts), round_.now)
+    event_id = _event_id(kind, job.id, job.created_at, job.state, len(job.attempts), round_.now)
     then = replace(job, attempts=[replace(attempt) for attempt in job.attempts])
-    _put(state, Told(told_id, kind, round_.now, job.id, service_job=then), round_)
+    _put(state, OutboxEvent(event_id, kind, round_.now, job.id, service_job=then), round_)
 
 
-def tell_round(state: State, round_: Round) -> None:
-    """Make events of all that the round's jobs have come to."""
+def emit_round(state: State, round_: Round) -> None:
+    """Make events of all moves of the round."""
     if state.rules.event_destinations:
         for job in round_.changes.jobs.values():
-            tell_moves(state, job, round_)
+            emit_moves(state, job, round_)
 
 
 def as_of(job: Job, move: Move, *, is_last: bool) -> Job:
@@ -101,9 +101,9 @@ def _while_running(attempt: Attempt, *, started: bool) -> Attempt:
     )
 
 
-def _put(state: State, told: Told, round_: Round) -> None:
+def _put(state: State, event: OutboxEvent, round_: Round) -> None:
     for destination in state.rules.event_destinations:
-        round_.changes.outbox[destination, told.id] = told
+        round_.changes.outbox[destination, event.id] = event
 
 
 def _event_id(*parts: object) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from windfall.capacity.environments import WITHOUT_GPUS, JobQueue, Switch
 from windfall.control.consumables import wanted_tokens
 from windfall.control.events import FinishedJob, SubmitJob
-from windfall.control.gang_requests import check_node_wishes, most_gpus, requested_nodes
+from windfall.control.gang_requests import check_node_options, most_gpus, requested_nodes
 from windfall.control.gpu_requests import check_gpu_wish
+from windfall.control.job_options import CHECKPOINT, GIT, KEEP, PROFILE, WORKER, JobOptions, job_options_of
 from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import (
     consider_child,
@@ -25,7 +26,6 @@ from windfall.control.share_use import check_share, joined
 from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
 from windfall.control.storage_rules import check_staging, check_words_of_others
-from windfall.control.wishes import CHECKPOINT, GIT, KEEP, PROFILE, WORKER, Wishes, wishes_of
 from windfall.jobs.arrays import ArrayPart, ChildTable, state_of_code
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
 from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
@@ -57,14 +57,14 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     largest = resources if nodes is None else most_gpus(nodes)
     _check_capability(state, queue, largest)
     known = _resolve(state, command, round_)
-    wishes = _wishes(state, command, definition)
-    _check_worker(wishes, command.array_size)
-    check_node_wishes(nodes, wishes)
-    check_gpu_wish(state, queue.environments, largest, wishes.gpu_wish)
-    check_queue_budget(state, queue.name, resources, wishes.budget_usd)
+    options = _job_options(state, command, definition)
+    _check_worker(options, command.array_size)
+    check_node_options(nodes, options)
+    check_gpu_wish(state, queue.environments, largest, options.gpu_wish)
+    check_queue_budget(state, queue.name, resources, options.budget_usd)
     if command.job_id in state.jobs:
         raise Conflict(f"Job {command.job_id} exists")
-    check_user(state, command.submitter, _images(definition, nodes), wishes.runtime)
+    check_user(state, command.submitter, _images(definition, nodes), options.runtime)
     submission = Submission(
         command.name,
         queue.name,
@@ -80,23 +80,23 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         definition.propagate_tags if command.propagate_tags is None else command.propagate_tags,
         command.submitter,
         command.document,
-        staging=wishes.staging,
-        free_interruptions=wishes.free_interruptions,
-        budget_usd=wishes.budget_usd,
-        gpu_wish=wishes.gpu_wish,
-        larger_gpu_on_oom=wishes.larger_gpu_on_oom,
-        runtime=wishes.runtime,
-        pull=wishes.pull,
-        worker=wishes.worker,
-        stays_on_sick_gpu=wishes.stays_on_sick_gpu,
+        staging=options.staging,
+        free_interruptions=options.free_interruptions,
+        budget_usd=options.budget_usd,
+        gpu_wish=options.gpu_wish,
+        larger_gpu_on_oom=options.larger_gpu_on_oom,
+        runtime=options.runtime,
+        pull=options.pull,
+        worker=options.worker,
+        stays_on_sick_gpu=options.stays_on_sick_gpu,
         nodes=nodes,
         instance_type=None if nodes is None else nodes.group(nodes.main).instance_type,
-        replaces_lost_nodes=nodes is not None and wishes.replaces_lost_nodes,
+        replaces_lost_nodes=nodes is not None and options.replaces_lost_nodes,
         share=command.share,
-        preemptions_max=wishes.preemptions_max,
+        preemptions_max=options.preemptions_max,
         priority=_priority(queue, definition, command),
         consumables=wanted_tokens(state, _tokens(definition, nodes, command)),
-        directory=wishes.directory,
+        directory=options.directory,
         array_part=command.array_part,
     )
     claim_user(state, command.submitter, round_)
@@ -123,17 +123,17 @@ def _tokens(
     return tokens if nodes is None else nodes.consumables or tokens
 
 
-def _wishes(state: State, command: SubmitJob, definition: JobDefinition) -> Wishes:
+def _job_options(state: State, command: SubmitJob, definition: JobDefinition) -> JobOptions:
     """What the job asks for by tags and parameters, if it may have the storage that it names."""
     checkpoint_root = state.rules.storage.checkpoint_root(command.submitter.tenant)
-    wishes = wishes_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
-    check_staging(state, command.submitter, wishes.staging)
+    options = job_options_of(command.job_id, command.tags, command.parameters, definition, checkpoint_root)
+    check_staging(state, command.submitter, options.staging)
     if command.submitter.is_admin and not definition.shared:
-        own = wishes_of(command.job_id, {}, {}, definition, checkpoint_root)
-        check_words_of_others(state, command.submitter, wishes.staging, own.staging)
-    if command.retry_of is not None and wishes.staging is not None:
-        _check_unshared(state, wishes.staging.checkpoints, command.array_part)
-    return wishes
+        own = job_options_of(command.job_id, {}, {}, definition, checkpoint_root)
+        check_words_of_others(state, command.submitter, options.staging, own.staging)
+    if command.retry_of is not None and options.staging is not None:
+        _check_unshared(state, options.staging.checkpoints, command.array_part)
+    return options
 
 
 def _check_unshared(state: State, checkpoints: Checkpoints | None, part: ArrayPart | None) -> None:
@@ -244,14 +244,14 @@ def _check_command(definition: JobDefinition, command: SubmitJob) -> None:
     substituted(words, {**definition.parameters, **command.parameters} if words else {})
 
 
-def _check_worker(wishes: Wishes, array_size: int | None) -> None:
-    if wishes.worker is None:
+def _check_worker(options: JobOptions, array_size: int | None) -> None:
+    if options.worker is None:
         return
     if array_size is None:
         raise Invalid(
             f"{WORKER} is for the children of an array job: set arrayProperties.size, or drop the tag"
         )
-    if wishes.staging is not None:
+    if options.staging is not None:
         raise Invalid(
             f"{WORKER} goes with none of {CHECKPOINT}, {GIT}, {KEEP} and {PROFILE}, which are brought and saved for"
             " each child alone: drop the one or the others"

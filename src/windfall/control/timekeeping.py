@@ -53,8 +53,8 @@ def on_time_passed(state: State, round_: Round) -> None:
 def next_due(state: State) -> int | None:
     """When the next timeout, limit, budget, schedule or tick is due, if any."""
     heads = [heap[0][0] for heap in (state.deadlines, state.limits) if heap]
-    if (look_at := state.tick_book.next_look()) is not None:
-        heads.append(look_at)
+    if (calendar_at := state.calendar_index.next_at()) is not None:
+        heads.append(calendar_at)
     return min(heads, default=None)
 
 

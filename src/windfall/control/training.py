@@ -22,16 +22,7 @@ from windfall.control.events import (
 )
 from windfall.control.gang_requests import check_gpu_parts, most_gpus
 from windfall.control.gpu_requests import check_gpu_wish
-from windfall.control.job_users import check_user, claim_user
-from windfall.control.lifecycle import make_runnable
-from windfall.control.limits import check_budget, watch
-from windfall.control.ownership import live_job
-from windfall.control.round import Round
-from windfall.control.service_jobs import adopt_training, awaited_attempt
-from windfall.control.state import State
-from windfall.control.state_changes import tell_moves, tell_of
-from windfall.control.storage_rules import check_staging
-from windfall.control.wishes import (
+from windfall.control.job_options import (
     budget_of,
     gpu_wish_of,
     larger_gpu_on_oom,
@@ -39,6 +30,15 @@ from windfall.control.wishes import (
     runtime_of,
     stays_on_sick_gpu,
 )
+from windfall.control.job_users import check_user, claim_user
+from windfall.control.lifecycle import make_runnable
+from windfall.control.limits import check_budget, watch
+from windfall.control.ownership import live_job
+from windfall.control.round import Round
+from windfall.control.service_jobs import adopt_training, awaited_attempt
+from windfall.control.state import State
+from windfall.control.state_changes import emit_moves, tell_of
+from windfall.control.storage_rules import check_staging
 from windfall.jobs.attempts import EXITED
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import DefinitionKey, QueueName
@@ -130,7 +130,7 @@ def on_delete_training(state: State, command: DeleteTraining, round_: Round) -> 
     # Its end may be of this very round, and that of its nodes: the removal is the last word about them.
     for ended in [job for job in round_.changes.jobs.values() if command.job_id in (job.id, job.parent)]:
         del round_.changes.jobs[ended.id]
-        tell_moves(state, ended, round_)
+        emit_moves(state, ended, round_)
     round_.changes.removed_jobs.add(command.job_id)
 
 

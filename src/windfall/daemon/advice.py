@@ -19,7 +19,7 @@ from windfall.advisor.causes import MEANING
 from windfall.advisor.consulting import Consultation, consult
 from windfall.advisor.finding import find_cause
 from windfall.advisor.samples import Recording
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity import catalog
@@ -163,7 +163,7 @@ class Adviser:
         found = find_cause(recording, self._place(recording, job.attempts[-1].instance_type))
         return None if found.cause is None else found.cause.value
 
-    def _place(self, recording: Recording, instance_type: str | None) -> Surroundings:
+    def _place(self, recording: Recording, instance_type: str | None) -> HardwareLimits:
         kind = catalog.find(instance_type) if instance_type else None
         network = None
         if kind is not None and kind.network_gbps is not None:
@@ -171,7 +171,7 @@ class Adviser:
         elif kind is None:
             network = self._link_bytes_s()
         pcie = next((gpu.pcie_bytes_s for gpu in recording.gpus), None)
-        return Surroundings(recording.vcpus, network, pcie_bytes_s=pcie)
+        return HardwareLimits(recording.vcpus, network, pcie_bytes_s=pcie)
 
     def _why_nothing(self, job: Job, seen: list[_Seen]) -> str:
         if not job.resources.gpus:

@@ -6,7 +6,7 @@ from typing import Any
 
 from windfall.advisor.failures import Ending, diagnose
 from windfall.advisor.remedies import remedies
-from windfall.control.wishes import PREEMPTIONS_MAX
+from windfall.control.job_options import PREEMPTIONS_MAX
 from windfall.jobs.attempts import EXITED, Attempt
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause

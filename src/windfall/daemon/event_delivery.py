@@ -16,7 +16,7 @@ from pathlib import Path
 
 from windfall.aws_api.batch.arns import Arns
 from windfall.aws_api.batch.state_change_events import event_line
-from windfall.control.outbox import Destination, Told
+from windfall.control.outbox import Destination, OutboxEvent
 from windfall.control.ports import Store
 from windfall.daemon.errors import BadSetting
 from windfall.daemon.event_sinks import Event, EventFile, Outcome, Sink
@@ -148,7 +148,7 @@ class Courier:
             return 0, Outcome(trouble=str(error) or type(error).__name__)
         return len(page), outcome
 
-    def _given_up(self, page: Sequence[Told], outcome: Outcome) -> list[str]:
+    def _given_up(self, page: Sequence[OutboxEvent], outcome: Outcome) -> list[str]:
         delivered, before = set(outcome.delivered), self._clock_ms() - GIVEN_UP_MS
         old = [told for told in page if told.at < before and told.id not in delivered]
         for told in old:

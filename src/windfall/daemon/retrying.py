@@ -14,8 +14,8 @@ from windfall.aws_api.batch.children import final_states
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.events import SubmitJob
+from windfall.control.job_options import CHECKPOINT
 from windfall.control.ports import Gate, Store
-from windfall.control.wishes import CHECKPOINT
 from windfall.daemon.interruptions import shown_mark
 from windfall.daemon.stored_files import found_job
 from windfall.jobs.arrays import ArrayPart, state_of_code

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.store import records
 from windfall.store.database import Session
 from windfall.store.tables import OUTBOX
@@ -17,14 +17,16 @@ _DESTINATIONS = "SELECT destination, COUNT(*) FROM outbox GROUP BY destination"
 _FORGET = "DELETE FROM outbox WHERE destination = ?"
 
 
-def oldest(session: Session, destination: str, limit: int) -> list[Told]:
+def oldest(session: Session, destination: str, limit: int) -> list[OutboxEvent]:
     """The first events that a destination has not heard."""
-    return [records.told.decoded(record) for (record,) in session.rows(_OLDEST, (destination, limit))]
+    return [
+        records.outbox_events.decoded(record) for (record,) in session.rows(_OLDEST, (destination, limit))
+    ]
 
 
 def remove(session: Session, destination: str, ids: Sequence[str]) -> None:
     """Remove what a destination has heard."""
-    session.remove(OUTBOX, [(destination, told_id) for told_id in ids])
+    session.remove(OUTBOX, [(destination, event_id) for event_id in ids])
 
 
 def remove_others(session: Session, wanted: Sequence[str]) -> int:

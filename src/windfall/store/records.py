@@ -17,7 +17,7 @@ from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import JobId
 from windfall.jobs.images import ImageMapping
@@ -67,7 +67,7 @@ machines = Records(Machine)
 submissions = Records(Submission)
 service_jobs = Records(ServiceJob)
 ticks = Records(Tick)
-told = Records(Told)
+outbox_events = Records(OutboxEvent)
 
 #: What the kinds of declarations are called in the store.
 KINDS: dict[Any, str] = {

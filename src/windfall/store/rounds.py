@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.control.changes import Changes, LogStream
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.service_jobs import ServiceJob
@@ -87,7 +87,7 @@ def round_of(changes: Changes) -> Round:
     if changes.service_jobs:
         _put(found, tables.SERVICE_JOBS, [_service_job_row(it) for it in changes.service_jobs.values()])
     if changes.outbox:
-        _put(found, tables.OUTBOX, [_told_row(*key, it) for key, it in changes.outbox.items()])
+        _put(found, tables.OUTBOX, [_event_row(*key, it) for key, it in changes.outbox.items()])
     if changes.ticks:
         _put(found, tables.TICKS, [_tick_row(it) for it in changes.ticks.values()])
     if changes.answers:
@@ -152,8 +152,8 @@ def _tick_row(it: Tick) -> Row:
     return (_text(it.schedule), it.due_at, int(it.undone), encoded(it))
 
 
-def _told_row(destination: str, told_id: str, it: Told) -> Row:
-    return (destination, told_id, _text(it.subject), encoded(it))
+def _event_row(destination: str, event_id: str, it: OutboxEvent) -> Row:
+    return (destination, event_id, _text(it.subject), encoded(it))
 
 
 def _consumables(asked: Submission) -> str | None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.machines import Machine
 from windfall.control.changes import Changes, LogStream
-from windfall.control.outbox import Told
+from windfall.control.outbox import OutboxEvent
 from windfall.control.ports import D, JobFilter, JobPage, Loaded, ServiceJobFilter, ServiceJobPage
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
@@ -216,7 +216,7 @@ class SqlStore:
         rows = self._database.read(lambda session: session.rows(sql, (name, int(revision))))
         return records.definitions.decoded(rows[0][0]) if rows else None
 
-    def undelivered(self, destination: str, limit: int) -> list[Told]:
+    def undelivered(self, destination: str, limit: int) -> list[OutboxEvent]:
         """The oldest events that a destination has not heard yet, in the order in which they happened."""
         return self._database.read(lambda session: outbox.oldest(session, destination, limit))
 

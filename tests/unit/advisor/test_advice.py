@@ -12,11 +12,11 @@ from windfall.advisor.advice import Advice, AdviceKind, Holding, sped_up
 from windfall.advisor.causes import Cause
 from windfall.advisor.consulting import Consultation, consult
 from windfall.advisor.samples import NAN, GpuSample, Recording
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 from windfall.advisor.speeds import SPEEDS, model_of, slower_by
 
 GBIT = 1e9 / 8
-P3 = Surroundings(64.0, 25 * GBIT, pcie_bytes_s=15.75e9)
+P3 = HardwareLimits(64.0, 25 * GBIT, pcie_bytes_s=15.75e9)
 ON_P3 = Holding(10.0, 24.48, "p3.16xlarge", gpus=8)
 EIGHT = 8
 
@@ -96,8 +96,8 @@ def test_a_detector_with_few_requests_is_sent_to_a_smaller_gpu_or_a_share():
         busiest_thread=0.1,
         cpu_cores=0.1,
     )
-    place = Surroundings(8.0, 10 * GBIT)
-    consultation = consult(one, place, Holding(10.0, 3.06, "p3.2xlarge"))
+    hardware = HardwareLimits(8.0, 10 * GBIT)
+    consultation = consult(one, hardware, Holding(10.0, 3.06, "p3.2xlarge"))
     assert consultation.finding.cause is Cause.REQUESTS
     smaller = named(consultation, AdviceKind.INSTANCE)
     assert smaller[0].text.startswith("move to g4dn.xlarge (1 x T4")
@@ -115,7 +115,7 @@ def test_a_share_has_room_for_the_memory_that_was_used(memory_gib, shares):
     quiet = a_gpu(0.02, memory_bytes=memory_gib * 2**30, sm_active=NAN, tensor_active=NAN)
     for device, expected in ((V100, shares), (replace(V100, memory_mib=None), [])):
         recorded = a_recording(quiet, device=device, busiest_thread=0.1, cpu_cores=0.1)
-        consultation = consult(recorded, Surroundings(8.0, 10 * GBIT), Holding(10.0, 3.06, "p3.2xlarge"))
+        consultation = consult(recorded, HardwareLimits(8.0, 10 * GBIT), Holding(10.0, 3.06, "p3.2xlarge"))
         assert consultation.finding.cause is Cause.REQUESTS
         told = named(consultation, AdviceKind.SHARE)
         assert [each.text.partition("gpu-share=")[2].partition(")")[0] for each in told] == expected
@@ -126,7 +126,7 @@ def test_a_share_has_room_for_the_memory_that_was_used(memory_gib, shares):
 
 def test_vcpus_that_are_all_used_are_worth_a_type_with_more():
     full = a_recording(a_gpu(0.3), device=V100, vcpus=4.0, busiest_thread=0.9, cpu_cores=3.9)
-    consultation = consult(full, Surroundings(4.0), Holding(10.0, 1.006, "g5.xlarge"))
+    consultation = consult(full, HardwareLimits(4.0), Holding(10.0, 1.006, "g5.xlarge"))
     assert consultation.finding.cause is Cause.CPU
     first = named(consultation, AdviceKind.INSTANCE)[0]
     assert "instead of 4 vCPUs, the same GPUs" in first.text
@@ -183,7 +183,7 @@ def test_speeds_are_known_or_nothing_is_said():
     ],
 )
 def test_each_cause_has_a_change_in_the_job(recording, words):
-    consultation = consult(recording, Surroundings(8.0, pcie_bytes_s=63e9), Holding(2.0, 10.0))
+    consultation = consult(recording, HardwareLimits(8.0, pcie_bytes_s=63e9), Holding(2.0, 10.0))
     assert any(words in advice.text for advice in named(consultation, AdviceKind.CHANGE))
     assert all(
         0 < advice.time_factor <= 1 for advice in consultation.advice if advice.time_factor is not None
@@ -194,17 +194,19 @@ def test_one_of_four_gpus_works_so_that_three_are_given_back():
     recording = a_recording(
         a_gpu(0.9, tensor_active=0.8), a_gpu(0.0), a_gpu(0.0), a_gpu(0.0), busiest_thread=1.0
     )
-    consultation = consult(recording, Surroundings(8.0), Holding(10.0, 12.0, gpus=4))
+    consultation = consult(recording, HardwareLimits(8.0), Holding(10.0, 12.0, gpus=4))
     assert consultation.wasted_gpu_hours == pytest.approx(40 * (1 - 0.9 / 4))
     assert "ask for 1 instead of 4 GPUs" in consultation.advice[0].text
 
 
 def test_the_use_of_a_shared_gpu_may_be_its_neighbours():
-    alone, shared = (consult(COMPUTE, Surroundings(8.0), Holding(1.0, share=share)) for share in (None, 0.5))
+    alone, shared = (
+        consult(COMPUTE, HardwareLimits(8.0), Holding(1.0, share=share)) for share in (None, 0.5)
+    )
     assert shared.finding.confidence < alone.finding.confidence
     assert any("its own" in gap.what for gap in shared.finding.missing)
 
 
 def test_a_job_whose_price_nobody_knows_gets_no_price():
-    consultation = consult(NETWORK, Surroundings(8.0), Holding(1.0))
+    consultation = consult(NETWORK, HardwareLimits(8.0), Holding(1.0))
     assert all(advice.usd_job is None for advice in named(consultation, AdviceKind.CHANGE))

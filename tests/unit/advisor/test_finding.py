@@ -11,14 +11,14 @@ from windfall.advisor.causes import MEANING, Cause
 from windfall.advisor.finding import CONDITIONS, find_cause
 from windfall.advisor.profile import profile_of
 from windfall.advisor.samples import NAN, GpuSample, Recording
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 
-PLACE = Surroundings(8.0, pcie_bytes_s=63e9)
+HARDWARE = HardwareLimits(8.0, pcie_bytes_s=63e9)
 NO_COUNTERS = {"sm_active": NAN, "sm_occupancy": NAN, "memory_active": NAN, "tensor_active": NAN}
 
 
-def found(recording: Recording, place: Surroundings = PLACE) -> Cause | None:
-    return find_cause(recording, place).cause
+def found(recording: Recording, hardware: HardwareLimits = HARDWARE) -> Cause | None:
+    return find_cause(recording, hardware).cause
 
 
 NETWORK = a_recording(a_gpu(0.15), net_rx_bytes_s=3e8, busiest_thread=0.2, cpu_cores=0.3)
@@ -69,7 +69,7 @@ MADE = {
 @pytest.mark.parametrize("name", MADE)
 def test_each_cause_is_named_with_its_evidence(name):
     recording, cause = MADE[name]
-    finding = find_cause(recording, PLACE)
+    finding = find_cause(recording, HARDWARE)
     assert finding.cause is cause
     assert finding.confidence >= 0.4
     assert any(character.isdigit() for character in " ".join(finding.evidence))
@@ -126,7 +126,7 @@ def test_one_of_four_gpus_works():
     recording = a_recording(
         a_gpu(0.97, tensor_active=0.8), a_gpu(0.0), a_gpu(0.0), a_gpu(0.0), busiest_thread=1.0
     )
-    finding = find_cause(recording, PLACE)
+    finding = find_cause(recording, HARDWARE)
     assert finding.cause is Cause.IDLE
     assert finding.unused_gpus == 3
     assert "3 of its 4 GPUs did no work" in finding.evidence[0]
@@ -135,7 +135,7 @@ def test_one_of_four_gpus_works():
 
 def test_a_model_that_was_loaded_and_left_is_held_and_not_a_server():
     spans = [a_span(a_gpu(0.06))] + [a_span(a_gpu(0.0))] * 15
-    finding = find_cause(recording_of(spans), PLACE)
+    finding = find_cause(recording_of(spans), HARDWARE)
     assert finding.cause is Cause.IDLE
     assert "worked for 0.4 % of 32 s" in finding.evidence[0]
 
@@ -158,7 +158,7 @@ def test_without_counters_power_tells_small_kernels_from_large_ones():
 
 def test_only_the_use_of_the_gpu_is_known_so_that_both_branches_are_told():
     host = dict.fromkeys(QUIET, NAN)
-    finding = find_cause(a_recording(GpuSample(busy=0.15), **host), PLACE)
+    finding = find_cause(a_recording(GpuSample(busy=0.15), **host), HARDWARE)
     assert finding.cause is None
     assert {branch.cause for branch in finding.branches} >= {Cause.NETWORK, Cause.REQUESTS}
     assert all(gap.how for gap in finding.missing)
@@ -166,29 +166,29 @@ def test_only_the_use_of_the_gpu_is_known_so_that_both_branches_are_told():
 
 def test_unknown_network_is_not_a_quiet_network():
     recording = a_recording(a_gpu(0.05), busiest_thread=0.06, cpu_cores=0.06, net_rx_bytes_s=NAN)
-    finding = find_cause(recording, PLACE)
+    finding = find_cause(recording, HARDWARE)
     assert Cause.NETWORK in {finding.cause, *(branch.cause for branch in finding.branches)}
-    assert finding.confidence < find_cause(REQUESTS, PLACE).confidence
+    assert finding.confidence < find_cause(REQUESTS, HARDWARE).confidence
 
 
 def test_the_hosts_traffic_stands_in_with_less_confidence():
     theirs = a_recording(
         a_gpu(0.15), net_rx_bytes_s=NAN, host_rx_bytes_s=3e8, busiest_thread=0.2, cpu_cores=0.3
     )
-    finding = find_cause(theirs, PLACE)
+    finding = find_cause(theirs, HARDWARE)
     assert finding.cause is Cause.NETWORK
-    assert finding.confidence < find_cause(NETWORK, PLACE).confidence
+    assert finding.confidence < find_cause(NETWORK, HARDWARE).confidence
     assert "the host receives" in finding.evidence[0]
 
 
 def test_a_link_that_is_full_is_a_stronger_sign_than_one_with_room():
     """With room on the link it is the other end that is slow, or something else."""
-    room = find_cause(NETWORK, Surroundings(8.0, network_bytes_s=12.5e9))
+    room = find_cause(NETWORK, HardwareLimits(8.0, network_bytes_s=12.5e9))
     assert room.cause is Cause.NETWORK
-    assert room.confidence < find_cause(NETWORK, PLACE).confidence
-    full = find_cause(NETWORK, Surroundings(8.0, network_bytes_s=3.2e8))
+    assert room.confidence < find_cause(NETWORK, HARDWARE).confidence
+    full = find_cause(NETWORK, HardwareLimits(8.0, network_bytes_s=3.2e8))
     assert full.cause is Cause.NETWORK
-    assert full.confidence > find_cause(NETWORK, PLACE).confidence
+    assert full.confidence > find_cause(NETWORK, HARDWARE).confidence
 
 
 def test_the_jobs_own_word_about_waiting_decides():
@@ -197,13 +197,13 @@ def test_the_jobs_own_word_about_waiting_decides():
     waits = replace(recording, samples=tuple(replace(one, data_wait_s=1.2) for one in recording.samples))
     never = replace(recording, samples=tuple(replace(one, data_wait_s=0.01) for one in recording.samples))
     assert found(waits) is Cause.CPU
-    assert "waits for data in 60 %" in " ".join(find_cause(waits, PLACE).evidence)
+    assert "waits for data in 60 %" in " ".join(find_cause(waits, HARDWARE).evidence)
     assert found(never) is not Cause.CPU
 
 
 def test_nothing_is_said_of_a_job_that_has_hardly_run_nor_of_gpus_nobody_measured():
-    short = find_cause(a_recording(a_gpu(0.1), spans=2), PLACE)
-    simulated = find_cause(a_recording(GpuSample()), PLACE)
+    short = find_cause(a_recording(a_gpu(0.1), spans=2), HARDWARE)
+    simulated = find_cause(a_recording(GpuSample()), HARDWARE)
     assert short.cause is None
     assert "there are 2 so far" in short.missing[0].how
     assert simulated.cause is None

@@ -11,7 +11,7 @@ from windfall.advisor import sample_file
 from windfall.advisor.causes import Cause, Finding
 from windfall.advisor.finding import find_cause
 from windfall.advisor.samples import Recording
-from windfall.advisor.signs import Surroundings
+from windfall.advisor.signs import HardwareLimits
 
 RECORDINGS = Path(__file__).parent / "recordings"
 FIRST, SECOND = "h200-2026-11-15-first.zip", "h200-2026-11-15-second.zip"
@@ -38,7 +38,7 @@ def recorded(name: str, archive: str = FIRST) -> Recording:
 
 
 def finding_of(recording: Recording) -> Finding:
-    return find_cause(recording, Surroundings(recording.vcpus, pcie_bytes_s=recording.gpus[0].pcie_bytes_s))
+    return find_cause(recording, HardwareLimits(recording.vcpus, pcie_bytes_s=recording.gpus[0].pcie_bytes_s))
 
 
 #: In the second run alone; the last three were made after the thresholds.

@@ -34,7 +34,7 @@ class Rig:
 
     def look(self) -> dict[str, Flattened]:
         if self.seen is None or list(self.seen.values()) != list(self.leaves.values()):
-            self.seen = dict(self.leaves)  # the same mapping for the same tensors, as a second look gives
+            self.seen = dict(self.leaves)  # the same mapping for the same tensors, as the flatten cache gives
         return {"model": Flattened({}, self.seen)}
 
     def fill(self, value: int) -> None:

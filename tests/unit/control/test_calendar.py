@@ -38,7 +38,7 @@ def test_a_due_time_starts_one_run_and_the_tick_says_which_and_how_it_ended():
     tick = calendar.tick(MON)
     assert (tick.run_succeeded, tick.run_ended_at) == (True, MON + 5_000)
     assert calendar.world.state.ticks == {}
-    assert calendar.world.state.tick_book.runs == {}
+    assert calendar.world.state.calendar_index.runs == {}
 
 
 def test_nothing_happens_between_due_times():
@@ -228,9 +228,9 @@ def test_the_history_of_a_busy_schedule_is_cut_now_and_then():
     cut = []
     for _ in range(250):
         calendar.world.now += MINUTE
-        before = calendar.world.state.tick_book.uncut.get(KEY, 0)
+        before = calendar.world.state.calendar_index.uncut.get(KEY, 0)
         calendar.until(calendar.world.now)
-        cut.append(calendar.world.state.tick_book.uncut[KEY] < before)
+        cut.append(calendar.world.state.calendar_index.uncut[KEY] < before)
     assert cut.count(True) == 2
 
 

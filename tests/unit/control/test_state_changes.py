@@ -6,7 +6,7 @@ import msgspec
 
 from tests.builders import TestWorld, a_busy_world, a_job, a_machine
 from windfall.control import events
-from windfall.control.outbox import Destination, EventKind, Told
+from windfall.control.outbox import Destination, EventKind, OutboxEvent
 from windfall.jobs.attempts import EXITED
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, SUBMITTED, SUCCEEDED, JobState
@@ -14,7 +14,7 @@ from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, S
 FILE = (Destination.FILE,)
 
 
-def told(world: TestWorld, subject: str, kind: EventKind = EventKind.JOB) -> list[Told]:
+def told(world: TestWorld, subject: str, kind: EventKind = EventKind.JOB) -> list[OutboxEvent]:
     return [it for it in world.store.outbox.values() if (it.subject, it.kind) == (subject, kind)]
 
 
@@ -104,6 +104,6 @@ def test_a_blocked_head_is_told_once_for_its_reason():
 def test_an_event_is_written_and_read_as_it_was():
     world = a_busy_world(event_destinations=FILE).submits(a_job("one").tagged(checkpoint="false"))
     for it in told(world, "one"):
-        assert msgspec.json.decode(msgspec.json.encode(it), type=Told) == it
+        assert msgspec.json.decode(msgspec.json.encode(it), type=OutboxEvent) == it
         assert it.job.moves is None
     assert len({it.id for it in told(world, "one")}) == 3

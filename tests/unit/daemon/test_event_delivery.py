@@ -17,7 +17,7 @@ from tests.conformance.store_builders import NOW, a_job
 from tests.waiting import wait_until
 from tests.webhook import receiving
 from windfall.control.changes import Changes
-from windfall.control.outbox import Destination, EventKind, Told
+from windfall.control.outbox import Destination, EventKind, OutboxEvent
 from windfall.daemon import event_delivery
 from windfall.daemon.errors import BadSetting
 from windfall.daemon.event_delivery import GIVEN_UP_MS, Delivery, check_event_settings, destinations_in
@@ -43,14 +43,14 @@ def receiver():
         yield receiver
 
 
-def a_life(job_id: str, at: int = NOW) -> list[Told]:
+def a_life(job_id: str, at: int = NOW) -> list[OutboxEvent]:
     return [
-        Told(f"{job_id}-{number}", EventKind.JOB, at + number, job_id, job=a_job(state, id=job_id))
+        OutboxEvent(f"{job_id}-{number}", EventKind.JOB, at + number, job_id, job=a_job(state, id=job_id))
         for number, state in enumerate(STATES)
     ]
 
 
-def told_to(store, destinations, *events: Told) -> None:
+def told_to(store, destinations, *events: OutboxEvent) -> None:
     store.commit(Changes(outbox={(name, it.id): it for name in destinations for it in events}))
 
 

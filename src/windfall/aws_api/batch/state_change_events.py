@@ -13,19 +13,19 @@ import msgspec
 from windfall.aws_api.batch import service_job_views
 from windfall.aws_api.batch.arns import SERVICE_JOB, Arns
 from windfall.aws_api.batch.job_details import detail_of
-from windfall.control.outbox import EventKind, Told
+from windfall.control.outbox import EventKind, OutboxEvent
 from windfall.control.ports import Store
 
 _SOURCE = "aws.batch"
 _encode = msgspec.json.Encoder().encode
 
 
-def event_line(told: Told, store: Store, arns: Arns) -> bytes:
+def event_line(told: OutboxEvent, store: Store, arns: Arns) -> bytes:
     """An event as JSON in one line, without the end of the line."""
     return _encode(event(told, store, arns))
 
 
-def event(told: Told, store: Store, arns: Arns) -> dict[str, Any]:
+def event(told: OutboxEvent, store: Store, arns: Arns) -> dict[str, Any]:
     """An event in EventBridge's envelope; the store is asked for the job's definition."""
     resources, detail = _about(told, store, arns)
     return {
@@ -41,7 +41,7 @@ def event(told: Told, store: Store, arns: Arns) -> dict[str, Any]:
     }
 
 
-def _about(told: Told, store: Store, arns: Arns) -> tuple[list[str], dict[str, Any]]:
+def _about(told: OutboxEvent, store: Store, arns: Arns) -> tuple[list[str], dict[str, Any]]:
     if told.service_job is not None:
         return [arns.of(SERVICE_JOB, told.service_job.id)], service_job_views.detail(told.service_job, arns)
     assert told.job is not None, f"event {told.id} ({told.kind}) tells of nobody"

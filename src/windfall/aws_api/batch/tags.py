@@ -14,7 +14,7 @@ from difflib import get_close_matches
 
 from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.capacity.market_tags import MARKET_TAGS
-from windfall.control.wishes import GIT, JOB_TAGS, secret_in_git
+from windfall.control.job_options import GIT, JOB_TAGS, secret_in_git
 
 ENGINE = "windfall:engine"
 ISOLATION = "windfall:isolation"

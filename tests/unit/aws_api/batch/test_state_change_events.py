@@ -17,7 +17,7 @@ from tests.unit.aws_api.batch.fakes import (
 )
 from windfall.aws_api.batch.arns import Arns
 from windfall.aws_api.batch.state_change_events import event_line
-from windfall.control.outbox import EventKind, Told
+from windfall.control.outbox import EventKind, OutboxEvent
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.jobs.states import RUNNABLE, RUNNING
@@ -31,7 +31,7 @@ def a_store() -> FakeStore:
     return store
 
 
-def sent(told: Told) -> dict:
+def sent(told: OutboxEvent) -> dict:
     line = event_line(told, a_store(), ARNS)
     assert b"\n" not in line
     return msgspec.json.decode(line)
@@ -39,7 +39,7 @@ def sent(told: Told) -> dict:
 
 def test_the_envelope_is_that_of_eventbridge():
     job = a_job(state=RUNNING, attempts=[an_attempt(started_at=NOW + 20)], started_at=NOW + 20)
-    event = sent(Told("an-id", EventKind.JOB, NOW + 21, JOB_ID, job=job))
+    event = sent(OutboxEvent("an-id", EventKind.JOB, NOW + 21, JOB_ID, job=job))
     detail = event.pop("detail")
     assert event == {
         "version": "0",
@@ -60,7 +60,7 @@ def test_the_envelope_is_that_of_eventbridge():
 
 def test_a_blocked_queue_names_the_job_and_the_queue():
     job = a_job(state=RUNNABLE, status_reason="CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - none")
-    event = sent(Told("an-id", EventKind.QUEUE_BLOCKED, NOW, JOB_ID, job=job))
+    event = sent(OutboxEvent("an-id", EventKind.QUEUE_BLOCKED, NOW, JOB_ID, job=job))
     assert event["detail-type"] == "Batch Job Queue Blocked"
     assert event["resources"] == [f"{ARN}:job/{JOB_ID}", f"{ARN}:job-queue/queue"]
     assert event["detail"]["statusReason"].startswith("CAPACITY:")
@@ -68,7 +68,7 @@ def test_a_blocked_queue_names_the_job_and_the_queue():
 
 def test_a_service_job_is_told_as_it_is_described():
     job = ServiceJob(JobId(JOB_ID), "night", QueueName("trainings"), "{}", state=ServiceState.SCHEDULED)
-    event = sent(Told("an-id", EventKind.SERVICE_JOB, NOW, JobId(JOB_ID), service_job=job))
+    event = sent(OutboxEvent("an-id", EventKind.SERVICE_JOB, NOW, JobId(JOB_ID), service_job=job))
     assert event["detail-type"] == "Batch Service Job State Change"
     assert event["resources"] == [f"{ARN}:service-job/{JOB_ID}"]
     assert (event["detail"]["jobName"], event["detail"]["status"]) == ("night", "SCHEDULED")

@@ -1,11 +1,11 @@
-"""Flattens what was flattened before at a fraction of the price, as long as the same tensors are still in place.
+"""Reuses the flattened form of tracked objects, as long as the same tensors are still in place.
 
-Taking a model and its optimizer apart makes tens of thousands of small Python objects while the loop stands
-still, and they wake the garbage collector in the middle of a later step. But between two saves of one run only
-numbers change. So the flattened form of plain torch modules and optimizers is kept, together with a list of
-where each tensor was found; if each is still there, with the same memory and shape, the form still holds, and of
-an optimizer only its groups (learning rates and the like) are read anew. Anything out of the ordinary (hooks,
-overridden methods, numbers in an optimizer's state) is taken apart in full, every time.
+Taking a model and its optimizer apart makes tens of thousands of small Python objects while the loop stands still, and
+they trigger the garbage collector in the middle of a later step. But between two saves of one run only numbers change.
+So the flattened form of plain torch modules and optimizers is cached, together with a list of where each tensor was
+found; if each is still there, with the same memory and shape, the form is still valid, and of an optimizer only its
+groups (learning rates and the like) are read again. Anything unusual (hooks, overridden methods, numbers in an
+optimizer's state) is flattened in full, every time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OPTIMIZER_HOOKS = ("_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_po
 _GROUPS = "param_groups"
 
 
-class Places:
+class TensorPlaces:
     """Members of dictionaries, and the memory of those that are tensors."""
 
     def __init__(self, torch: Any, holders: Iterable[dict[Any, Any]]) -> None:
@@ -41,11 +41,11 @@ class Places:
         )
 
 
-class _Kept:
-    """A flattened object, with what has to be so for it to be true again."""
+class _CachedForm:
+    """A flattened object, and the conditions under which it is still valid."""
 
     def __init__(
-        self, flattened: Flattened, places: Places, groups: Callable[[], Tree] | None, way: list[Any]
+        self, flattened: Flattened, places: TensorPlaces, groups: Callable[[], Tree] | None, way: list[Any]
     ) -> None:
         self._flattened = flattened
         self._places = places
@@ -64,28 +64,28 @@ class _Kept:
         return Flattened(tree, self._flattened.leaves)
 
 
-class SecondLook:
-    """Flattens tracked objects by name; the second time cheaply, where that is safe."""
+class FlattenCache:
+    """Flattens tracked objects by name; from the cache, where that is safe."""
 
     def __init__(self, flatten: Callable[[Any], Flattened]) -> None:
         self._flatten = flatten
-        self._kept: dict[str, _Kept] = {}
+        self._cached: dict[str, _CachedForm] = {}
 
     def flatten(self, name: str, tracked: Any) -> Flattened:
         """What frameworks.flatten gives, now."""
-        kept = self._kept.get(name)
-        if kept is not None and (again := kept.again()) is not None:
+        cached = self._cached.get(name)
+        if cached is not None and (again := cached.again()) is not None:
             return again
         try:
             flattened = self._flatten(tracked)
         except NotTrackable as error:
             raise NotTrackable(f"run.track({name}=...): {error}") from None
-        self._kept.pop(name, None)
-        if (keep := self._keep(tracked, flattened)) is not None:
-            self._kept[name] = keep
+        self._cached.pop(name, None)
+        if (form := self._cacheable(tracked, flattened)) is not None:
+            self._cached[name] = form
         return flattened
 
-    def _keep(self, tracked: Any, flattened: Flattened) -> _Kept | None:
+    def _cacheable(self, tracked: Any, flattened: Flattened) -> _CachedForm | None:
         torch = sys.modules.get("torch")
         if torch is None or not is_plain(tracked):
             return None
@@ -95,7 +95,7 @@ class SecondLook:
                 for part in tracked.modules()
                 for members in (part._parameters, part._buffers, part._modules)  # noqa: SLF001 (what state_dict reads)
             ]
-            return _Kept(flattened, Places(torch, holders), None, [])
+            return _CachedForm(flattened, TensorPlaces(torch, holders), None, [])
         if not isinstance(tracked, torch.optim.Optimizer):
             return None
         states = list(tracked.state.values())
@@ -104,7 +104,7 @@ class SecondLook:
             return None
         order = [dict(enumerate(group["params"])) for group in tracked.param_groups]
         holders = [tracked.state, *states]
-        places = Places(torch, holders)
+        places = TensorPlaces(torch, holders)
 
         def groups() -> Tree:
             now = tracked.param_groups
@@ -121,7 +121,7 @@ class SecondLook:
         # Only if reading the groups alone gives exactly what the whole gave may the two be mixed.
         if way is None or groups() != _at(flattened.tree, way):
             return None
-        return _Kept(flattened, places, groups, way)
+        return _CachedForm(flattened, places, groups, way)
 
 
 def is_plain(tracked: Any) -> bool:

@@ -1,6 +1,6 @@
-"""What the calendar looks at next, and which runs belong to which ticks: derived from schedules and open ticks.
+"""When the calendar has something to do next, and which runs belong to which ticks.
 
-Decides nothing. What is in the heap and no longer planned is outdated and dropped when it comes up.
+Derived from schedules and open ticks; decides nothing. Heap entries that are outdated are dropped when they come up.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SPARE = 1_000
 
 
 @dataclass(slots=True)
-class TickBook:
-    """Keeps the calendar's next looks in order."""
+class CalendarIndex:
+    """The calendar's due times in order."""
 
     #: (time, schedule, due time of the tick that is to be done then).
     heap: list[tuple[int, str, int]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class TickBook:
     uncut: dict[str, int] = field(default_factory=dict)
 
     def plan(self, schedule: str, due_at: int | None) -> None:
-        """Look at a schedule at its next due time, or no more."""
+        """Handle a schedule at its next due time; None, never again."""
         if due_at is None:
             self.planned.pop(schedule, None)
         else:
@@ -45,19 +45,19 @@ class TickBook:
             self._push((due_at, schedule, _SCHEDULE))
 
     def wait(self, tick: TickKey, at: int) -> None:
-        """Look at a tick at this time."""
+        """Handle a tick at this time."""
         self.waiting[tick] = at
         self._push((at, *tick))
 
-    def next_look(self) -> int | None:
+    def next_at(self) -> int | None:
         """When something is to be done, if anything is."""
-        while self.heap and not self._stands(self.heap[0]):
+        while self.heap and not self._is_current(self.heap[0]):
             heapq.heappop(self.heap)
         return self.heap[0][0] if self.heap else None
 
     def take(self, now: int) -> tuple[str, int | None] | None:
         """A schedule that is due, or a tick of it (with its due time) that is to be done; None when nothing is."""
-        at = self.next_look()
+        at = self.next_at()
         if at is None or at > now:
             return None
         _, schedule, due_at = heapq.heappop(self.heap)
@@ -75,10 +75,10 @@ class TickBook:
     def _push(self, entry: tuple[int, str, int]) -> None:
         heapq.heappush(self.heap, entry)
         if len(self.heap) > 2 * (len(self.planned) + len(self.waiting)) + _SPARE:
-            self.heap = [one for one in self.heap if self._stands(one)]
+            self.heap = [entry for entry in self.heap if self._is_current(entry)]
             heapq.heapify(self.heap)
 
-    def _stands(self, entry: tuple[int, str, int]) -> bool:
+    def _is_current(self, entry: tuple[int, str, int]) -> bool:
         at, schedule, due_at = entry
         if due_at == _SCHEDULE:
             return self.planned.get(schedule) == at

@@ -21,7 +21,7 @@ def world() -> TestWorld:
     return a_busy_world(storage=StorageLayout(ROOT))
 
 
-def test_a_job_without_wishes_is_as_it_was(world):
+def test_a_job_without_options_is_as_it_was(world):
     world.submits(a_job("a"))
     submission = world.job("a").submission
     assert (submission.staging, submission.free_interruptions, submission.budget_usd) == (None, False, None)

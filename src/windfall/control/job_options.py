@@ -1,8 +1,8 @@
-"""What a Batch job asks for beyond AWS's own fields, by tag or parameter: checkpoints, code from Git, a budget, GPUs
-of a kind, containers or processes, warm workers.
+"""The options of a Batch job beyond AWS's own fields, by tag or parameter: checkpoints, code from Git, a budget,
+GPUs of a kind, containers or processes, warm workers.
 
-Looked for in the job's own tags, its parameters, the definition's tags and its parameters, in this order. Decides what
-the words mean and refuses what makes no sense; must not look whether a place or a repository exists.
+Read from the job's own tags, its parameters, the definition's tags and its parameters, in this order. Decides what
+a value means and rejects invalid ones; must not check whether a directory or a repository exists.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ JOB_TAGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a job asks for."""
+class JobOptions:
+    """The options of one job."""
 
     staging: Staging | None = None
     budget_usd: float | None = None
@@ -76,17 +76,17 @@ class Wishes:
         return self.staging is not None and self.staging.checkpoints is not None
 
 
-NONE = Wishes()
+NONE = JobOptions()
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
-def wishes_of(
+def job_options_of(
     job_id: JobId,
     tags: Mapping[str, str],
     parameters: Mapping[str, str],
     definition: JobDefinition,
     checkpoint_root: str | None,
-) -> Wishes:
+) -> JobOptions:
     """What a submission asks for, or Invalid with what to write instead."""
     if not (tags or parameters or definition.tags or definition.parameters):
         return NONE  # as most jobs are
@@ -101,7 +101,7 @@ def wishes_of(
     # A job that is profiled needs a place for what it says of itself, which every staged one has.
     is_profiled = _is_yes(PROFILE, found.get(PROFILE, ""))
     wants_staging = checkpoints is not None or git is not None or bool(kept) or is_profiled
-    return Wishes(
+    return JobOptions(
         Staging(checkpoints, git, outputs=kept) if wants_staging else None,
         budget_of(found),
         gpu_wish_of(found),

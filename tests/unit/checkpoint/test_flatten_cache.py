@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.checkpoint import frameworks
-from windfall.checkpoint.second_look import SecondLook
+from windfall.checkpoint.flatten_cache import FlattenCache
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -37,8 +37,8 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def equal_to_a_full_look(look: SecondLook, name: str, tracked: object) -> bool:
-    cheap, full = look.flatten(name, tracked), frameworks.flatten(tracked)
+def equal_to_a_full_flattening(cache: FlattenCache, name: str, tracked: object) -> bool:
+    cheap, full = cache.flatten(name, tracked), frameworks.flatten(tracked)
     return (
         cheap.tree == full.tree
         and list(cheap.leaves) == list(full.leaves)
@@ -46,14 +46,14 @@ def equal_to_a_full_look(look: SecondLook, name: str, tracked: object) -> bool:
     )
 
 
-def test_training_does_not_ask_for_a_full_look():
+def test_training_does_not_need_a_full_flattening():
     model = a_model()
     optimizer = trained(model)
     counted = Counted()
-    look = SecondLook(counted)
+    cache = FlattenCache(counted)
     for _ in range(3):
-        assert equal_to_a_full_look(look, "model", model)
-        assert equal_to_a_full_look(look, "opt", optimizer)
+        assert equal_to_a_full_flattening(cache, "model", model)
+        assert equal_to_a_full_flattening(cache, "opt", optimizer)
         train(model, optimizer)
     assert counted.whole == 2
 
@@ -61,21 +61,21 @@ def test_training_does_not_ask_for_a_full_look():
 def test_a_learning_rate_that_changed_is_seen():
     optimizer = trained(a_model())
     counted = Counted()
-    look = SecondLook(counted)
-    look.flatten("opt", optimizer)
+    cache = FlattenCache(counted)
+    cache.flatten("opt", optimizer)
     optimizer.param_groups[0]["lr"] = 0.025
-    assert "0.025" in str(look.flatten("opt", optimizer).tree)
-    assert equal_to_a_full_look(look, "opt", optimizer)
+    assert "0.025" in str(cache.flatten("opt", optimizer).tree)
+    assert equal_to_a_full_flattening(cache, "opt", optimizer)
     assert counted.whole == 1
 
 
 def test_the_form_that_was_given_before_keeps_its_numbers():
     optimizer = trained(a_model())
-    look = SecondLook(frameworks.flatten)
-    look.flatten("opt", optimizer)
-    before = look.flatten("opt", optimizer)
+    cache = FlattenCache(frameworks.flatten)
+    cache.flatten("opt", optimizer)
+    before = cache.flatten("opt", optimizer)
     optimizer.param_groups[0]["lr"] = 0.025
-    look.flatten("opt", optimizer)
+    cache.flatten("opt", optimizer)
     assert "0.025" not in str(before.tree)
 
 
@@ -108,10 +108,10 @@ def tie(model, _):
 )
 def test_a_change_of_the_model_is_seen(change):
     model = a_model()
-    look = SecondLook(frameworks.flatten)
-    assert equal_to_a_full_look(look, "model", model)
+    cache = FlattenCache(frameworks.flatten)
+    assert equal_to_a_full_flattening(cache, "model", model)
     change(model, None)
-    assert equal_to_a_full_look(look, "model", model)
+    assert equal_to_a_full_flattening(cache, "model", model)
 
 
 def load_old_state(model, optimizer):
@@ -135,19 +135,19 @@ def swap_parameters(model, optimizer):
 def test_a_change_of_the_optimizer_is_seen(change):
     model = a_model()
     optimizer = trained(model)
-    look = SecondLook(frameworks.flatten)
-    assert equal_to_a_full_look(look, "opt", optimizer)
+    cache = FlattenCache(frameworks.flatten)
+    assert equal_to_a_full_flattening(cache, "opt", optimizer)
     change(model, optimizer)
-    assert equal_to_a_full_look(look, "opt", optimizer)
+    assert equal_to_a_full_flattening(cache, "opt", optimizer)
 
 
 def test_state_before_the_first_step_grows_later():
     model = a_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    look = SecondLook(frameworks.flatten)
-    assert equal_to_a_full_look(look, "opt", optimizer)
+    cache = FlattenCache(frameworks.flatten)
+    assert equal_to_a_full_flattening(cache, "opt", optimizer)
     train(model, optimizer)
-    assert equal_to_a_full_look(look, "opt", optimizer)
+    assert equal_to_a_full_flattening(cache, "opt", optimizer)
 
 
 def test_hooks_and_methods_of_the_users_own_are_always_asked():
@@ -160,7 +160,7 @@ def test_hooks_and_methods_of_the_users_own_are_always_asked():
 
     model = Own(2, 2)
     model.seen = 1
-    look = SecondLook(frameworks.flatten)
-    look.flatten("model", model)
+    cache = FlattenCache(frameworks.flatten)
+    cache.flatten("model", model)
     model.seen = 2
-    assert equal_to_a_full_look(look, "model", model)
+    assert equal_to_a_full_flattening(cache, "model", model)
