@@ -127,7 +127,7 @@ def test_all_jobs_are_ranked_and_those_without_samples_say_why(sampled, batch):
     assert [row["wastedGpuHours"] or 0 for row in rows] == sorted(
         (row["wastedGpuHours"] or 0 for row in rows), reverse=True
     )
-    assert "holds no GPU" in advice_for(sampled, "no-gpu")["note"]
+    assert "uses no GPU" in advice_for(sampled, "no-gpu")["note"]
     assert "WASTED" in sampled.windfall("advise", "--all").stdout
 
 

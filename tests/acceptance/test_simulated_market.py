@@ -223,7 +223,7 @@ def test_what_the_market_cannot_use_is_refused_with_what_to_do(market):
     ):
         with pytest.raises(ClientError, match=text):
             an_environment(batch, "bad", **tags)
-    with pytest.raises(ClientError, match="this daemon does not have; it has local, simulated"):
+    with pytest.raises(ClientError, match="this daemon has local, simulated"):
         batch.create_compute_environment(
             computeEnvironmentName="bad",
             type="MANAGED",

@@ -1,8 +1,8 @@
 """Which jobs waste their GPUs, why, and what to do: the operation `Advise`.
 
-Reads jobs from the store and their samples from beside their logs, asks the advisor, and answers plain JSON, the
-largest waste first. Decides which attempts a question is about and what is known of their place; all judgement is the
-advisor's.
+Reads jobs from the store and their samples from the log directory, asks the advisor, and answers plain JSON, the
+largest waste first. Decides which attempts a request is about and what is known of the machine they ran on; the advisor
+does all the judging.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from windfall.jobs.job import Job
 
 _HOUR_MS = 3_600_000
 _PAGE = 500
-#: Jobs with GPUs that one answer looks into; it says when there are more.
+#: Jobs with GPUs that one answer covers; it says when there are more.
 MOST_JOBS = 1_000
 
 Answer = dict[str, Any]
@@ -66,7 +66,7 @@ class Adviser:
         self._rates = rates
         self._clock_ms = clock_ms
         self._sample_every_s = sample_every_s
-        #: How fast this host's network is, on which all runs whose type is not in the catalog.
+        #: The speed of this host's network; it applies to attempts whose instance type is not in the catalog.
         self._link_bytes_s = link_bytes_s
 
     async def advise(self, call: Call) -> Answer:
@@ -86,7 +86,7 @@ class Adviser:
 
     async def _one(self, wanted: Any) -> list[Job]:
         if not isinstance(wanted, str) or not wanted:
-            raise ApiError("Invalid", "Advise needs jobId, a text that is not empty.")
+            raise ApiError("Invalid", "jobId is required (a non-empty string).")
         found: list[Job] = await self._reader.read(lambda store: store.jobs([JobId(wanted)]))
         if not found:
             raise ApiError(
@@ -175,18 +175,18 @@ class Adviser:
 
     def _why_nothing(self, job: Job, seen: list[_Seen]) -> str:
         if not job.resources.gpus:
-            return "it holds no GPU: there is none to use better"
+            return "it uses no GPU, so there is nothing to advise"
         if not seen:
             return "it has not run"
         if not self._sample_every_s:
             return "sampling is off: set sample_every_s in windfall.toml"
         if sum(one.hours for one in seen) * 3600 < 5 * self._sample_every_s:
             return "too short to be sampled"
-        return "it has no samples: they are kept as long as its log, and taken by agents of this version"
+        return "it has no samples: they were removed with its log, or its agent was too old to take them"
 
 
 def link_bytes_s(machine: Machine | None) -> float | None:
-    """Bytes a second of a machine's network by its agent's word; None when it has not said."""
+    """Bytes per second of a machine's network, as its agent reported; None when it did not."""
     mbits = "" if machine is None else machine.facts.get("network_mbits", "")
     return int(mbits) * 1e6 / 8 if mbits else None
 

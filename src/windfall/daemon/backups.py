@@ -1,8 +1,8 @@
 """What of a data directory is kept in a backup, and how it is put back.
 
 A backup is a tar file that begins with a list of its contents: the store as one consistent copy, the keys, the settings
-and the secrets as they are stored. Checkpoints, logs and what an agent knows of running attempts are not in it. It is
-made beside a running daemon, which does not notice. Must not know what is in the store.
+and the secrets as they are stored. It does not contain checkpoints, logs or an agent's record of running attempts. A
+running daemon need not be stopped for it. Must not know what is in the store.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def make_backup(directory: DataDirectory, target: Path, *, with_store: bool, now
         beside.replace(target)
     except OSError as error:
         raise DaemonError(
-            f"the backup is not written: {error.filename or target}: {error.strerror or error}"
+            f"the backup was not written: {error.filename or target}: {error.strerror or error}"
         ) from None
     finally:
         for leftover in (beside, copied, copied.with_name(f"{copied.name}-journal")):
@@ -98,7 +98,7 @@ def make_backup(directory: DataDirectory, target: Path, *, with_store: bool, now
 
 
 def read_backup(source: Path) -> Backup:
-    """What a backup holds; DaemonError where it is none, or a newer one than this version knows."""
+    """What a backup holds; DaemonError if the file is not a backup, or is newer than this version knows."""
     with _opened(source) as archive:
         first = archive.next()
         content = None if first is None or first.name != _CONTENTS else archive.extractfile(first)
@@ -117,7 +117,7 @@ def read_backup(source: Path) -> Backup:
 
 
 def restore_backup(directory: DataDirectory, source: Path, *, replace: bool) -> list[str]:
-    """Put back what a backup holds; the answer names what was there before and was put aside for it."""
+    """Put back what a backup holds; returns the paths that existing files were moved to."""
     backup = read_backup(source)
     try:
         found = sorted(path.name for path in directory.root.iterdir() if path.name != "lost+found")
@@ -142,7 +142,7 @@ def restore_backup(directory: DataDirectory, source: Path, *, replace: bool) -> 
             _remove_tree(fresh)
     except OSError as error:
         raise DaemonError(
-            f"nothing is restored: {error.filename or directory.root}: {error.strerror or error}"
+            f"nothing was restored: {error.filename or directory.root}: {error.strerror or error}"
         ) from None
     finally:
         os.close(lock)
@@ -213,13 +213,13 @@ def _opened(source: Path) -> Iterator[tarfile.TarFile]:
     except FileNotFoundError:
         raise DaemonError(f"there is no file {source}") from None
     except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise DaemonError(f"{source} is not a whole backup of Windfall ({type(error).__name__})") from None
+        raise DaemonError(f"{source} is not a complete backup of Windfall ({type(error).__name__})") from None
     except OSError as error:
         raise DaemonError(f"{source} cannot be read: {error.strerror or error}") from None
 
 
 def _extract(source: Path, backup: Backup, fresh: Path) -> None:
-    """Bring everything to a directory of its own first; a name that no backup has is refused."""
+    """Extract everything to a separate directory first; refuse a name that no backup contains."""
     missing = set(backup.files)
     with _opened(source) as archive:
         for entry in archive:
@@ -227,7 +227,9 @@ def _extract(source: Path, backup: Backup, fresh: Path) -> None:
                 continue
             parts = PurePosixPath(entry.name).parts
             if not (entry.isreg() and _ALLOWED.fullmatch(entry.name)) or ".." in parts or "." in parts:
-                raise DaemonError(f"{source} holds {entry.name!r}, which no backup has; nothing is restored")
+                raise DaemonError(
+                    f"{source} holds {entry.name!r}, which is never part of a backup; nothing was restored"
+                )
             content = archive.extractfile(entry)
             assert content is not None
             path = fresh / entry.name
@@ -242,7 +244,7 @@ def _extract(source: Path, backup: Backup, fresh: Path) -> None:
             missing.discard(entry.name)
     if missing:
         raise DaemonError(
-            f"{source} is not a whole backup: it lacks {', '.join(sorted(missing))}; nothing is restored"
+            f"{source} is incomplete: {', '.join(sorted(missing))} missing; nothing was restored"
         )
     if backup.has_store:
         _check_store(source, fresh / _STORE)
@@ -255,11 +257,11 @@ def _check_store(source: Path, store: Path) -> None:
     except sqlite3.Error as error:
         verdict = str(error)
     if verdict != "ok":
-        raise DaemonError(f"the store in {source} is damaged ({verdict}); nothing is restored")
+        raise DaemonError(f"the store in {source} is damaged ({verdict}); nothing was restored")
 
 
 def _exchange(root: Path, fresh: Path, backup: Backup) -> list[str]:
-    """Put aside what is in the way, then let the new take its place."""
+    """Move existing files aside, then move the restored ones into place."""
     aside = root / f"{_ASIDE}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
     moved = []
     top = sorted({PurePosixPath(name).parts[0] for name in backup.files} - {"s3"})

@@ -1,6 +1,6 @@
-"""Windfall's own operations on schedules: when each runs next, what became of its ticks, and what is to be expected.
+"""Windfall's own operations on schedules: when each runs next, the outcome of its ticks, and a forecast.
 
-Turns domain values into plain JSON; decides nothing. All of it is read from the store, so that any daemon can answer.
+Turns domain values into plain JSON; decides nothing. Reads only the store, so any daemon can answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windfall.schedules.tag_rules import Policies, policies_of
 from windfall.schedules.wording import describe
 from windfall.schedules.zones import utc_only
 
-#: A forecast is made from the newest so many ticks.
+#: A forecast is based on this many of the newest ticks.
 JUDGED_BY = 100
 SHOWN_DUE = 5
 _WAITING = frozenset({SUBMITTED, PENDING, RUNNABLE})
@@ -40,7 +40,7 @@ class CalendarListing:
         self._clock_ms = clock_ms
 
     async def list(self, call: Call) -> dict[str, Any]:
-        """All schedules, the one that is due first first; at most `limit`."""
+        """All schedules, ordered by next due time; at most `limit`."""
         limit, now = _number(call, "limit", 100), self._clock_ms()
         answer: dict[str, Any] = await self._gate.read(lambda store: _listed(store, limit, now))
         return answer
@@ -50,7 +50,8 @@ class CalendarListing:
         name, limit, before = call.params.get("name"), _number(call, "limit", 20), call.params.get("before")
         if not isinstance(name, str) or not name or not (before is None or isinstance(before, int)):
             raise ApiError(
-                "Invalid", "ScheduleHistory needs name, a text, and may have before, a time in milliseconds."
+                "Invalid",
+                "name is required (a non-empty string); before must be milliseconds since the epoch.",
             )
         now = self._clock_ms()
         found: dict[str, Any] | None = await self._gate.read(
@@ -76,7 +77,7 @@ def _listed(store: Store, limit: int, now: int) -> dict[str, Any]:
 
 
 def _history(store: Store, name: str, limit: int, before: int | None, now: int) -> dict[str, Any] | None:
-    """By its name in the default group, its name in another, or group and name; also of one that is gone."""
+    """By name in the default group, by name in another, or by group/name; also for a deleted schedule."""
     schedules = {one.key: one for one in store.declared(Schedule)}
     keys = [name] if "/" in name else [f"{DEFAULT_GROUP}/{name}"]
     if keys[0] not in schedules and "/" not in name:
@@ -100,7 +101,7 @@ def _history(store: Store, name: str, limit: int, before: int | None, now: int) 
 
 
 def _coming(schedule: Schedule, policies: Policies, now: int, count: int) -> list[Due]:
-    """The next due times; none for a schedule that is off, or whose zone is not known here."""
+    """The next due times; none for a disabled schedule or an unknown time zone."""
     if schedule.switch is Switch.DISABLED:
         return []
     try:
@@ -112,7 +113,7 @@ def _coming(schedule: Schedule, policies: Policies, now: int, count: int) -> lis
 
 
 def _waiting_runs(store: Store, ticks: list[Tick]) -> set[str]:
-    """The runs that wait for a place; of an array, until its first child has one."""
+    """The runs that have not started; an array has started when its first child has."""
     live = [JobId(tick.run) for tick in ticks if tick.run is not None and tick.run_ended_at is None]
     jobs = store.jobs(live) if live else []
     return {
@@ -185,7 +186,7 @@ def _forecast(made: Forecast) -> dict[str, Any]:
 
 
 def _local(schedule: Schedule | None, at: int) -> str:
-    """A time as the schedule's own clocks show it."""
+    """A time in the schedule's time zone."""
     try:
         zone = zone_named("UTC" if schedule is None else schedule.timezone)
     except ScheduleError:

@@ -1,7 +1,7 @@
 """What jobs cost, for `windfall cost`: reads jobs from the store page by page and answers sums as plain JSON.
 
-Decides which jobs a question is about and what the rows are called; all arithmetic is accounting's. Pages are read one
-by one, so that a long answer keeps nobody else from reading.
+Decides which jobs a request covers and how the rows are named; accounting does the arithmetic. Pages are read one
+by one, so a long answer does not block other readers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one answer takes in."""
+    """How much one answer covers."""
 
-    #: Jobs that are read in one go.
+    #: Jobs that are read at a time.
     page: int = 500
-    #: Jobs and children that it looks at; it says when there were more.
+    #: Jobs and children that are counted; the answer says when there were more.
     jobs: int = 100_000
-    #: Rows that it has; the cheapest ones beyond become one row.
+    #: Rows of the answer; the cheapest ones beyond are merged into one.
     rows: int = 1_000
 
 
@@ -72,7 +72,7 @@ class Costs:
         self._owners = owners
 
     async def cost(self, call: Call) -> Answer:
-        """One job's ledger (`jobId`), or sums `by` queue, user and so on of what is live or was created since."""
+        """One job's ledger (`jobId`), or sums `by` queue, user and so on over jobs that are live or newer."""
         now = self._clock_ms()
         if call.params.get("jobId") is not None:
             return await self._one(JobId(_text(call, "jobId")), now)
@@ -134,7 +134,7 @@ class _Bill:
         return self._seen >= self._bounds.jobs
 
     def take(self, wanted: JobFilter, after: str | None, store: Store) -> str | None:
-        """Take a page of jobs in, arrays with all their children; the answer is where the next page begins."""
+        """Add a page of jobs, arrays with all their children; returns where the next page begins."""
         page = store.list_jobs(wanted, self._bounds.page, after)
         for job in page.jobs:
             for one in self._unfolded(store, job):
@@ -142,7 +142,7 @@ class _Bill:
         return page.next_after
 
     def _unfolded(self, store: Store, job: Job) -> Iterator[Job]:
-        """The job, with its other nodes if it has some, or the children of an array: that itself holds nothing."""
+        """The job with its other nodes, or the children of an array: the array itself uses nothing."""
         if not job.is_array:
             yield job
         if not job.is_array and not job.is_gang:
@@ -156,7 +156,7 @@ class _Bill:
                 return
 
     def add(self, job: Job) -> None:
-        """Take one job in."""
+        """Add one job to the sums."""
         self._seen += 1
         begun_at = job.created_at
         for entry in ledger_of(job, self._rates, self._now).entries:
@@ -189,7 +189,7 @@ class _Bill:
         return {"rows": told, "total": _sum(self._total), "truncated": self.full}
 
     def _rank(self, row: tuple[str | None, Sum]) -> tuple[Any, ...]:
-        """Days in their order, all else the dearest first."""
+        """Days in order, everything else by cost, the highest first."""
         key, one = row
         return (key,) if self._by == "day" else (-one.paid_usd, -one.times.held_ms, key or "")
 
@@ -275,5 +275,5 @@ def _by(call: Call) -> str:
 def _text(call: Call, name: str) -> str:
     value = call.params[name]
     if not isinstance(value, str) or not value:
-        raise ApiError("Invalid", f"{call.operation} needs {name}, a text that is not empty.")
+        raise ApiError("Invalid", f"{name} is required (a non-empty string).")
     return value

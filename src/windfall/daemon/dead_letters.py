@@ -1,7 +1,7 @@
-"""Dead letters: tells of ticks whose target could not be invoked, as a line of a file or to a webhook.
+"""Dead letters: reports ticks whose target could not be invoked, to a file or a webhook.
 
-On AWS `DeadLetterConfig.Arn` names an SQS queue; here its last part names a file, and one line of it is what a message
-would have been. A webhook that does not take one loses nothing: the line goes to the file. A line may come twice.
+On AWS `DeadLetterConfig.Arn` names an SQS queue; here its last part names a file, and each line of it stands for one
+message. If the webhook does not accept one, it goes to the file. A letter may be written twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windfall.store.errors import Superseded
 
 log = logging.getLogger(__name__)
 
-#: A disk that was full may have room again later.
+#: Seconds until a failed write is tried again: a full disk may have room by then.
 AGAIN_S = 30.0
 _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -41,13 +41,13 @@ class DeadLetters:
         self._directory = directory
         self._webhook = None if webhook is None else Webhook(webhook)
         self._schedule_arn = schedule_arn
-        #: One: a webhook and a file are for one writer at a time.
+        #: One thread: webhook and file take one writer at a time.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="dead-letters")
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
 
     def carry_out(self, asked: WriteDeadLetter) -> None:
-        """Begin to write a letter; the core hears when it is written."""
+        """Start writing a letter; the core is told when it is written."""
         if self._over:
             return
         task = asyncio.get_running_loop().create_task(self._write(asked), name="dead letter")
@@ -55,7 +55,7 @@ class DeadLetters:
         task.add_done_callback(self._tasks.discard)
 
     def let_go(self) -> None:
-        """Stop writing: whoever leads next writes it again."""
+        """Stop writing: the next leader writes it again."""
         self._over = True
         for task in self._tasks:
             task.cancel()
@@ -67,15 +67,15 @@ class DeadLetters:
         loop = asyncio.get_running_loop()
         trouble = await loop.run_in_executor(self._writer, self._deliver, asked)
         if trouble is None:
-            # Whoever leads next writes it once more.
+            # The next leader writes it again.
             with contextlib.suppress(Superseded):
                 await self._gate.execute(DeadLetterWritten(asked.schedule.key, asked.due_at))
         else:
-            log.warning("a dead letter waits: %s; trying again in %g s", trouble, AGAIN_S)
+            log.warning("a dead letter was not written: %s; trying again in %g s", trouble, AGAIN_S)
             loop.call_later(AGAIN_S, self.carry_out, asked)
 
     def _deliver(self, asked: WriteDeadLetter) -> str | None:
-        """Write it, in a thread; the answer is why it could not be."""
+        """Write it, in a thread; returns why it failed, if it did."""
         key = asked.schedule.key
         body = json.dumps(letter_of(asked, self._schedule_arn(key))).encode()
         letter = Event(f"{key}@{asked.due_at}", key, body)
@@ -83,7 +83,7 @@ class DeadLetters:
             trouble = self._webhook.deliver([letter]).trouble
             if trouble is None:
                 return None
-            log.warning("a dead letter goes to its file: %s", trouble)
+            log.warning("a dead letter goes to its file instead of the webhook: %s", trouble)
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -93,7 +93,7 @@ class DeadLetters:
 
 
 def letter_of(asked: WriteDeadLetter, schedule_arn: str) -> dict[str, Any]:
-    """What a letter says: the event as it would have been, and the attributes that AWS's messages carry."""
+    """The content of a letter: the event, and the attributes that AWS's messages carry."""
     schedule = asked.schedule
     code, colon, message = asked.error.partition(": ")
     return {
@@ -111,6 +111,6 @@ def letter_of(asked: WriteDeadLetter, schedule_arn: str) -> dict[str, Any]:
 
 
 def file_name(queue_arn: str) -> str:
-    """The name of a queue as the name of a file that lies nowhere else."""
+    """The name of a queue as a safe file name, without path separators."""
     name = _OUTSIDE_NAMES.sub("_", queue_arn.rpartition(":")[2]).lstrip(".")
     return name[:120] or "dead-letters"

@@ -1,7 +1,7 @@
-"""The data directory: who may see what of it, and that only one daemon uses it, or several of one store.
+"""The data directory: who may access which part, and that only one daemon uses it, or several of one store.
 
-Jobs run as another user (or hidden from it by a sandbox) and must reach nothing here but their own working
-directory, so the top is passable and everything else is closed.
+Jobs run as another user (or in a sandbox that hides it) and must reach nothing here but their own working directory,
+so the top can be traversed and everything else is closed.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class DataDirectory:
 
     @property
     def dead_letters(self) -> Path:
-        """Ticks of schedules that could not be done, a file for each queue that they were meant for."""
+        """Failed ticks of schedules, one file for each dead-letter queue."""
         return self.root / "dead-letters"
 
     def prepare(self) -> None:
-        """Make the directories, each as closed as it can be."""
+        """Make the directories, each with the narrowest mode that works."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.root.chmod(0o711)
@@ -87,7 +87,7 @@ class DataDirectory:
             ) from None
 
     def holder(self) -> str | None:
-        """The process id of a daemon that holds the directory now; None where there is none."""
+        """The process id of the daemon that holds the directory now; None if there is none."""
         try:
             fd = os.open(self.root / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -98,7 +98,7 @@ class DataDirectory:
             os.close(fd)
 
     def lock(self) -> int:
-        """Hold the directory for as long as this process lives; the answer is the lock's file descriptor."""
+        """Hold the directory for as long as this process lives; returns the lock's file descriptor."""
         fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,10 +114,10 @@ class DataDirectory:
         return fd
 
     def share(self, store: str) -> int:
-        """Hold the directory together with other daemons of the same store, and with nobody else."""
+        """Hold the directory together with other daemons of the same store, and with no others."""
         fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if _locked(fd, fcntl.LOCK_EX):  # Nobody is here, so it is ours to say whose this is.
+            if _locked(fd, fcntl.LOCK_EX):  # No daemon holds it, so this one names its store.
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{os.getpid()}\n{store}\n".encode(), 0)
             if not _locked(fd, fcntl.LOCK_SH, wait_s=1.0) or os.pread(fd, 200, 0).decode().split()[1:] != [
@@ -134,13 +134,13 @@ class DataDirectory:
         return fd
 
     def write_address(self, url: str) -> None:
-        """Tell `windfall env` and the other commands where the daemon listens, the leader if there are several."""
+        """Publish where the daemon listens (the leader, if there are several) for `windfall env` and other commands."""
         temporary = self.root / f".{_ADDRESS}.{os.getpid()}"
         temporary.write_text(url + "\n")
         temporary.rename(self.root / _ADDRESS)
 
     def add_address(self, daemon: str, url: str) -> int:
-        """Tell of one more daemon, by its name, for as long as it lives; the answer is a file descriptor."""
+        """Publish a daemon's address under its name for as long as it lives; returns a file descriptor."""
         folder = self.root / _ADDRESSES
         folder.mkdir(mode=0o755, exist_ok=True)
         for file in folder.iterdir():
@@ -152,23 +152,23 @@ class DataDirectory:
         return fd
 
     def remove_address(self, daemon: str) -> None:
-        """Tell that a daemon goes."""
+        """Withdraw a daemon's address."""
         (self.root / _ADDRESSES / daemon).unlink(missing_ok=True)
 
     def is_gone(self, daemon: str) -> bool:
-        """Whether a daemon has surely ended: it held the lock of its file. One that never was here cannot be told."""
+        """Whether a daemon has certainly ended: its lock is free. False for one that never published an address."""
         try:
             fd = os.open(self.root / _ADDRESSES / daemon, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return False
         try:
-            # Nobody else locks it for longer than a look, so a wrong answer is "it lives", and soon corrected.
+            # Others lock it only for a check like this one, so a wrong answer is "it lives", and soon corrected.
             return os.fstat(fd).st_size > 0 and _locked(fd, fcntl.LOCK_EX)
         finally:
             os.close(fd)
 
     def other_addresses(self) -> list[str]:
-        """Where daemons listen that share this directory, the leader among them."""
+        """The addresses of all daemons that share this directory, including the leader's."""
         try:
             return [file.read_text().strip() for file in sorted((self.root / _ADDRESSES).iterdir())]
         except OSError:
@@ -188,7 +188,7 @@ def _first_line(fd: int) -> str:
 
 
 def _locked(fd: int, kind: int, wait_s: float = 0.0) -> bool:
-    """Whether it could be locked; one that is just being started holds it alone for a moment."""
+    """Whether the lock was acquired; a daemon that is starting holds it exclusively for a moment."""
     deadline = time.monotonic() + wait_s
     while True:
         try:

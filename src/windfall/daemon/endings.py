@@ -1,4 +1,4 @@
-"""How a finished job ended, in words, and what to do about it: control.why is for jobs that are not over."""
+"""How a finished job ended, in words, and what to do about it; control.why explains jobs that have not finished."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from windfall.jobs.states import SUCCEEDED
 REMEDIES = (
     (
         "CannotPullContainerError: as a process",
-        "map the image to a directory of this host with `windfall image add`, or have Docker or Podman here",
+        "map the image to a directory of this host with `windfall image add`, or install Docker or Podman",
     ),
     (
         "CannotPullContainerError",
-        "check the image's name, and on the machine, as the daemon's user, that `docker pull` can have it",
+        "check the image's name; on the machine, as the daemon's user, try `docker pull`",
     ),
     ("CannotCreateContainerError", "`windfall doctor` checks the container engine"),
-    ("ResourceInitializationError", "`windfall secret list` shows which secrets there are"),
+    ("ResourceInitializationError", "`windfall secret list` shows the secrets that exist"),
     ("CannotStartContainerError", "check the command and that the job's user may run it"),
     (
         "Host EC2",
-        "set retryStrategy.attempts to 3, or keep checkpoints (tag windfall:checkpoint=true) to have it tried again",
+        "to retry it next time, set retryStrategy.attempts to 3 or keep checkpoints (tag windfall:checkpoint=true)",
     ),
     ("Dependent Job failed", "look at the job it depends on; `windfall describe` names it"),
     (
@@ -40,7 +40,7 @@ REMEDIES = (
 
 
 def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None) -> dict[str, Any]:
-    """The end of a job (or of a child that never left the rest of its array); `definition` is the job's, if known."""
+    """How a job ended, or a child that has no record of its own; `definition` is the job's, if known."""
     if job.id != asked and job.rest is not None:
         return _answer(job.rest, job.rest_reason or job.status_reason, [])
     lines = [_line(attempt, is_last=attempt is job.attempts[-1]) for attempt in job.attempts]
@@ -49,15 +49,15 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
         job.status_reason or ""
     ]
     if (most := job.submission.preemptions_max) is not None and _left_too_often(job):
-        text = f"it may leave its place for others so often: {PREEMPTIONS_MAX}={most}"
+        text = f"it was preempted more often than its tag allows: {PREEMPTIONS_MAX}={most}"
         answer["reasons"].append({"code": "preemptions_max", "text": text})
         answer["changes"] = [
-            f"submit it again with a larger {PREEMPTIONS_MAX}, or without that tag: it then waits for a place again"
+            f"submit it again with a larger {PREEMPTIONS_MAX}, or without that tag for no limit"
         ]
     elif job.state is not SUCCEEDED:
         found = _diagnosis(job.attempts[-1]) if job.attempts and not job.terminated else None
         if found is not None:
-            # What the attempt's own line has said is not said again. Evidence has single spaces, and may be cut.
+            # Do not repeat what the attempt's own line says. Evidence has single spaces and may be cut off.
             said = found.evidence.rstrip("…") in " ".join(lines[-1].split())
             text = f"cause: {found.cause}" if said else f"{found.cause}: {found.evidence}"
             answer["reasons"].append({"code": found.cause, "text": text})
@@ -71,7 +71,7 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
 
 
 def _line(attempt: Attempt, *, is_last: bool) -> str:
-    """How one attempt ended; that its process ended goes without saying where its exit code is known."""
+    """How one attempt ended; the exit code, where known, replaces the text that its process exited."""
     code = None if attempt.exit_code is None else f"exit code {attempt.exit_code}"
     status = attempt.status_reason if attempt.status_reason != EXITED or code is None else None
     parts = [part for part in (status, code, attempt.reason) if part] or ["ended"]
@@ -80,12 +80,12 @@ def _line(attempt: Attempt, *, is_last: bool) -> str:
 
 
 def _left_too_often(job: Job) -> bool:
-    """Whether it failed because it had to leave for others once more than its tag allows."""
+    """Whether it failed because it was preempted more often than its tag allows."""
     return job.preemptions_exceeded and not job.terminated and job.tries[-1].preempted
 
 
 def _diagnosis(attempt: Attempt) -> Diagnosis | None:
-    """What the agent saw in its log, or what its end alone says."""
+    """What the agent found in its log, or what follows from its exit status alone."""
     if attempt.diagnosis is not None:
         return attempt.diagnosis
     return diagnose(Ending(attempt.exit_code, attempt.reason, attempt.status_reason))

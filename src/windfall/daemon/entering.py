@@ -1,7 +1,7 @@
-"""Tells a client whether its jobs may enter directories of this host, before it submits one that starts there.
+"""CheckDirectories: whether a client's jobs may enter directories of this host, asked before it submits one.
 
-Only the daemon knows which user the jobs of a key run as, and only a process of that user finds out what the user may
-do: it tries. Decides nothing; the agent tries again when a job starts.
+Only the daemon knows which user the jobs of a key run as, and only a process of that user can test what the user may
+do: it tries. Decides nothing; the agent tests again when a job starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST = 16
 _ANSWERS_WITHIN_S = 5.0
-#: One line for each directory: whether it can be entered, and whether it can be written.
+#: Prints a line for each directory: whether it can be entered and written.
 _TRY = """
 for place; do
     if cd "$place" 2> /dev/null; then [ -w . ] && echo rw || echo r; else echo no; fi
@@ -38,13 +38,13 @@ class Entering:
         self._job_user = job_user
 
     async def check(self, call: Call) -> dict[str, Any]:
-        """Say which user jobs of the caller run as, and which directories that user may enter and write."""
+        """Answer which user the caller's jobs run as, and which directories that user may enter and write."""
         paths = call.params.get("directories")
         if not isinstance(paths, list) or len(paths) > _MOST or not all(map(_is_directory, paths)):
             raise ApiError("Invalid", f"directories must be a list of at most {_MOST} absolute paths.")
         submitter = call.caller.submitter
         wanted = await self._loop.inspect(lambda state, *_: expected_user(state, submitter))
-        # The agent's own code, which a daemon that is never asked need not load.
+        # Agent code, loaded only when this is called.
         from windfall.agent.credentials import resolve_job_user, user_to_run_as
         from windfall.agent.errors import AgentError
 
@@ -73,7 +73,7 @@ def _is_directory(path: object) -> bool:
 
 
 def _try_each(user: JobUser, paths: list[str]) -> list[tuple[bool, bool]]:
-    """Try the directories as the user; one that does not answer cannot be entered, and none after it is tried."""
+    """Try the directories as the user; one that hangs counts as not enterable, as do all after it."""
     rights: dict[str, Any] = {}
     if user.drop:
         rights = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}

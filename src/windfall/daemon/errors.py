@@ -2,7 +2,7 @@
 
 DaemonError
 ├── BadSetting        a setting is missing, unknown or out of range
-├── BadTarget         a schedule asks for what nothing here can do
+├── BadTarget         a schedule's target cannot be invoked
 └── AlreadyRunning    another daemon holds the data directory
 """
 
@@ -22,4 +22,4 @@ class AlreadyRunning(DaemonError):
 
 
 class BadTarget(DaemonError):
-    """The target of a schedule cannot be asked, now or later."""
+    """The target of a schedule cannot be invoked, now or later."""

@@ -1,7 +1,7 @@
-"""Brings the events that rounds have committed to the file and the webhook: at least once, in order for each job.
+"""Delivers the events that rounds have committed to the file and the webhook: at least once, in order for each job.
 
-Reads a page from the store, hands it over, and removes what has been heard; so a crash between two of these steps tells
-an event again, with the same id, and never loses one. What cannot be delivered stays in the store, not in memory. Must
+Reads a page from the store, delivers it, and removes what was delivered. A crash between two of these steps sends an
+event again, with the same id, and never loses one. What cannot be delivered stays in the store, not in memory. Must
 not know what an event is about.
 """
 
@@ -27,25 +27,27 @@ from windfall.store.errors import StoreError
 log = logging.getLogger(__name__)
 
 PAGE = 200
-#: How long a destination that cannot be reached is left alone, at first and at most.
+#: Seconds before an unreachable destination is tried again, at first and at most.
 AGAIN_S, AGAIN_MOST_S = 1.0, 60.0
-#: How often the store is looked at when nobody says that there is something.
+#: Seconds between two reads of the store when no round has reported an event.
 LOOK_S = 5.0
-#: An event that could not be delivered for so long is given up, as EventBridge does.
+#: An event that could not be delivered for this long is dropped, as EventBridge does.
 GIVEN_UP_MS = 24 * 3600 * 1000
 
 
 def destinations_in(settings: Settings) -> tuple[Destination, ...]:
-    """Who is to hear events."""
+    """The destinations that the settings name."""
     asked = {Destination.FILE: settings.events_file, Destination.WEBHOOK: settings.events_webhook}
     return tuple(destination for destination, told in asked.items() if told is not None)
 
 
 def check_event_settings(settings: Settings) -> None:
-    """Refuse at start what could never work."""
+    """Refuse settings that can never work."""
     if settings.events_webhook_token_file is not None:
         if settings.events_webhook is None:
-            raise BadSetting("events_webhook_token_file needs events_webhook: who is to be shown the token?")
+            raise BadSetting(
+                "events_webhook_token_file is set but events_webhook is not; set events_webhook too"
+            )
         try:
             read_token(Path(settings.events_webhook_token_file))
         except (OSError, UnicodeDecodeError) as error:
@@ -73,16 +75,18 @@ class Delivery:
         self._couriers = [Courier(name, sink, store, arns, clock_ms) for name, sink in sinks.items()]
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """There are new events to deliver."""
         for courier in self._couriers:
             courier.wake()
 
     def start(self) -> list[asyncio.Task[None]]:
         """One task for each destination, so that none waits for another."""
-        with suppress(StoreError):  # It can be done at any later start.
+        with suppress(StoreError):  # Any later start can do it.
             forgotten = self._store.forget_undelivered([courier.name for courier in self._couriers])
             if forgotten:
-                log.warning("forgot %d events for destinations that the settings have no more", forgotten)
+                log.warning(
+                    "dropped %d events for destinations that are no longer in the settings", forgotten
+                )
         return [
             asyncio.create_task(courier.run(), name=f"events to the {courier.name}")
             for courier in self._couriers
@@ -100,7 +104,7 @@ class Courier:
         self._trouble: str | None = None
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """There are new events to deliver."""
         self._told.set()
 
     async def run(self) -> None:
@@ -128,7 +132,7 @@ class Courier:
             pass
 
     def _page(self) -> tuple[int, Outcome]:
-        """Deliver one page, in a thread; the answer is how many events it had, and what became of them."""
+        """Deliver one page, in a thread; returns how many events it had, and the outcome."""
         try:
             page = self._store.undelivered(self.name, PAGE)
             if not page:
@@ -141,10 +145,8 @@ class Courier:
             self._store.delivered(self.name, gone)
         except StoreError as error:
             return 0, Outcome(trouble=str(error))
-        except (
-            Exception
-        ) as error:  # the edge of the task: what is wrong with one page must not end the daemon
-            log.exception("events to the %s cannot be made", self.name)
+        except Exception as error:  # the edge of the task: a faulty page must not end the daemon
+            log.exception("events for the %s cannot be delivered", self.name)
             return 0, Outcome(trouble=str(error) or type(error).__name__)
         return len(page), outcome
 
@@ -152,20 +154,18 @@ class Courier:
         delivered, before = set(outcome.delivered), self._clock_ms() - GIVEN_UP_MS
         old = [told for told in page if told.at < before and told.id not in delivered]
         for told in old:
-            log.error(
-                "event %s of job %s is given up after a day: %s", told.id, told.subject, outcome.trouble
-            )
+            log.error("event %s of job %s is dropped after a day: %s", told.id, told.subject, outcome.trouble)
         return [told.id for told in old]
 
     def _note(self, outcome: Outcome) -> None:
-        """Say once what is wrong, and once that it is over."""
+        """Log a failure once, and once that it is over."""
         if outcome.trouble is None:
             if self._trouble is not None:
                 log.info("events reach the %s again", self.name)
             self._again_s = AGAIN_S
         elif self._trouble is None:
             log.warning(
-                "events to the %s: %s; they wait in the store and are tried again", self.name, outcome.trouble
+                "events to the %s: %s; they stay in the store and are tried again", self.name, outcome.trouble
             )
         if outcome.delivered:
             self._again_s = AGAIN_S

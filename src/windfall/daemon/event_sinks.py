@@ -1,7 +1,7 @@
-"""Who hears events, and the simplest of them: a file that grows by whole lines. The other one is in webhook.py.
+"""Where events are delivered, and the simplest destination: a file that grows by whole lines. webhook.py has the other.
 
-A sink takes a page of events and answers which of them it has for certain. Must not know what events say, how often one
-is tried, or where they come from.
+A sink takes a page of events and answers which of them were certainly delivered. Must not know what events say, how
+often one is tried, or where they come from.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ class Event:
     """One event, ready to be sent."""
 
     id: str
-    #: Those of one subject are sent in their order.
+    #: Events of one subject are sent in order.
     subject: str
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a page."""
+    """The result of delivering a page."""
 
     delivered: list[str] = field(default_factory=list)
-    #: Why not all of it was, in words for the log.
+    #: Why not all of it was delivered, for the log.
     trouble: str | None = None
 
 
 class Sink(Protocol):
-    """Somebody who hears events."""
+    """A destination of events."""
 
     def deliver(self, events: Sequence[Event]) -> Outcome:
-        """Hand these over, in their order; blocks."""
+        """Deliver these in order; blocks."""
 
     def close(self) -> None:
-        """Stop at once, also what is under way; may be called from another thread."""
+        """Stop at once, and abort what is under way; may be called from another thread."""
 
 
 class EventFile:
-    """Appends a line for each event, on disk before it is said to be delivered."""
+    """Appends a line for each event, which is on disk before it counts as delivered."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def deliver(self, events: Sequence[Event]) -> Outcome:
-        """Append all of them or, as far as anybody can see, none."""
+        """Append all of them, or visibly none."""
         try:
-            # Opened anew for each page: whoever moves the file away gets a new one.
+            # Opened again for each page, so that the file can be rotated.
             opened = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             return Outcome(trouble=f"cannot open {self._path}: {error.strerror}")
@@ -89,7 +89,7 @@ def _make_name_durable(path: Path) -> None:
 
 
 def _cut_torn_line(opened: int, size: int) -> None:
-    """Remove what a crash, or a full disk, left of a line; its event is written again."""
+    """Remove a partial line that a crash or a full disk left; its event is written again."""
     end = size
     while end > 0:
         begin = max(0, end - _TAIL)

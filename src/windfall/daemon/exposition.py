@@ -22,7 +22,7 @@ class Family:
     samples: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
 
     def add(self, value: float | None, **labels: str | None) -> None:
-        """Add a sample; one that is not known is left out, as is a label without a value."""
+        """Add a sample; an unknown value is left out, as is a label without a value."""
         if value is None or isnan(value):
             return
         self.samples.append(({name: text for name, text in labels.items() if text is not None}, float(value)))

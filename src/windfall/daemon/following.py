@@ -1,7 +1,7 @@
-"""What a daemon does with commands while another one leads: it writes them down in the store and waits for the reply.
+"""How a daemon executes commands while another one leads: it writes them to the store and waits for the reply.
 
-The leader does each once, whoever that is by then. What only the leader's memory knows is refused, and the HTTP side
-hands such a request on to the leader. Must not know who leads.
+The leader, even a new one, executes each once. Questions that only the leader's memory can answer are refused, and the
+HTTP side forwards such a request to the leader. Must not know who leads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Following:
-    """This daemon's letters to the leader."""
+    """Forwards this daemon's commands to the leader."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -34,7 +34,7 @@ class Following:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="letters")
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Have a command done by whoever leads; raises Rejected as the leader would."""
+        """Have the leader execute a command; raises Rejected as the leader would."""
         letter = Letter(str(uuid.uuid4()), command, tenant)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[letter.id] = future
@@ -51,7 +51,7 @@ class Following:
         return reply
 
     async def _send(self, letter: Letter) -> None:
-        """Send it, again and again if need be: a letter is known by its id, so it is there once."""
+        """Send it until it is written; its id keeps it from being there twice."""
         while True:
             try:
                 return await self._off(lambda: self._inbox.send(letter))
@@ -59,18 +59,18 @@ class Following:
                 await asyncio.sleep(_AGAIN_S)
 
     def refuse(self) -> Exception:
-        """What is raised for a question that only the leader's memory can answer."""
+        """The error for a question that only the leader's memory can answer."""
         return AnsweredElsewhereError()
 
     async def fetch(self) -> None:
-        """Give those who wait the replies that are there."""
+        """Hand the replies that have arrived to their callers."""
         if not self._waiting:
             return
         ids = list(self._waiting)
         try:
             replies = await self._off(lambda: self._inbox.replies(ids))
         except (CommitFailed, Damaged):
-            return  # Looked for again soon.
+            return  # The next fetch is soon.
         for letter_id, reply in replies.items():
             future = self._waiting.get(letter_id)
             if future is not None and not future.done():
@@ -80,14 +80,14 @@ class Following:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work)
 
     def close(self) -> None:
-        """Let go of the thread."""
+        """Shut the thread down."""
         self._writer.shutdown(wait=False)
 
 
 def _unanswered() -> ApiError:
     return ApiError(
         "ServiceUnavailable",
-        f"No Windfall daemon has answered for {PATIENCE_S:g} s. The request is kept and is done as soon as one leads;"
-        " look whether it was before you send it again.",
+        f"No Windfall daemon has answered for {PATIENCE_S:g} s. The request is stored and is executed when one leads;"
+        " check whether it was before you send it again.",
         503,
     )

@@ -1,6 +1,6 @@
-"""Hands a request on to the daemon that leads, byte for byte, so that its signature stays good there.
+"""Forwards a request to the leading daemon, byte for byte, so that its signature stays valid there.
 
-Decides how long a change of the leader is waited for. Only questions come here: asking one twice changes nothing. Must
+Decides how long to wait for a change of the leader. Only reads are forwarded: sending one twice changes nothing. Must
 not know what a request means.
 """
 
@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from windfall.aws_api.protocol.request import Request, Response
 
-#: How long a leader is waited for, one that has just been named and one that does not answer.
+#: How long to wait for a leader to be known, and for its answer.
 PATIENCE_S = 15.0
 ANSWER_S = 10.0
 AGAIN_S = 0.1
-#: A request that has been handed on once is not handed on again: two daemons could each take the other for the leader.
+#: A request is forwarded only once: two daemons could each take the other for the leader.
 FORWARDED = b"x-windfall-forwarded"
 
 #: What the next server sets itself.
@@ -27,14 +27,14 @@ _COPIED_BACK = ("x-amz", "smithy-", "www-authenticate")
 
 
 class Forwarding:
-    """The way to the leader."""
+    """Forwards requests to the leader."""
 
     def __init__(self, leader: Callable[[], str | None]) -> None:
-        """`leader` is the address of the one that leads now; None while nobody is known to."""
+        """`leader` returns the address of the current leader; None while none is known."""
         self._leader = leader
 
     async def forward(self, request: Request) -> Response | None:
-        """The leader's answer, or None when there was no leader to ask for a while."""
+        """The leader's answer, or None if no leader answered in time."""
         if FORWARDED in request.headers:
             return None
         deadline = time.monotonic() + PATIENCE_S
@@ -43,7 +43,7 @@ class Forwarding:
                 try:
                     return await asyncio.to_thread(_exchange, leader, request)
                 except (OSError, http.client.HTTPException):
-                    pass  # It may be the one that has just gone.
+                    pass  # It may have just ended.
             await asyncio.sleep(AGAIN_S)
         return None
 

@@ -1,7 +1,7 @@
-"""The one Gate that all services hold: it hands on to whoever can answer now, this daemon's loop or its leader's.
+"""The one Gate that all services hold: it delegates to this daemon's loop or, while another leads, to a substitute.
 
-Decides nothing but that. Services are made once and outlive every change of the leader; what needs the memory of the
-leader is refused here with AskTheLeader when that is another daemon, and forwarded by the HTTP side.
+Decides nothing but that. Services are made once and outlive every change of the leader. A question that needs the
+leader's memory is refused here while another daemon leads, and the HTTP side forwards it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ READERS = 4
 
 
 class Substitute(Protocol):
-    """Who answers while this daemon does not lead."""
+    """Answers while this daemon does not lead."""
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Have it done by whoever leads."""
+        """Have the leader execute it."""
 
     def refuse(self) -> Exception:
-        """What is raised for a question that only the leader's memory can answer."""
+        """The error for a question that only the leader's memory can answer."""
 
 
 class LongReads:
-    """Reads the store for answers that go over many pages: one page at a time for all of them together.
+    """Reads the store for answers of many pages, one page at a time for all such answers together.
 
-    Otherwise a few long answers would hold every reader, and short questions would wait behind their pages.
+    Otherwise a few long answers would occupy every reader, and short questions would wait behind their pages.
     """
 
     def __init__(self, gate: Gate, turn: asyncio.Semaphore | None = None) -> None:
@@ -46,7 +46,7 @@ class LongReads:
         self._turn = turn or asyncio.Semaphore(1)
 
     def over(self, gate: Gate) -> LongReads:
-        """The same for another gate to the same store, in turn with this one."""
+        """The same for another gate to the same store, sharing the turn with this one."""
         return LongReads(gate, self._turn)
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
@@ -69,21 +69,21 @@ class Gateway:
         self._loop = loop
 
     def follow(self, substitute: Substitute) -> None:
-        """Let somebody else answer from now on."""
+        """Let a substitute answer from now on."""
         self._loop, self._substitute = None, substitute
 
     @property
     def rounds(self) -> int:
-        """How many rounds there were since this daemon leads."""
+        """How many rounds there were since this daemon began to lead."""
         return self._own().rounds
 
     @property
     def commit_s(self) -> float:
-        """How long their commits took in all."""
+        """How long their commits took in total."""
         return self._own().commit_s
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Do a command and answer when it is durable; raise Rejected with nothing changed."""
+        """Execute a command and return when it is durable; raise Rejected with nothing changed."""
         if self._loop is not None:
             try:
                 return await self._loop.execute(command, tenant)
@@ -121,7 +121,7 @@ class Gateway:
         except StoreReplaced as replaced:
             raise _unavailable(replaced) from None
         except Superseded:
-            return await ask(self._own())  # Somebody else's business by now, or ours again.
+            return await ask(self._own())  # Another daemon leads by now, or this one does again.
 
     def _own(self) -> ControlLoop:
         if self._loop is not None:
@@ -130,7 +130,7 @@ class Gateway:
         raise self._substitute.refuse()
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """Shut the threads down."""
         self._readers.shutdown(wait=True)
 
 

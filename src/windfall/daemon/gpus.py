@@ -1,4 +1,4 @@
-"""Windfall's own operations on GPUs: what there is, how each is and who has it; fencing one by hand.
+"""Windfall's own operations on GPUs: list them with their health and holders; fence one by hand.
 
 Turns domain values into plain JSON and back; decides nothing.
 """
@@ -35,7 +35,9 @@ class Gpus:
         """Keep new jobs from a GPU, or allow them again when `reason` is null."""
         gpu_id, reason = call.params.get("gpuId"), call.params.get("reason")
         if not isinstance(gpu_id, str) or not gpu_id or not (reason is None or isinstance(reason, str)):
-            raise ApiError("Invalid", "FenceGpu needs gpuId, and reason, a text or null.")
+            raise ApiError(
+                "Invalid", "gpuId is required (a non-empty string); reason must be a string or null."
+            )
         try:
             held: int = await self._loop.execute(FenceDevice(gpu_id, reason))
         except NotFound as rejected:
@@ -46,13 +48,13 @@ class Gpus:
 
 
 def gpus_of(state: State, machine: Machine) -> list[dict[str, Any]]:
-    """The GPUs of one machine; `heldBy` is the first of their jobs, `holders` has all with their parts."""
+    """The GPUs of one machine; `heldBy` is the first job on each, `holders` lists all with their shares."""
     held = holders(state)
     return [_described(machine, gpu, held.get(gpu.id, [])) for gpu in machine.gpus]
 
 
 def holders(state: State) -> dict[str, list[dict[str, Any]]]:
-    """Who holds each GPU, and which part of it; jobs that the caller does not see are `others`."""
+    """The jobs that hold each GPU, and their shares of it; jobs that the caller cannot see are `others`."""
     found: dict[str, list[dict[str, Any]]] = {}
     for use in state.occupancy.instances.values():
         for token, hold in use.holds.items():
@@ -88,7 +90,7 @@ def _described(machine: Machine, gpu: GpuDevice, holders: list[dict[str, Any]]) 
         "health": health,
         "fence": fence,
         "fencedByHand": gpu.id in machine.fences,
-        #: A fence of the agent's own that somebody took back.
+        #: A fence of the agent's that an administrator removed.
         "pardoned": gpu.fence if fence is None else None,
         "notes": list(gpu.notes),
         "heldBy": holders[0]["jobId"] if holders else None,

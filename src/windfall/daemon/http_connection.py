@@ -1,7 +1,7 @@
-"""One connection of the HTTP server: how long a client may take over the head of a request, and how large it may be.
+"""One connection of the HTTP server: limits the time and size of a request's head.
 
-uvicorn bounds neither, so that anybody who can connect could hold a connection, or fill the memory, without a key.
-Bodies are bounded where they are read (aws_api/protocol/application.py). Must not know what requests mean.
+uvicorn limits neither, so anyone who can connect could hold a connection, or fill the memory, without a key. Bodies are
+limited where they are read (aws_api/protocol/application.py). Must not know what requests mean.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_TIMEOUT_S = 30.0
 #: Several times what the longest signed request line and headers of AWS's clients take.
 HEAD_LIMIT_BYTES = 64 * 1024
-_TOO_LARGE = f"The head of a request may have {HEAD_LIMIT_BYTES} bytes."
+_TOO_LARGE = f"The request line and headers may have at most {HEAD_LIMIT_BYTES} bytes."
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's protocol over httptools with bounds on heads."""
+    """uvicorn's protocol over httptools with limits on heads."""
 
-    #: Tests make it shorter in a class of their own: uvicorn makes the objects.
+    #: A class attribute, so that tests can shorten it in a subclass: uvicorn makes the objects.
     head_timeout_s = HEAD_TIMEOUT_S
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        #: From a connection's, or a request's, first byte to the end of its headers.
+        #: True from the first byte of a connection or request to the end of its headers.
         self._awaits_head = True
-        #: Of the head that is being read: what the parser has handed out, and what came in reads that are its alone.
+        #: Of the current head: bytes that the parser has reported, and bytes of reads that held nothing else.
         self._parsed_bytes = self._read_bytes = 0
-        #: Whether a request ended in what is being parsed.
+        #: Whether a request ended in the bytes being parsed.
         self._ended_one = False
         self._overdue: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """Begin to wait for the first head."""
+        """Start waiting for the first head."""
         super().connection_made(transport)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting."""
         self._unwatch()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and see to it that the rest of a head comes too."""
+        """Parse what arrived, and limit the time for the rest of a head."""
         self._ended_one = False
         super().data_received(data)
         if self.transport.is_closing():
@@ -60,7 +60,7 @@ class HttpConnection(HttpToolsProtocol):
             else:
                 self._watch()
         elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
-            # Bytes after an answer that begin no request: uvicorn has just stopped to watch the idle connection.
+            # Bytes after an answer that do not begin a request: uvicorn has just stopped its keep-alive timer.
             self._watch()
         else:
             self._unwatch()
@@ -82,7 +82,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A head is complete; what follows has other bounds."""
+        """A head is complete; the body has its own limits."""
         self._awaits_head = False
         super().on_headers_complete()
 
@@ -92,7 +92,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse and close; requests of this connection that are still being answered have nobody to answer."""
+        """Refuse and close; other requests of this connection lose their client."""
         for cycle in (self.cycle, *(waiting for waiting, _ in self.pipeline)):
             if cycle is not None:
                 cycle.disconnected = True

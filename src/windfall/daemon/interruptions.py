@@ -1,4 +1,4 @@
-"""Windfall's own operations around capacity that can be taken away: the drill, and what became of each attempt.
+"""Windfall's own operations for interruptions: interrupt a job or instance, and list a job's attempts.
 
 Turns domain values into plain JSON and back; decides nothing.
 """
@@ -32,7 +32,9 @@ class Interruptions:
         notice_s = _notice_s(call.params.get("noticeS"), self._notice_s)
         job, instance = call.params.get("jobId"), call.params.get("instance")
         if (not isinstance(job, str) or not job) == (not isinstance(instance, str) or not instance):
-            raise ApiError("Invalid", "Interrupt needs either jobId or instance, a text that is not empty.")
+            raise ApiError(
+                "Invalid", "Either jobId or instance is required (a non-empty string), and not both."
+            )
         command: InterruptJob | InterruptInstance
         if isinstance(job, str) and job:
             command = InterruptJob(JobId(job), notice_s)
@@ -48,7 +50,7 @@ class Interruptions:
         """All attempts of a job, with what AWS has no field for."""
         job_id = call.params.get("jobId")
         if not isinstance(job_id, str) or not job_id:
-            raise ApiError("Invalid", "Attempts needs jobId, a text that is not empty.")
+            raise ApiError("Invalid", "jobId is required (a non-empty string).")
         found = await self._loop.read(lambda store: store.jobs([JobId(job_id)]))
         if not found:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)

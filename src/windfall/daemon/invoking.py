@@ -1,8 +1,8 @@
-"""The tick invoker: asks the targets of schedules, as any client would, and says what came of it.
+"""The tick invoker: invokes the targets of schedules, as any client would, and reports the outcome.
 
-A target is asked through the very handlers that serve the wire; only that the job which they submit is handed to the
-core together with its tick, so that both begin, or neither. Decides which errors are worth asking again. Must not know
-when a schedule is due, nor how often a target is asked.
+A target is invoked through the same handlers that serve the wire, except that the job they submit goes to the core
+together with its tick, so that both begin or neither. Decides which errors are worth a retry. Must not know when a
+schedule is due, nor how often a target is tried.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from windfall.store.errors import Superseded
 
 log = logging.getLogger(__name__)
 
-#: So many targets are asked at once; the others wait for their turn.
+#: How many targets are invoked at once; the others wait.
 AT_ONCE = 64
-#: A target that has not answered by then is asked again.
+#: A target that has not answered within this time is tried again.
 ANSWER_S = 60.0
-#: Errors that may be over soon, though their status says that the request is at fault.
+#: Transient errors whose status is a client error nevertheless.
 PASSING = frozenset({"ResourceLimitExceeded", "ThrottlingException", "TooManyRequestsException"})
 
 _tick: ContextVar[InvokeTarget] = ContextVar("tick")
 
 
 class TickGate:
-    """The way to the core on behalf of a tick: what starts a run says which tick it is the run of."""
+    """A gate for one tick: a submission carries the tick whose run it is."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Do a command; a submission goes with its tick."""
+        """Execute a command; a submission goes with its tick."""
         if isinstance(command, SubmitJob | SubmitTraining):
             tick = _tick.get()
             return await self._gate.execute(StartRun(tick.schedule.key, tick.due_at, command), tenant)
@@ -75,7 +75,7 @@ class TickGate:
         return await self._gate.queue_snapshot(queue)
 
     async def shares(self, queue: QueueName) -> QueueShares | None:
-        """How the shares of a queue stand."""
+        """How much of a queue's capacity each of its shares uses."""
         return await self._gate.shares(queue)
 
 
@@ -93,9 +93,9 @@ class TickInvoker:
         host_known: Callable[[], Awaitable[Any]],
         find_key: Callable[[str], Key | None],
     ) -> None:
-        """`host_known` is awaited before a target is asked: how large a training job may be depends on this host.
+        """`host_known` is awaited before a target is invoked: the size limit of a training job depends on this host.
 
-        `find_key` answers a valid key by its id.
+        `find_key` returns a valid key by its id.
         """
         self._find_key = find_key
         self._gate = gate
@@ -111,19 +111,19 @@ class TickInvoker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry_out(self, asked: InvokeTarget) -> None:
-        """Begin to ask a target; what comes of it is told to the core."""
+        """Start invoking a target; the core is told if it fails."""
         task = asyncio.get_running_loop().create_task(self._invoke(asked), name="invoke")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def let_go(self) -> None:
-        """Stop asking: whoever leads next asks again."""
+        """Stop invoking: the next leader invokes again."""
         for task in self._tasks:
             task.cancel()
 
     async def _invoke(self, asked: InvokeTarget) -> None:
         async with self._slots:
-            # Whoever leads next asks again.
+            # The next leader invokes it again.
             with contextlib.suppress(Superseded):
                 await self._host_known()
                 failed = await self._outcome(asked)
@@ -138,9 +138,9 @@ class TickInvoker:
             return _failure(asked, f"no answer within {ANSWER_S:g} s", again=True)
         except Superseded:
             raise
-        except Exception as error:  # the edge of this task: the tick must learn of every fault
+        except Exception as error:  # the edge of this task: every failure must be recorded for the tick
             log.exception("schedule %s could not be invoked", asked.schedule.key)
-            return _failure(asked, f"a fault of Windfall's own: {error!r}", again=True)
+            return _failure(asked, f"internal error of Windfall: {error!r}", again=True)
 
     async def _ask(self, asked: InvokeTarget) -> TargetFailed | None:
         """What went wrong; None when a run has begun."""
@@ -153,7 +153,7 @@ class TickInvoker:
             except ApiError as error:
                 if error.code != RESOURCE_IN_USE:
                     raise
-                # Names of training jobs are for ever, and a schedule has one name for all its runs.
+                # A training job's name can never be used again, and a schedule has one name for all its runs.
                 await self._perform(request.renamed(asked.due_at), asked)
         except BadTarget as error:
             return _failure(asked, str(error), again=False)
@@ -169,7 +169,7 @@ class TickInvoker:
         await service.perform(request.operation, encode_json(request.params), caller, self._region, execution)
 
     def _caller(self, submitter: Submitter) -> Caller:
-        """The key that made the schedule, as it is now: a revoked one starts nothing more."""
+        """The key that made the schedule, as it is now: a revoked key starts nothing."""
         key = self._find_key(submitter.key_id) if submitter.key_id else None
         if key is None and submitter.key_id:
             raise BadTarget(
@@ -178,7 +178,7 @@ class TickInvoker:
         return Caller.on_behalf_of(submitter) if key is None else Caller.of(key)
 
     def _service(self, name: str) -> ModelledService:
-        """Made at its first use: many a daemon has no schedule."""
+        """Made at its first use: many daemons have no schedule."""
         if name not in self._services:
             if name == "batch":
                 made = batch_service(self._own, self._account_id, _run_id, self._clock_ms)

@@ -1,4 +1,4 @@
-"""Which uids this host has for tenants: those that the setting names, or a range that nobody here uses.
+"""Which uids this host has for tenants: those that the setting names, or a range that is free on this host.
 
 Decides what a usable range is. Must not know which tenant gets which uid.
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 from windfall.daemon.errors import BadSetting
 from windfall.jobs.job_users import UserRange
 
-#: Tried in this order where nobody says which. Where several people have accounts, the first is often among the uids
-#: that their containers may use; the second is above all that is given away by default.
+#: Tried in this order by default. On hosts with several accounts the first range is often part of the subordinate uids
+#: of their containers; the second is above everything that is assigned by default.
 _USUAL = (UserRange(200_000, 200_999), UserRange(2_100_000_000, 2_100_000_999))
-#: Below are accounts of the system; above, numbers that mean "no user" to some part of it.
+#: Below are system accounts; above, numbers that mean "no user" to some part of the system.
 _FIRST, _LAST = 1_000, 4_294_967_293
 _RESERVED = (65_534, 65_535)
 _MAPS = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
@@ -31,13 +31,13 @@ class Accounts:
 
     #: Whether this process can start others as any user.
     able: bool
-    #: Which numbers are not free, as users or groups: whose they are, the first of them, and the first that is not.
+    #: Ranges of uids or gids that are not free: the owner, the first number, and the first one after the range.
     taken: tuple[tuple[str, int, int], ...] = ()
 
     @classmethod
     @lru_cache(maxsize=1)
     def of_this_host(cls) -> Accounts:
-        """Look at accounts, groups, what people may use in containers, and what a container of our own has; once."""
+        """Read accounts, groups, subordinate ids and the id maps of this container; once."""
         taken = [(f"{user.pw_name}'s", user.pw_uid, user.pw_uid + 1) for user in pwd.getpwall()]
         taken += [
             (f"the group {group.gr_name}'s", group.gr_gid, group.gr_gid + 1) for group in grp.getgrall()
@@ -53,20 +53,20 @@ class Accounts:
                 name, first, count = [*line.split(":"), "", ""][:3]
                 if first.isdecimal() and count.isdecimal():
                     taken.append((f"{name}'s in {path}", int(first), int(first) + int(count)))
-        # Commands read settings too, and need nothing of the agent's for it.
+        # Commands read settings too, and should not load the agent for it.
         from windfall.agent.credentials import can_drop_in_one_thread
 
         return cls(os.geteuid() == 0 and can_drop_in_one_thread(), tuple(taken))
 
     def owner_of(self, wanted: UserRange) -> str | None:
-        """Whose some numbers of a range are; None when all are free."""
+        """The owner of a part of the range; None when all of it is free."""
         return next(
             (name for name, low, high in self.taken if low <= wanted.last and wanted.first < high), None
         )
 
 
 def uids_for_tenants(setting: str | None, accounts: Accounts | None = None) -> UserRange | None:
-    """The uids of tenants; None where jobs cannot run as any user, or are not to. Raises BadSetting."""
+    """The uids of tenants; None if jobs cannot, or shall not, run as separate users. Raises BadSetting."""
     if setting == "none":
         return None
     accounts = accounts or Accounts.of_this_host()
@@ -81,10 +81,10 @@ def uids_for_tenants(setting: str | None, accounts: Accounts | None = None) -> U
         )
     if not accounts.able:
         raise BadSetting(
-            "job_users needs a daemon that runs as root: others cannot start jobs as another user; leave it out"
+            "job_users needs a daemon that runs as root: only root can start jobs as another user; remove it"
         )
     if (owner := accounts.owner_of(wanted)) is not None:
-        raise BadSetting(f"job_users must be uids that are free here, and of {setting} some are {owner}")
+        raise BadSetting(f"job_users must be uids that are free on this host; some of {setting} are {owner}")
     return wanted
 
 

@@ -1,7 +1,7 @@
-"""What only the daemon has that changes state: the state itself, the loop over it, the engines, and their tasks.
+"""What only the leading daemon has: the state, the loop that changes it, the engines, and their tasks.
 
-With SQLite there is one daemon and it leads for as long as it lives. With PostgreSQL a daemon may come to lead, and
-may have to let go again without ending: then all of this is dropped, and whoever leads next begins from the store.
+With SQLite there is one daemon and it leads for as long as it lives. With PostgreSQL a daemon may become the leader,
+and may have to step down without ending: then all of this is dropped, and the next leader starts from the store.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from windfall.store.sql_store import SqlStore
 log = logging.getLogger(__name__)
 
 AGENT_START_S = 30.0
-#: How often it is looked whether the store's file is still there.
+#: How often to check that the store's file is still there.
 STORE_LOOK_S = 1.0
 
 
@@ -66,13 +66,13 @@ class Surroundings:
     store: SqlStore
     objects: ObjectStorage
     clock_ms: Callable[[], int]
-    #: Those with a valid key, as the key ring has them.
+    #: The tenants that have a valid key.
     tenants: Callable[[], tuple[str, ...]]
     find_key: Callable[[str], Key | None]
 
 
 def rules_of(around: Surroundings) -> Rules:
-    """The rules that the settings make for the core."""
+    """The core's rules, from the settings."""
     s = around.settings
     return Rules(
         SchedulingRules(int(s.reserve_after_s * 1000), int(s.idle_after_s * 1000)),
@@ -91,7 +91,7 @@ def rules_of(around: Surroundings) -> Rules:
 
 
 def training_settings(around: Surroundings, host: Callable[[], Resources | None]) -> TrainingSettings:
-    """What training jobs need to know of this daemon; `host` says what this machine has."""
+    """What training jobs need to know of this daemon; `host` returns what this machine has."""
     s = around.settings
     engine = s.training_engine or s.engine
     return TrainingSettings(
@@ -104,7 +104,7 @@ def training_settings(around: Surroundings, host: Callable[[], Resources | None]
 
 
 def load_state(around: Surroundings) -> State:
-    """The state as the store has it; reads for a while when there are many jobs."""
+    """The state as the store has it; takes a while when there are many jobs."""
     with _spared_by_the_collector():
         return rebuild(around.store.load(), rules_of(around))
 
@@ -119,13 +119,13 @@ class Alone:
         gate.lead(self.leading.loop)
 
     def begin(self, url: str) -> list[asyncio.Task[None]]:
-        """Begin to lead; the answer is what must not end by itself."""
+        """Begin to lead; returns the tasks that must not end by themselves."""
         self._url = url
         self._watcher = asyncio.create_task(self._watch_store(), name="store watcher")
         return [*self.leading.start(), self._watcher]
 
     async def _watch_store(self) -> None:
-        """End with StoreReplaced when the store's file is gone, also while nothing is written."""
+        """End with StoreReplaced when the store's file is gone, even while nothing is written."""
         while True:
             await asyncio.sleep(STORE_LOOK_S)
             try:
@@ -135,13 +135,13 @@ class Alone:
                 raise
 
     async def settle(self) -> Machine:
-        """Wait until this host is known, and say where the daemon is."""
+        """Wait until this host is known, and publish the daemon's address."""
         machine = await self.leading.first_contact()
         try:
             self._directory.write_address(self._url)
         except OSError as error:
             raise DaemonError(
-                f"cannot write to {self._directory.root}: {error.strerror}; make room there"
+                f"cannot write to {self._directory.root}: {error.strerror}; free some disk space there"
             ) from None
         return machine
 
@@ -152,15 +152,15 @@ class Alone:
 
     @property
     def leader(self) -> str | None:
-        """Where the one that leads is."""
+        """The leader's address."""
         return self._url
 
     async def daemons(self) -> list[tuple[Presence, bool]]:
-        """Nobody else is there, which needs no telling."""
+        """Empty: there is no other daemon."""
         return []
 
     async def end(self, *, kill: bool) -> None:
-        """Stop in order; without a store jobs are left alone, because nothing about them can be written down."""
+        """Stop in order; without a store jobs are left alone, because nothing about them can be recorded."""
         if self._watcher is not None:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError, StoreReplaced):
@@ -172,10 +172,10 @@ class Alone:
 
 
 class Leading:
-    """One time of leading, from a state that was just loaded until let go."""
+    """One term of leading, from a freshly loaded state until it is let go."""
 
     def __init__(self, around: Surroundings, state: State, epoch: int, lease: Lease | None = None) -> None:
-        """`epoch` is what agents know this time by; one that comes with a lease never outbids another daemon's."""
+        """`epoch` identifies this term to agents; one that comes with a lease never outbids another daemon's."""
         leased = lease is not None
         self._around = around
         self.live_jobs = len(state.jobs)
@@ -186,7 +186,7 @@ class Leading:
         )
         engines: dict[str, LocalEngine | SimulatedEngine] = {"local": self.local, "simulated": simulated}
         default = around.settings.engine
-        #: The first one serves environments that name none.
+        #: The first one serves environments that name no engine.
         self._engines = {default: engines.pop(default), **engines}
         self.loop = ControlLoop(
             state, around.store, self._engines, clock_ms, self._remove_logs, around.tenants, lease
@@ -216,7 +216,7 @@ class Leading:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Begin; the answer is what must not end by itself: a part that does has a fault to tell."""
+        """Begin; returns the tasks that must not end by themselves: one that does has failed."""
         self.loop.act_after_restart(instructions_after_restart(self._state))
         self._turning = asyncio.create_task(self.loop.run(), name="control loop")
         self._engine_tasks = [
@@ -228,7 +228,7 @@ class Leading:
         return [self._turning, *self._engine_tasks, *self._tasks]
 
     async def first_contact(self) -> Machine:
-        """Wait until the agent has said what this host has, so that nothing is promised before."""
+        """Wait until the agent has reported what this host has, so that nothing is promised before."""
         assert self._turning is not None
         told = [asyncio.create_task(one.wait()) for one in (self.local.connected, self.local.unfit)]
         waited_for = [*told, self._turning, *self._engine_tasks]
@@ -246,18 +246,18 @@ class Leading:
         return self.local.machine
 
     async def running_attempts(self) -> int:
-        """How many attempts there are now; answered when all that was reported before is written."""
+        """How many attempts there are now; answered when all earlier reports are written."""
         assert self._turning is not None
         asked = asyncio.ensure_future(self.loop.inspect(_running_attempts))
         await asyncio.wait([asked, self._turning], return_when=asyncio.FIRST_COMPLETED)
         if not asked.done():
             asked.cancel()
-            self._turning.result()  # It has ended, and nobody will answer.
+            self._turning.result()  # The loop has ended and will not answer.
         running: int = await asked
         return running
 
     async def end(self, *, kill: bool, keep_agents: bool = False) -> None:
-        """Stop in order: nothing new is placed, the agents if they have nothing left to do, the loop."""
+        """Stop in order: placing, the agents if they have nothing left to do, the loop."""
         self.loop.placing = False
         if self._turning is not None and not self._turning.done():
             running = await self.running_attempts()
@@ -271,7 +271,7 @@ class Leading:
         await self.let_go()
 
     async def step_down(self) -> None:
-        """Stop because another daemon leads: what is being written is waited for, what is asked is given back."""
+        """Stop because another daemon leads: finish the write under way, and return what was asked unanswered."""
         self.loop.placing = False
         self.loop.supersede()
         if self._turning is not None:
@@ -294,7 +294,7 @@ class Leading:
         self.loop.close()
 
     def _report(self, report: Report) -> None:
-        """The engine's sink: a method, because the loop is made after its engines."""
+        """Takes the engines' reports; a method, because the loop is made after its engines."""
         self.loop.report(report)
 
     @property
@@ -326,13 +326,13 @@ class Leading:
         )
 
     def _fleet_settings(self) -> AgentSettings:
-        """The agent that plays the simulated fleet: the host's size does not bound what its instances have."""
+        """The agent that plays the simulated fleet: the host's size does not limit its instances."""
         return msgspec.structs.replace(
             self._agent_settings(),
             directory=str(self._around.directory.simulated_agent),
             attempts_directory=str(self._around.directory.simulated_attempts),
             hard_cpu_limit=False,
-            # The address is the host's; one agent of it can serve it, and one measures the host.
+            # Only one agent per host can serve the address, and only one measures the host.
             link_local_metadata=False,
             machine_samples=None,
         )
@@ -366,10 +366,10 @@ def _running_attempts(state: State, _: Offers, __: int) -> int:
 
 @contextlib.contextmanager
 def _spared_by_the_collector() -> Iterator[None]:
-    """Keep what is loaded meanwhile out of every collection, and collect less often from then on.
+    """Keep what is loaded meanwhile out of every garbage collection, and collect less often from then on.
 
     State is a graph without cycles, so reference counts free it. With 100,000 live jobs a full collection walks all of
-    them and costs a tick a tenth of a second; while they are loaded, collections took a third of the time.
+    them and costs a tick a tenth of a second; while they were loaded, collections took a third of the time.
     """
     gc.collect()
     gc.disable()

@@ -1,7 +1,7 @@
-"""Removes log files that their group no longer keeps: deleted with it, or older than its retention.
+"""Removes log files whose group was deleted, or that are older than their group's retention.
 
-Decides by the last write to a file, and never touches the log of an attempt that has not ended. A stream whose newest
-event is still kept is kept whole.
+Decides by the last write to a file, and never touches the log of an attempt that has not ended. A stream is kept whole
+while its newest event is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = 500
 
 
 def reap_logs(store: Store, logs_dir: Path, now: int) -> int:
-    """Remove what is no longer kept; the answer is how many files that were."""
+    """Remove expired logs; returns how many."""
     removed = 0
     for group in store.declared(LogGroup):
         if group.deleted_at is None and group.retention_days is None:

@@ -1,9 +1,8 @@
 """The one loop that changes state: drain what is waiting, react, commit once, then answer and act.
 
 Durable, then visible: no caller is answered and no engine is told anything before the round's changes are on disk. A
-commit that fails (a full disk, a database that went away) is tried again until it works, and everything waits for it;
-whatever else goes wrong ends the daemon, and a restart begins from the store again. Knows nothing of HTTP or of
-processes.
+commit that fails (a full disk, a database that went away) is retried until it works, and everything waits for it. Any
+other failure ends the daemon, and a restart begins from the store. Knows nothing of HTTP or of processes.
 """
 
 from __future__ import annotations
@@ -51,32 +50,32 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: How often time-driven rules (timeouts, idle instances, reservations, purge) are looked at when nothing happens.
+#: How often time-driven rules (timeouts, idle instances, reservations, purge) are applied when nothing happens.
 TICK_S = 1.0
-#: At most so many events in one round, so that a flood cannot make a commit endless.
+#: The most events in one round, so that a flood cannot make a commit endless.
 ROUND_MAX = 4_000
 QUEUE_SNAPSHOT_MAX = 100
 
-#: A report that nothing waits for may wait this long for company, so that one commit serves both.
+#: A report that nothing waits for may wait this long for another one, so that one commit serves both.
 LAZY_S = 0.01
-#: When a round was full of reports, so is the next: it is worth waiting this long for it to fill.
+#: After a round with many reports the next will have many too: it is worth waiting this long for them.
 GATHER_S = 0.01
 BUSY_REPORTS = 8
 
-#: States in which a job waits for what an engine does, or runs there.
+#: States in which a job waits for an engine, or runs on one.
 _ENGINES_TURN = (RUNNABLE, STARTING, RUNNING)
 _LAZY = AttemptStarted | AttemptProgressed | IsolationChanged
 
-#: How long a store that cannot write is left alone, at first and at most.
+#: How long to wait before a failed commit is tried again, at first and at most.
 COMMIT_AGAIN_S = 0.1
 COMMIT_AGAIN_MAX_S = 5.0
-#: What keeps it from writing is told again so often.
+#: How often the same failure is logged.
 TELL_AGAIN_S = 60.0
 
 Question = Callable[[State, Offers, int], Any]
-#: What was asked, who waits for it (a caller of this process, or one who wrote through the store), and for whom.
+#: What was asked, where the answer goes (a caller of this process, or a follower), and the tenant it is for.
 Asked = tuple[Event | Question, asyncio.Future[Any] | Letter | None, str | None]
-#: At least so many letters are remembered as taken: one that is read again while it is answered is not done twice.
+#: How many forwarded commands are remembered, so that one that is read again is not executed twice.
 LETTERS_KNOWN = 20_000
 
 
@@ -93,22 +92,22 @@ class ControlLoop:
         tenants: Callable[[], tuple[str, ...]],
         lease: Lease | None = None,
     ) -> None:
-        """`lease` is asked whether this daemon still leads, where another one might."""
+        """`lease` says whether this daemon still leads; None where no other can."""
         self._state = state
         self._store = store
         self._routing = Routing(engines)
         #: Who carries out instructions that are for no engine, by their kind.
         self.errands = self._routing.errands
-        #: Why an engine, by its name, does not do what it is told; None while it does.
+        #: Why an engine, by its name, does not respond; None while it does.
         self.away: Callable[[str], str | None] = lambda _: None
-        #: Called when a round has committed something that is to be told to the outside.
+        #: Called when a round has committed events for the outside.
         self.on_told: Callable[[], None] | None = None
         self._clock_ms = clock_ms
         self._on_purged = on_purged
         self._tenants = tenants
         self._lease = lease
         self._superseded = False
-        #: Why nothing is done any more, once that is so.
+        #: Why the loop has ended for good; None while it runs.
         self._over: StoreError | None = None
         self._letters: dict[str, None] = {}
         self._inbound: list[Asked] = []
@@ -118,17 +117,17 @@ class ControlLoop:
         self._ticked_at = 0
         self._lazy: asyncio.TimerHandle | None = None
         self._busy = False
-        #: How many rounds there were, and how long their commits took in all.
+        #: How many rounds there were, and how long their commits took in total.
         self.rounds, self.commit_s = 0, 0.0
-        #: Set when the daemon is stopping: nothing new is placed, what is known is still written.
+        #: False when the daemon is stopping: nothing new is placed, reports are still written.
         self.placing = True
 
     # The gate -------------------------------------------------------------------------------------------
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Do a command and answer when it is durable; raise Rejected, or Superseded, with nothing changed.
+        """Execute a command and return when it is durable; raise Rejected, or Superseded, with nothing changed.
 
-        On behalf of a tenant the things of others do not exist; None sees all.
+        For a tenant, resources of other tenants do not exist; None sees all.
         """
         self._routing.check(self._state, command)
         return await self._ask(command, tenant)
@@ -180,8 +179,8 @@ class ControlLoop:
     def report(self, report: Report) -> None:
         """Take an engine's report.
 
-        That a process started moves nobody, and its end is most often not far behind. That it ended moves only those
-        who wait for its place or for its result.
+        A start changes nothing for other jobs, and the exit often follows soon. An exit matters only to jobs that wait
+        for its place or its result.
         """
         self._inbound.append((report, None, None))
         if not isinstance(report, _LAZY) and (
@@ -192,7 +191,7 @@ class ControlLoop:
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
 
     def deliver(self, letters: Sequence[Letter]) -> None:
-        """Take commands that came through the store; their replies are written with what they change."""
+        """Take commands that followers forwarded; their replies are committed with their changes."""
         for letter in letters:
             if letter.id not in self._letters:
                 self._letters[letter.id] = None
@@ -217,7 +216,7 @@ class ControlLoop:
     # The loop -------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Turn until cancelled. An exception ends the daemon on purpose."""
+        """Run rounds until cancelled. An exception ends the daemon on purpose."""
         while True:
             await self._wait()
             await self.turn()
@@ -282,20 +281,20 @@ class ControlLoop:
             if round_.changes.outbox and self.on_told is not None:
                 self.on_told()
         elif replies and self._lease is not None and not self._lease.is_sure:
-            # What is told from memory would be old news if another daemon leads by now.
+            # An answer from memory would be stale if another daemon leads by now.
             await self._commit(self._lease.confirm)
 
     def _answer(self, replies: list[tuple[asyncio.Future[Any] | Letter, Any]]) -> None:
         for future, reply in replies:
             if isinstance(future, Letter) or future.done():
-                continue  # answered through the store, or the caller has gone away
+                continue  # answered through the store, or the caller has left
             if isinstance(reply, Exception):
                 future.set_exception(reply)
             else:
                 future.set_result(reply)
 
     async def _commit(self, write: Callable[..., T], *changes: Changes) -> T:
-        """Write the round; a store that cannot is asked again, because the same round may be committed twice."""
+        """Commit the round, and retry on failure: committing the same round twice is harmless."""
         loop, wait_s = asyncio.get_running_loop(), COMMIT_AGAIN_S
         told, told_s = "", 0.0
         while True:
@@ -304,7 +303,7 @@ class ControlLoop:
             except CommitFailed as error:
                 if str(error) != told or time.monotonic() - told_s >= TELL_AGAIN_S:
                     told, told_s = str(error), time.monotonic()
-                    # No trace: the store's own words say what is wrong.
+                    # No traceback: the store's message says what is wrong.
                     log.warning("%s; nothing is answered or started until it can; trying again", error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
@@ -330,7 +329,7 @@ class ControlLoop:
                 reply = rejected
             if future is not None:
                 replies.append((future, reply))
-        # Also when the clock was set back: otherwise nothing would be due until it is where it was.
+        # Also when the clock was set back: otherwise nothing would be due until it catches up.
         if not 0 <= round_.now - self._ticked_at < TICK_S * 1000 or (
             (due := next_due(self._state)) and due <= round_.now
         ):
@@ -343,20 +342,20 @@ class ControlLoop:
         for future, question in questions:
             try:
                 replies.append((future, question(self._state, offers, round_.now)))
-            except Exception as error:  # noqa: BLE001 (a question changes nothing: its fault is told to its caller alone)
+            except Exception as error:  # noqa: BLE001 (a question changes nothing: only its caller gets the error)
                 replies.append((future, error))
         return replies
 
     def act_after_restart(self, instructions: list[Instruction]) -> None:
-        """Give the engines what is theirs, then do again what was decided before a restart."""
+        """Give the engines what is theirs, then repeat what was decided before a restart."""
         self._routing.adopt(self._state)
         if instructions:
             self._routing.carry_out(self._state, instructions)
 
     def abandon(self, why: StoreError | None = None) -> None:
-        """Tell all who still wait why nothing of what they asked has been done: by default, another daemon leads.
+        """Fail everything that still waits: by default with Superseded, because another daemon leads.
 
-        With a reason nothing can be asked any more either.
+        With a reason, later calls fail too.
         """
         self._over = why
         asked, self._inbound = self._inbound, []
@@ -365,6 +364,6 @@ class ControlLoop:
                 future.set_exception(why or Superseded(committed=False))
 
     def close(self) -> None:
-        """Let go of the threads; nothing is written any more."""
+        """Shut the threads down; nothing is written after this."""
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)

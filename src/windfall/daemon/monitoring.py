@@ -1,6 +1,6 @@
-"""Windfall's own operations for what is really used: Samples (one attempt's curve) and Top (everything now).
+"""Windfall's own operations for measured use: Samples (one attempt over time) and Top (everything now).
 
-Turns what was measured into plain JSON, in which null is "not known"; decides nothing about what it means.
+Turns measurements into plain JSON, in which null means "unknown"; decides nothing about what they mean.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 
-#: Jobs in one answer of Top; those with GPUs come first, then those that have run longest.
+#: Jobs in one answer of Top; jobs with GPUs come first, then those that have run longest.
 TOP_JOBS = 200
 #: A sample that is older says nothing about now.
 STALE_MS = 30_000
 
-#: What limits an attempt is thought about this often, and for so many in one answer: it reads all of their samples.
+#: How often the cause of an attempt's limit is found anew, and for how many per answer: it reads all their samples.
 CAUSE_EVERY_MS, CAUSES_AT_ONCE = 20_000, 8
 
-#: One word for what limits a running job, where that can be told.
+#: One word for what limits a running job; None where that is unknown.
 CauseOf = Callable[[Recording, Job], str | None]
 
 
@@ -64,11 +64,11 @@ class Monitoring:
         self._clock_ms = clock_ms
         self._sample_every_s = sample_every_s
         self._cause_of = cause_of
-        #: When it was last thought about, and the answer, by task.
+        #: When the cause was last found, and the answer, by task.
         self._causes: dict[str, tuple[int, str | None]] = {}
 
     async def samples(self, call: Call) -> dict[str, Any]:
-        """What one attempt of a job used over time; its newest one unless `attempt` names another."""
+        """What one attempt of a job used over time; the newest unless `attempt` names another."""
         job_id, number, since_at = _asked(call)
         found = await self._loop.read(lambda store: store.jobs([job_id]))
         if not found:
@@ -156,7 +156,7 @@ class Monitoring:
         }
 
     def _think(self, jobs: list[Job], now: int) -> None:
-        """Find out what limits those with GPUs whose last answer is the oldest."""
+        """Update what limits the jobs with GPUs, those with the oldest answers first."""
         held = {job.attempts[-1].task_id: job for job in jobs if job.attempts[-1].gpu_ids}
         self._causes = {task_id: known for task_id, known in self._causes.items() if task_id in held}
         stale = [one for one in held if now - self._causes.get(one, (0, None))[0] >= CAUSE_EVERY_MS]
@@ -200,9 +200,9 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
 def _asked(call: Call) -> tuple[JobId, int | None, int]:
     job_id, number, since_at = (call.params.get(name) for name in ("jobId", "attempt", "sinceAt"))
     if not isinstance(job_id, str) or not job_id:
-        raise ApiError("Invalid", "Samples needs jobId, a text that is not empty.")
+        raise ApiError("Invalid", "jobId is required (a non-empty string).")
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
-        raise ApiError("Invalid", f"attempt must be a number from 1 on, not {number!r}.")
+        raise ApiError("Invalid", f"attempt must be an integer of at least 1, not {number!r}.")
     if since_at is not None and (not isinstance(since_at, int) or isinstance(since_at, bool)):
         raise ApiError("Invalid", f"sinceAt must be milliseconds since the epoch, not {since_at!r}.")
     return JobId(job_id), number, since_at or 0
@@ -227,7 +227,7 @@ def _spelled(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(value: Any) -> Any:
-    """Five digits are more than was measured, and NaN is no JSON."""
+    """Five digits are more than was measured, and JSON has no NaN."""
     if not isinstance(value, float):
         return value
     return None if math.isnan(value) else float(f"{value:.5g}")

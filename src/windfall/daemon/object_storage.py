@@ -1,4 +1,4 @@
-"""Where objects are kept and with which keys: what agents are told of it, and the S3 server if one is asked for.
+"""Where objects are kept and with which keys: writes that down for agents, and runs the S3 server if there is one.
 
 Decides whether there is an S3 at all: without one, buckets that training jobs name are directories under the data
 directory. Must not know what is stored.
@@ -28,7 +28,7 @@ from windfall.objects.opening import ANCHOR_VARIABLE
 
 log = logging.getLogger(__name__)
 
-#: What the environment may say about S3, handed on to agents that were started long ago.
+#: Variables about S3 that are passed to agents, including agents that were started long ago.
 VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -42,11 +42,11 @@ VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ALLOW_HTTP",
 )
-#: How often the S3 server, and what tenants own in it, is looked at.
+#: How often the S3 server, and what tenants own in it, is checked.
 WATCH_EVERY_S = 1.0
 #: The names of tenants, and the places that are registered.
 Owned = tuple[Collection[str], tuple[StoragePlace, ...]]
-#: Any of these means that somebody has an S3 elsewhere.
+#: Any of these means that there is an S3 elsewhere.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _HAS_S3 = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", *_ENDPOINTS)
 
@@ -61,7 +61,7 @@ class ObjectStorage:
         key_ids: Collection[str] = (),
         addresses: Collection[str] = (),
     ) -> None:
-        """`key_ids` and `addresses` are Windfall's own, which are never used for storage."""
+        """`key_ids` and `addresses` are Windfall's, and are never used for storage."""
         self._settings = settings
         own_s3 = S3Server(settings.data / "s3").url
         self._environment, left_out = without_own(
@@ -96,7 +96,7 @@ class ObjectStorage:
         )
 
     def open(self, told: Path, keys_file: Path) -> None:
-        """Start the S3 server if one is asked for, and write down for agents how storage is reached."""
+        """Start the S3 server if the settings ask for one, and write down how agents reach storage."""
         anchored = self._anchored(_told_before(told))
         variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
         variables |= anchored
@@ -127,15 +127,15 @@ class ObjectStorage:
 
     @property
     def _sts_url(self) -> str:
-        """Where the STS of an S3 elsewhere is: beside the S3 itself, unless something else is said."""
+        """The STS of an S3 elsewhere: at the same address, unless the environment says otherwise."""
         region = self._environment.get("AWS_REGION") or self._settings.region
         told = (self._environment.get(name) for name in ("AWS_ENDPOINT_URL_STS", *_ENDPOINTS))
         return next(filter(None, told), f"https://sts.{region}.amazonaws.com")
 
     def _anchored(self, known: str | None) -> dict[str, str]:
-        """Make the directory that objects are kept in, if it is one of this host and was never made.
+        """Make the directory that objects are kept in, if it is on this host and was never made.
 
-        One that was there before and is missing now is not made again: its disk is not mounted.
+        If it existed before and is missing now, it is not made again: its disk is not mounted.
         """
         url = self._settings.objects_url
         if not url.startswith("file://"):
@@ -144,7 +144,7 @@ class ObjectStorage:
         if known == str(root):
             if not root.is_dir():
                 log.warning(
-                    "%s is not there; jobs that need their checkpoints wait until it is mounted again", root
+                    "%s is missing; jobs that need their checkpoints wait until it is mounted again", root
                 )
             return {ANCHOR_VARIABLE: known}
         try:
@@ -158,7 +158,7 @@ class ObjectStorage:
     async def watch(self, owned: Callable[[], Owned | None], every_s: float = WATCH_EVERY_S) -> None:
         """Start the S3 server again whenever it has ended, until cancelled: jobs wait for it meanwhile.
 
-        `owned` says which tenants there are and what is registered; None where this daemon does not know.
+        `owned` returns the tenants and the registered places; None where this daemon does not know them.
         """
         while self._server is not None:
             await asyncio.sleep(every_s)
@@ -171,10 +171,10 @@ class ObjectStorage:
             await asyncio.to_thread(self.mend, tenants)
 
     def mend(self, tenants: Tenants | None = None) -> None:
-        """Start the S3 server again if it has ended, at the address that it had; tell it what tenants own."""
+        """Start the S3 server again if it has ended, at its old address, and update what tenants own in it."""
         server = self._server
         with self._lock:
-            # One that has never been started, or whose directory was removed, is nobody's to miss.
+            # A server that was never started, or whose directory was removed, is not restarted.
             if self._closed or server is None or server.url is None:
                 return
             before = {name: tuple(grants) for name, grants in server.tenants.items()}
@@ -187,7 +187,7 @@ class ObjectStorage:
                     server.start()
                     server.make_buckets(tenants)
                 else:
-                    log.warning("the S3 server has ended; it is started again at %s", server.start())
+                    log.warning("the S3 server had ended; started it again at %s", server.start())
                 self._trouble = ""
             except (DaemonError, OSError, subprocess.SubprocessError) as error:
                 if str(error) != self._trouble:
@@ -195,7 +195,7 @@ class ObjectStorage:
                     log.warning("the S3 server has ended and cannot be started again: %s", error)
 
     def close(self) -> None:
-        """End the S3 server: nothing runs any more that could need it."""
+        """End the S3 server: nothing that could need it runs any more."""
         with self._lock:
             self._closed = True
             if self._server is not None:

@@ -1,7 +1,7 @@
-"""Windfall's own operations beside AWS's: status, why, images, finding a job, going down.
+"""Windfall's own operations beside AWS's: status, why, images, finding a job, stopping the daemon.
 
 Signed like everything else (service name `windfall`) and used by the command line. Turns domain values into plain
-JSON here; decides nothing.
+JSON; decides nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Operations:
         }
 
     def _adviser(self, rates: Rates) -> Adviser:
-        # The advisor is a large part of what a daemon can load, and many a daemon is never asked.
+        # The advisor is slow to load, and many daemons never need it.
         from windfall.daemon.advice import Adviser, link_bytes_s
 
         every_s = self._settings.sample_every_s
@@ -194,7 +194,7 @@ class Operations:
         }
 
     async def _present(self) -> list[dict[str, Any]]:
-        """The daemons that share the store; none where there can be only one."""
+        """The daemons that share the store; empty where there can be only one."""
         present = [] if self._daemons is None else await self._daemons()
         return [{"url": one.address, "pid": one.pid, "leads": leads} for one, leads in present]
 
@@ -216,7 +216,7 @@ class Operations:
             "changes": [],
         }
         if live is None:
-            # It has the texts of all failures with it, which only this question needs.
+            # It loads the texts of all failures, which only this operation needs.
             from windfall.daemon.endings import how_it_ended
 
             key = submission.definition
@@ -249,7 +249,7 @@ class Operations:
             raise ApiError("Rejected", str(rejected)) from None
 
     async def find_jobs(self, call: Call) -> dict[str, Any]:
-        """Jobs by name or by the beginning of their id."""
+        """Jobs by name or by id prefix."""
         text = _text(call, "text")
         found = await self._loop.read(lambda store: store.find_job(text) or find_service_jobs(store, text))
         return {"jobIds": found}
@@ -284,7 +284,7 @@ class Operations:
 
 
 def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
-    """Everything that status takes from memory, in one look."""
+    """Everything that status takes from memory, in one question."""
     machine = state.machines.get(THIS_HOST)
     described: dict[str, Any] | None = None
     warnings: list[str] = []
@@ -356,7 +356,7 @@ def _image(mapping: ImageMapping) -> dict[str, Any]:
 def _text(call: Call, name: str) -> str:
     value = call.params.get(name)
     if not isinstance(value, str) or not value:
-        raise ApiError("Invalid", f"{call.operation} needs {name}, a text that is not empty.")
+        raise ApiError("Invalid", f"{name} is required (a non-empty string).")
     return value
 
 
@@ -367,12 +367,12 @@ def _optional_text(call: Call, name: str) -> str | None:
 def _texts(call: Call, name: str) -> list[str]:
     value = call.params.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ApiError("Invalid", f"{name} must be a list of texts.")
+        raise ApiError("Invalid", f"{name} must be a list of strings.")
     return value
 
 
 def _text_map(call: Call, name: str) -> dict[str, str]:
     value = call.params.get(name, {})
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise ApiError("Invalid", f"{name} must map names to texts.")
+        raise ApiError("Invalid", f"{name} must be an object whose values are strings.")
     return value

@@ -1,7 +1,7 @@
-"""What of the daemon's environment may open object storage: never its own keys, never its own addresses.
+"""Which of the daemon's environment variables may be used for object storage: never its own keys or addresses.
 
-A shell with `eval "$(windfall env)"` starts daemons too. A key of the API is not a key of storage: handed on to agents
-it would open the API to everybody who reads theirs, and AWS would be asked with it. Decides what is left out, and why.
+A daemon may be started from a shell with `eval "$(windfall env)"`. A key of the API is not a key of storage: passed to
+agents it would open the API to everyone who can read theirs, and would be sent to AWS. Decides what is left out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS")
 def without_own(
     environment: Mapping[str, str], key_ids: Collection[str], addresses: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The environment without Windfall's own keys and addresses, and some words about each thing left out.
+    """The environment without Windfall's own keys and addresses, and a text about each thing left out.
 
-    What is left out is empty rather than missing: an agent that inherited it must not find it either.
+    What is left out is empty rather than missing, so that an agent that inherited it does not use it either.
     """
     left, told = dict(environment), []
 

@@ -1,7 +1,7 @@
-"""Who submitted what, in words: the name of a key, else the account that its jobs run as, else the key's id.
+"""The owner of a job as a name: that of the key, else the account that its jobs run as, else the key's id.
 
-The store remembers the id of the key that submitted a job. Its name is read from the keys file when it is asked for, so
-that revoked keys have one too. Must not show a tenant what belongs to another: the reader that it is given does not.
+The store has the id of the key that submitted a job. Its name is read from the keys file on demand, so revoked keys
+have one too. Must not show a tenant what belongs to another: the reader that it is given does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reader(Protocol):
 
 
 def owner_of(submitter: Submitter, names: Mapping[str, str], *, with_tenant: bool) -> str | None:
-    """The name of whoever submitted something; callers that see all tenants read `<tenant>/<name>`."""
+    """The name of a submitter; callers that see all tenants get `<tenant>/<name>`."""
     name = names.get(submitter.key_id) or submitter.user or submitter.key_id
     if not name:
         return None
@@ -49,7 +49,7 @@ class Owners:
         self._keys_file = keys_file
 
     async def named(self, caller: Caller) -> OwnerOf:
-        """How owners are called now, for this caller."""
+        """A function from submitters to owners' current names, for this caller."""
         names = await asyncio.to_thread(self._names)
         with_tenant = caller.role is Role.ADMIN
         return lambda submitter: owner_of(submitter, names, with_tenant=with_tenant)
@@ -58,9 +58,9 @@ class Owners:
         """The owners of these jobs (`jobIds`), and whether the caller's own key submitted each."""
         wanted = call.params.get("jobIds")
         if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
-            raise ApiError("Invalid", "Owners needs jobIds, a list of ids.")
+            raise ApiError("Invalid", "jobIds is required (a list of job ids).")
         if len(wanted) > JOBS_MAX:
-            raise ApiError("Invalid", f"Owners answers about {JOBS_MAX} jobs at most, not {len(wanted)}.")
+            raise ApiError("Invalid", f"jobIds may have at most {JOBS_MAX} ids, not {len(wanted)}.")
         ids = [JobId(one) for one in wanted]
         name_of = await self.named(call.caller)
         submitters: dict[JobId, Submitter] = await self._reader.read(lambda store: _submitters(store, ids))

@@ -1,7 +1,7 @@
 """`GET /metrics`: the queues, the machine, its GPUs and the running jobs, for Prometheus to scrape.
 
-Decides names and labels. Readers show a key by HTTP Basic, because a scraper cannot sign. Running jobs are shown up to
-a bound, newest first, so that a million children do not become a million series.
+Decides names and labels. Readers authenticate with a key by HTTP Basic, because a scraper cannot sign. The number of
+running jobs is limited, newest first, so that a million children do not become a million series.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MetricsPage:
         self._keys = keys
 
     async def answer(self, request: Request) -> Response:
-        """All metrics that a key may see: of jobs, those of its tenant."""
+        """All metrics that a key may see; only its own tenant's jobs."""
         key = key_of(request, self._keys.find)
         if key is None:
             return please_authenticate("/metrics")
@@ -97,7 +97,7 @@ class MetricsPage:
 
 
 def _look(state: State, _: Offers, __: int) -> _Seen:
-    """Everything that is taken from memory, in one look."""
+    """Everything that is taken from memory, in one question."""
     attempts = [(job, job.attempt) for job in state.attempts.values() if job.attempt is not None]
     held_gpus = holders(state)
     running = [(job, attempt) for job, attempt in attempts if attempt.started_at is not None]
@@ -136,7 +136,7 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
 
 
 def _holder(held: dict[str, list[dict[str, Any]]], gpu_id: str) -> str | None:
-    """The newest of those that hold a GPU."""
+    """The newest holder of a GPU."""
     return held[gpu_id][-1]["jobId"] if gpu_id in held else None
 
 
@@ -177,7 +177,7 @@ _GPU_VALUES: tuple[tuple[str, str, Callable[[GpuSample], float]], ...] = (
 def _gpus(devices: list[_Device], found: dict[str, GpuSample]) -> list[Family]:
     memory = Family("windfall_gpu_memory_bytes", "gauge", "Memory of the GPU.")
     fenced = Family("windfall_gpu_fenced", "gauge", "1 for a GPU that no new job gets.")
-    held = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds, which is named.")
+    held = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds; job_id names the job.")
     values = [(Family(name, "gauge", text), value) for name, text, value in _GPU_VALUES]
     for device in devices:
         labels = {"gpu": device.id, "name": device.name, "simulated": "true" if device.simulated else None}

@@ -1,7 +1,7 @@
-"""Retry: submits a job that has ended once more, with all that it was submitted with but its dependencies.
+"""Retry: submits a finished job again, with everything it was submitted with except its dependencies.
 
-Decides what is run again: of an array the children that failed, each with the index that it had. Checkpoints go on
-where the old job's ended. Must not know how anything runs.
+Decides what is run again: of an array, the children that failed, each with its old index. The new job continues from
+the old one's checkpoints. Must not know how anything runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Retrying:
         """Submit a job again; with `all`, also one that succeeded, or all children of an array."""
         job_id, everything = call.params.get("jobId"), call.params.get("all") is True
         if not isinstance(job_id, str) or not job_id:
-            raise ApiError("Invalid", "Retry needs jobId, a text that is not empty.")
+            raise ApiError("Invalid", "jobId is required (a non-empty string).")
         job, failed = await self._gate.read(lambda store: _looked_up(store, JobId(job_id)))
         if job is None:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
@@ -82,22 +82,22 @@ def _check(job: Job, failed: list[int], tenant: str, *, everything: bool) -> Non
     if job.submission.kind is not JobKind.BATCH:
         raise ApiError(
             "Invalid",
-            f"{job.id} is a training job: create it again under another name; with the same CheckpointConfig it goes on"
+            f"{job.id} is a training job: create it again under another name; with the same CheckpointConfig it resumes"
             " from its checkpoints.",
         )
     if job.submission.nodes is not None:
-        raise ApiError("Invalid", f"{job.id} is a multi-node job, which must be submitted again as it was.")
+        raise ApiError("Invalid", f"{job.id} is a multi-node job, which cannot be retried; submit it again.")
     if not job.finished:
         raise ApiError(
             "Invalid",
-            f"{job.id} is {job.state}: wait for its end, or stop it first with `windfall terminate {job.id}`.",
+            f"{job.id} is {job.state}: wait until it ends, or stop it first with `windfall terminate {job.id}`.",
         )
     if job.state is SUCCEEDED and not everything:
         raise ApiError("Invalid", f"{job.id} succeeded; `windfall retry --all {job.id}` runs it again.")
     if job.is_array and not failed and not everything:
         raise ApiError(
             "Invalid",
-            f"the children of {job.id} are being removed, so that nobody knows which of them failed;"
+            f"the records of the children of {job.id} are being removed, so it is unknown which of them failed;"
             f" `windfall retry --all {job.id}` runs all of them.",
         )
 
@@ -125,7 +125,7 @@ def _command(job: Job, failed: list[int] | None, call: Call) -> SubmitJob:
         timeout_s=asked.timeout_s,
         tags=tags,
         propagate_tags=asked.propagate_tags,
-        # What somebody without an admin key has asked for gets no more rights by being run again.
+        # A retry gets no more rights than the job was submitted with.
         submitter=replace(caller, is_admin=caller.is_admin and asked.submitter.is_admin),
         document=asked.document,
         share=asked.share,

@@ -1,8 +1,8 @@
-"""Which engine serves which environment, and so who is told what.
+"""Which engine serves which environment, and so where each instruction goes.
 
-Decides where an instruction goes: to the engine of its instance's environment, or, for an errand of the daemon's own,
-to whoever does errands of that kind. Must not know what they do, nor anything of jobs. Every engine that this daemon
-has is in the table; the first is for environments that name none.
+An instruction goes to the engine of its instance's environment or, if it is not for an engine, to the executor of its
+kind. Must not know what they do, nor anything of jobs. Every engine of this daemon is in the table; the first serves
+environments that name none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from windfall.jobs.ids import EnvironmentName, InstanceId, QueueName
 
 log = logging.getLogger(__name__)
 
-#: Homes of instances that are gone are dropped when there are so many more of them than instances.
+#: Entries of instances that are gone are dropped when there are this many of them.
 _SPARE_HOMES = 1_000
 
 
@@ -49,13 +49,13 @@ class Routing:
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = engines
         self._default = next(iter(engines.values()))
-        #: Who has which instance: the core may have let go of one before it is told so.
+        #: Which engine has which instance: the core may have dropped one before its engine is told.
         self._homes: dict[InstanceId, Engine] = {}
         #: Instructions that are for no engine, by their kind, and who carries them out.
         self.errands: dict[type, Callable[[Any], None]] = {}
 
     def engine_of(self, environment: ComputeEnvironment) -> Engine:
-        """Who serves an environment; one that names an engine which is not here any more gets the default."""
+        """The engine that serves an environment; the default if the one it names no longer exists."""
         return self._engines.get(environment.engine or "", self._default)
 
     def check(self, state: State, command: Command) -> None:
@@ -66,15 +66,15 @@ class Routing:
         if environment.engine is not None and environment.engine not in self._engines:
             known = ", ".join(self._engines)
             raise Invalid(
-                f"The tag windfall:engine names {environment.engine[:100]!r}, which this daemon does not have;"
-                f" it has {known}"
+                f"The tag windfall:engine names an unknown engine, {environment.engine[:100]!r};"
+                f" this daemon has {known}"
             )
         if isinstance(command, TagResource):
             self._check_engine_stays(environment, command)
         self.engine_of(environment).check(environment)
 
     def _check_engine_stays(self, environment: ComputeEnvironment, command: TagResource) -> None:
-        """An environment keeps the engine that it was made with: a tag that says otherwise would have no effect."""
+        """Refuse a tag that would change the engine: an environment keeps the one that it was created with."""
         asked = command.add.get(ENGINE)
         now = self.engine_of(environment).name
         if (asked is not None and asked != now) or (
@@ -148,9 +148,9 @@ class Routing:
         if known is not None:
             return (known,)
         if isinstance(instruction, StartAttempt):
-            log.error("%s cannot be started on %s, which nobody has", instruction.token, instruction.instance)
+            log.error("%s cannot be started: no engine has %s", instruction.token, instruction.instance)
             return ()
-        # The core does not know the attempt any more. Whoever knows it acts; the others have nothing to do.
+        # The core no longer knows the attempt. The engine that does acts; the others ignore it.
         return tuple(self._engines.values())
 
     def _engine_named(self, state: State, name: EnvironmentName) -> Engine:
@@ -159,7 +159,7 @@ class Routing:
 
 
 def _declared(state: State, command: Command) -> ComputeEnvironment | None:
-    """The environment that a command is about to make or change, as it would be; None for other commands."""
+    """The environment that a command would create or change, as it would be; None for other commands."""
     if isinstance(command, StartRun):
         return _declared(state, command.command)
     if isinstance(command, CreateComputeEnvironment | SubmitTraining):

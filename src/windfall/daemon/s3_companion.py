@@ -1,8 +1,8 @@
 """`python -m windfall.daemon.s3_companion SETTINGS`: the process beside SeaweedFS, which lives exactly as long.
 
-It is the S3 server's address: it passes requests on (s3_relay.py). It keeps the keys of objects with aws:kms
-(s3_key_wrapping.py). And it sees to it that SeaweedFS's keys follow those of the API, also while no daemon runs:
-whoever may change keys.json or what tenants own need not tell anybody. Ends when SeaweedFS has ended.
+It listens at the S3 server's address and relays requests (s3_relay.py). It wraps the keys of objects with aws:kms
+(s3_key_wrapping.py). And it updates SeaweedFS's keys when the API's keys.json or what tenants own changes, even while
+no daemon runs. Ends when SeaweedFS has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from windfall.daemon.s3_secrets import S3Secrets, ensure_secrets
 from windfall.jobs.storage import Grant
 
 HOST = "127.0.0.1"
-#: What belongs to which tenant; the daemon writes it.
+#: The file that says what belongs to which tenant; the daemon writes it.
 TENANTS_NAME = "tenants.json"
 #: How soon a changed file is noticed.
 _LOOK_EVERY_S = 0.1
@@ -39,7 +39,7 @@ _HEAD_LIMIT_BYTES = 64 * 1024
 
 
 class CompanionSettings(msgspec.Struct, frozen=True):
-    """What it is told at its start."""
+    """What the companion is started with."""
 
     directory: str
     port: int
@@ -50,9 +50,9 @@ class CompanionSettings(msgspec.Struct, frozen=True):
 
 
 def write_configuration(settings: CompanionSettings) -> bool:
-    """Write SeaweedFS's configuration anew; the answer is whether it has changed.
+    """Write SeaweedFS's configuration again; returns whether it has changed.
 
-    A key file that cannot be trusted lets nobody in, as at the API.
+    A key file that cannot be trusted admits no key, as at the API.
     """
     directory = Path(settings.directory)
     path = directory / "keys.json"
@@ -75,7 +75,7 @@ def write_configuration(settings: CompanionSettings) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that nobody else can read."""
+    """Replace a file by one that other users cannot read."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -84,7 +84,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_tenants(directory: Path) -> dict[str, list[Grant]]:
-    """What belongs to which tenant, as the daemon has last said."""
+    """What belongs to which tenant, as the daemon last wrote it."""
     path = directory / TENANTS_NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, list[Grant]])
@@ -115,11 +115,11 @@ class _Companion:
             else:
                 break
             await asyncio.sleep(_LOOK_EVERY_S)
-        # Not a usual exit, which would wait for clients: there is nothing behind this address any more.
+        # Not a normal exit, which would wait for clients: there is no server behind this address any more.
         os._exit(0)
 
     def _server_pid(self) -> int | None:
-        """SeaweedFS's process; None while it is not said to be this companion's."""
+        """SeaweedFS's process; None while none is recorded for this companion."""
         try:
             state = json.loads((self._directory / "server.json").read_text())
             return int(state["pid"]) if state.get("companion_pid") == os.getpid() else None
@@ -127,7 +127,7 @@ class _Companion:
             return None
 
     def _follow(self, pid: int) -> None:
-        """Tell SeaweedFS of keys and tenants that have changed."""
+        """Make SeaweedFS reload keys and tenants when they have changed."""
         watched = [self._directory / TENANTS_NAME]
         if self._settings.keys_file is not None:
             watched.append(Path(self._settings.keys_file))

@@ -1,9 +1,9 @@
 """Who may use the embedded S3 server, and for what: the keys of the API as identities of SeaweedFS.
 
-Decides that a key may do there what its role and tenant allow: an admin key everything, the others what belongs to
-their tenant, read keys without changing it. SeaweedFS takes changed identities at SIGHUP, but keeps those that vanish
-from the file, and takes policies only when it starts. So a key that is gone stays listed without credentials, and a
-policy is used only for a tenant that has something left out of what it owns, which cannot be said by actions.
+A key may do there what its role and tenant allow: an admin key everything, others use what belongs to their tenant,
+read keys without changing it. SeaweedFS reloads identities at SIGHUP, but keeps those that vanish from the file, and
+reads policies only when it starts. So a removed key stays listed without credentials, and a policy is used only for a
+tenant whose grants have exceptions, which actions cannot express.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windfall.objects.policies import storage_policy
 #: What belongs to which tenant.
 Tenants = Mapping[str, Sequence[Grant]]
 _OBJECTS = ["Read", "Write", "List", "Tagging"]
-#: The role whose sessions jobs have; agents alone may ask for one.
+#: The role of jobs' sessions; only agents may assume it.
 SESSION_ROLE = "arn:aws:iam::role/windfall-jobs"
 _ACCOUNT = "000000000000"
 
@@ -44,7 +44,7 @@ def server_configuration(
         _identity(AGENTS_NAME, (secrets.agents_key_id, secrets.agents_secret), _OBJECTS),
     ]
     for key in keys:
-        # A key with a session token cannot be told to SeaweedFS, which takes tokens for those of its own sessions.
+        # SeaweedFS cannot be given a key with a session token: it takes every token for one of its own sessions.
         valid = key.revoked_at is None and key.session_token is None
         credentials = (key.access_key_id, key.secret_access_key) if valid else None
         grants, writing = tenants.get(key.tenant, ()), key.role >= Role.SUBMIT
@@ -87,11 +87,11 @@ def _policy_name(text: str) -> str:
 
 
 def _actions(grants: Sequence[Grant], *, writing: bool) -> list[str]:
-    """What grants allow, in SeaweedFS's own words: an action, and where."""
+    """What grants allow, as SeaweedFS's actions: a verb, and where."""
     found: list[str] = []
     for grant in grants:
         place = locate(grant.uri)
-        # SeaweedFS takes a star for anything; no name of ours has one but by intent to reach further.
+        # SeaweedFS treats a star as a wildcard; only an attempt to reach further would have one in a name.
         if place.scheme != S3 or "*" in grant.uri:
             continue
         verbs = ["Read", "List", *(["Write", "Tagging"] if grant.write and writing else [])]
@@ -103,7 +103,7 @@ def _actions(grants: Sequence[Grant], *, writing: bool) -> list[str]:
 
 
 def session_configuration(secrets: S3Secrets) -> str:
-    """SeaweedFS's configuration of temporary credentials, as JSON: a role that agents alone may assume."""
+    """SeaweedFS's configuration of temporary credentials, as JSON: a role that only agents may assume."""
     return json.dumps(
         {
             "sts": {
@@ -136,7 +136,7 @@ def session_configuration(secrets: S3Secrets) -> str:
 
 
 def identity_names(configuration: str) -> list[str]:
-    """The identities of a configuration that was written before; none where it cannot be read."""
+    """The identities of an earlier configuration; empty if it cannot be read."""
     try:
         return [str(identity["name"]) for identity in json.loads(configuration)["identities"]]
     except (ValueError, KeyError, TypeError):
@@ -153,9 +153,9 @@ def secret_of(configuration: str, access_key_id: str) -> str | None:
 
 
 def session_secret(token: str, signing_key: str) -> str | None:
-    """The secret of the session that a token of SeaweedFS is for; None for another kind of token.
+    """The secret of the session that a SeaweedFS token belongs to; None for another kind of token.
 
-    SeaweedFS keeps no sessions: it finds the secret by the same rule. Whether the token is valid is left to it.
+    SeaweedFS stores no sessions: it derives the secret in the same way. It also checks whether the token is valid.
     """
     try:
         claims = token.split(".")[1]

@@ -1,7 +1,7 @@
 """Keys for server-side encryption with aws:kms: wraps and unwraps the key of an object.
 
-SeaweedFS has a key of its own for each object and asks a key service to wrap it, in the form of the `transit` engine of
-OpenBao and Vault. Decides the wrapping: a keystream and a tag, both of HMAC-SHA-256, under a key that is derived for
+SeaweedFS makes a key for each object and asks a key service to wrap it, through the API of OpenBao's and Vault's
+`transit` engine. Decides the wrapping: a keystream and a tag, both of HMAC-SHA-256, under a key that is derived for
 each key id. Every key id exists; the encryption context is bound to the wrapped key.
 """
 
@@ -13,7 +13,7 @@ import json
 import secrets
 from urllib.parse import unquote
 
-#: What AWS calls the key that is used when a request names none.
+#: AWS's name for the key that is used when a request names none.
 DEFAULT_KEY_ID = "alias/aws/s3"
 _TRANSIT = "/v1/transit/"
 _PREFIX = "vault:v1:"
@@ -24,7 +24,7 @@ Answer = tuple[int, dict[str, object]]
 
 
 class KeyWrapping:
-    """The key service; its answers are values, so that it knows no sockets."""
+    """The key service; it returns values and knows no sockets."""
 
     def __init__(self, master: str, token: str) -> None:
         self._master = master.encode()

@@ -1,7 +1,7 @@
-"""Stands before the embedded S3 server: passes bytes on, and completes the heads of a few requests on their way.
+"""A relay in front of the embedded S3 server: passes bytes on, and completes the heads of a few requests.
 
-Decides where a request's head ends and its body begins; answers are passed on unread. It lets nobody in: who may do
-what is SeaweedFS's to say, which checks every signature itself. Must not know what a completion is.
+Decides where a request's head ends and its body begins; answers are passed on unread. It authorises nothing: SeaweedFS
+checks every signature itself. Must not know what a completion is.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _HEAD_LIMIT_BYTES = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _CONNECTION = re.compile(rb"\r\nconnection:[^\r]*", re.IGNORECASE)
-#: Everything up to the end of the connection.
+#: The length of a body that lasts until the connection ends.
 _ENDLESS = 1 << 62
 
 
 async def serve_relay(host: str, port: int, upstream: tuple[str, int], complete: Complete) -> asyncio.Server:
-    """Listen at an address and pass on what comes to another one."""
+    """Listen at an address and relay to another one."""
     loop = asyncio.get_running_loop()
     return await loop.create_server(lambda: _Client(upstream, complete), host, port, backlog=512)
 
 
 class _Side(asyncio.Protocol):
-    """One end of a passage: what it receives goes to the other end, no faster than that one takes it."""
+    """One end of a relayed connection: what it receives goes to the other end, no faster than that one accepts it."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -61,7 +61,7 @@ class _Side(asyncio.Protocol):
 
 
 class _Server(_Side):
-    """The passage's end at the S3 server."""
+    """The end at the S3 server."""
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
@@ -69,7 +69,7 @@ class _Server(_Side):
 
 
 class _Client(_Side):
-    """The passage's end at a client: here are heads read."""
+    """The end at the client, where heads are read."""
 
     def __init__(self, upstream: tuple[str, int], complete: Complete) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Client(_Side):
         self._complete = complete
         self._head = bytearray()
         self._early = bytearray()
-        #: How much of the body of the request now passing is still to come.
+        #: How much of the current request's body is still to come.
         self._body_left = 0
         self._connecting: asyncio.Task[None] | None = None
 
@@ -104,7 +104,7 @@ class _Client(_Side):
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:
-            # The connection to the server takes less time than a client needs to send much.
+            # Connecting to the server takes less time than a client needs to send much.
             self._early += data
             return
         rest = memoryview(data)
@@ -117,7 +117,7 @@ class _Client(_Side):
                 self._body_left -= len(passing)
                 rest = rest[len(passing) :]
                 continue
-            # The end of a head may lie across two pieces.
+            # The end of a head may be split across two reads.
             looked_at = max(0, len(self._head) - 3)
             before = len(self._head)
             self._head += rest
@@ -138,7 +138,7 @@ class _Client(_Side):
             self._refuse(501, "NotImplemented", str(error))
             return
         if _CHUNKED.search(head):
-            # Its end could be found only by reading every chunk; so it is the connection's last request.
+            # Its end could be found only by parsing every chunk, so it is the connection's last request.
             head = _CONNECTION.sub(b"", head).removesuffix(b"\r\n\r\n") + b"\r\nConnection: close\r\n\r\n"
             self._body_left = _ENDLESS
         elif length := _LENGTH.search(head):

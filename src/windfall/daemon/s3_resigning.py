@@ -1,7 +1,7 @@
 """Completes requests that ask for aws:kms without naming a key, as AWS does: SeaweedFS refuses them.
 
-A header cannot be added to a signed request, so the signature is checked and the request signed anew with the same key.
-Decides which requests that is done for. Works on the bytes of a request's head; must not know sockets.
+A header cannot be added to a signed request, so the signature is checked and the request signed again with the same
+key. Decides for which requests. Works on the bytes of a request's head; must not know sockets.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _AUTHORIZATION = re.compile(
 #: Bodies whose chunks are signed one after the other, beginning with the signature of the head.
 _SIGNED_CHUNKS = b"STREAMING-AWS4-HMAC-SHA256"
 _REFUSAL = (
-    "aws:kms needs the name of a key here: set SSEKMSKeyId (any name does; a key is made for it),"
-    " or ask for AES256"
+    "aws:kms needs the name of a key here: set SSEKMSKeyId (any name works; a key is made for it),"
+    " or use AES256"
 )
 
-#: Finds the secret of an access key; the second argument is the session's token, empty for a lasting key.
+#: Finds the secret of an access key; the second argument is the session's token, empty for a long-term key.
 FindSecret = Callable[[str, str], str | None]
 
 
 class CannotComplete(Exception):
-    """The request would be refused without a reason; the text is what to tell the client instead."""
+    """SeaweedFS would refuse the request without a reason; the text tells the client what to do."""
 
 
 def lacks_key(head: bytes) -> bool:
@@ -42,9 +42,9 @@ def lacks_key(head: bytes) -> bool:
 
 
 def completed(head: bytes, key_id: str, find_secret: FindSecret) -> bytes:
-    """The head with a key, signed by the one who signed it; unchanged where its signature is not right.
+    """The head with a key, signed again with the same credentials; unchanged if its signature is wrong.
 
-    SeaweedFS refuses the latter with the reason. CannotComplete for a form that cannot be signed anew.
+    SeaweedFS refuses the latter with the reason. CannotComplete for a form that cannot be signed again.
     """
     headers = _headers(head)
     claim = _AUTHORIZATION.fullmatch(headers.get(b"authorization", b"").strip())
@@ -73,7 +73,7 @@ def completed(head: bytes, key_id: str, find_secret: FindSecret) -> bytes:
         signed(headers, names), signature.decode()
     ):
         if token:
-            # It may be a session whose secret is found by another rule than ours.
+            # It may be a session whose secret is derived in another way.
             raise CannotComplete(_REFUSAL)
         return head
     headers[_KEY_ID] = key_id.encode()
@@ -95,7 +95,7 @@ def completed(head: bytes, key_id: str, find_secret: FindSecret) -> bytes:
 
 
 def _headers(head: bytes) -> dict[bytes, bytes]:
-    """The headers by their names in lower case; what is sent twice is joined, as it is signed."""
+    """The headers by lower-case name; repeated ones are joined, as they are signed."""
     found: dict[bytes, bytes] = {}
     for line in head.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")

@@ -1,7 +1,7 @@
 """The secrets of the embedded S3 server, made once for a data directory and kept in one file of mode 0600.
 
-Decides what they are: keys for the daemon and for its agents, what objects are encrypted with, what sessions and inner
-requests are signed with, and the certificate of the inner ports. Objects stay readable for as long as the file does.
+They are: keys for the daemon and for its agents, the keys that encrypt objects and sign sessions and inner requests,
+and the certificate of the inner ports. Without the file, encrypted objects cannot be read.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from pathlib import Path
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.self_signed import self_signed
 
-#: Names of identities that are no keys of the API.
+#: Names of identities that are not keys of the API.
 ROOT_NAME, AGENTS_NAME = "windfall", "windfall-agents"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class S3Secrets:
-    """All of them. Never log or print it."""
+    """All secrets. Never log or print this."""
 
     #: The daemon's own key: it makes buckets.
     root_key_id: str
     root_secret: str
-    #: The agents' key: it moves objects, and asks for sessions of jobs.
+    #: The agents' key: it moves objects, and creates jobs' sessions.
     agents_key_id: str
     agents_secret: str
-    #: What objects with server-side encryption AES256 are encrypted with.
+    #: Encrypts objects with server-side encryption AES256.
     encryption: str
-    #: What the keys of objects with aws:kms are wrapped with.
+    #: Wraps the keys of objects with aws:kms.
     wrapping: str
-    #: Whom the service that wraps them listens to.
+    #: The token that the wrapping service accepts.
     wrapping_token: str
-    #: What the temporary credentials of jobs are signed with.
+    #: Signs jobs' temporary credentials.
     sessions: str
-    #: What SeaweedFS's parts sign their inner requests with.
+    #: Signs the requests between SeaweedFS's own processes.
     inner: str
     certificate: str
     certificate_key: str
@@ -47,7 +47,7 @@ class S3Secrets:
 
 
 def ensure_secrets(path: Path) -> S3Secrets:
-    """The secrets in a file, which is made if there is none; call it while nobody else does."""
+    """The secrets in a file, which is made if it is missing; not safe for concurrent callers."""
     try:
         content = json.loads(path.read_text())
         return S3Secrets(**{field.name: str(content[field.name]) for field in fields(S3Secrets)})
@@ -58,7 +58,7 @@ def ensure_secrets(path: Path) -> S3Secrets:
     except (ValueError, KeyError, TypeError):
         raise DaemonError(
             f"{path} is damaged. Restore it from a backup; without it, encrypted objects cannot be read."
-            " To do without them, remove it and start again"
+            " To give those up, remove it and start again"
         ) from None
 
 

@@ -1,9 +1,9 @@
-"""A real S3 server for those who have none: SeaweedFS, started beside the daemon on loopback.
+"""A real S3 server for users who have none: SeaweedFS, started beside the daemon on loopback.
 
 Decides its ports and processes, and that it outlives the daemon: jobs go on without the daemon and must be able to
 store their checkpoints. The next daemon adopts it, at the same address; only `stop` ends it. Daemons that share a
-directory and start at the same moment get one server between them. SeaweedFS is an extra and is looked for when it is
-asked for. s3_identities.py says who may use it. Must not know what is stored in it, nor SeaweedFS's options.
+directory and start at the same moment share one server. SeaweedFS is an optional extra, looked for only when it is
+needed. s3_identities.py decides who may use it. Must not know what is stored in it, nor SeaweedFS's options.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from windfall.daemon.seaweedfs import S3ServerError, find_program, server_comman
 from windfall.jobs.storage import S3, locate
 
 BUCKET = "windfall"
-#: 409: it was there already.
+#: 409: it exists already.
 _BUCKET_IS_THERE = (200, 409)
-#: Kept for a moment at each start, to see that objects can be written and read.
+#: Written and removed at each start, to test that objects can be written and read.
 _PROBE = ".ready"
-#: All but that of the companion, which is the server's address.
+#: All ports except the companion's, which is the server's address.
 _PORTS = (
     "upstream",
     "key_service",
@@ -54,11 +54,11 @@ _PORTS = (
     "filer_grpc",
     "s3_grpc",
 )
-#: Changes whenever a server that runs could not serve as one that is started now does.
+#: Increased whenever a server of an older version cannot be adopted.
 _ARRANGEMENT = 2
-#: SeaweedFS takes a quarter of a minute to end by itself; what it has acknowledged survives being killed.
+#: SeaweedFS takes 15 seconds to end by itself; what it has acknowledged survives SIGKILL.
 _GRACE_S = 3.0
-#: The shell ends at once, so that the server is nobody's child: who adopts it need not collect it.
+#: The shell exits at once, so the server is not a child of the daemon and a daemon that adopts it need not reap it.
 _DETACHED = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo "$!"'
 _POLL_S = 0.05
 _TRIES = 3
@@ -67,16 +67,16 @@ _PORT_WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A server that was started: enough to find it again and to be sure that it is the one."""
+    """A started server: enough to find it again and to identify it with certainty."""
 
     pid: int
-    #: In clock ticks since the machine's start; a pid alone may be somebody else's by now.
+    #: In clock ticks since boot; a pid alone may have been reused.
     started_ticks: int
     ports: dict[str, int]
     companion_pid: int = 0
     companion_ticks: int = 0
     arrangement: int = 0
-    #: The policies that it was started with: it takes no others.
+    #: The policies that it was started with: it reads them only then.
     policies: tuple[str, ...] = ()
 
 
@@ -90,7 +90,7 @@ class S3Server:
 
     @property
     def secrets(self) -> S3Secrets:
-        """Its secrets; there are some after its first start."""
+        """Its secrets; they exist after its first start."""
         return ensure_secrets(self._directory / "secrets.json")
 
     @property
@@ -107,22 +107,22 @@ class S3Server:
 
     @property
     def tenants(self) -> Tenants:
-        """What of it belongs to whom."""
+        """What belongs to which tenant."""
         return read_tenants(self._directory)
 
     def make_buckets(self, tenants: Tenants) -> None:
-        """Make the buckets that belong to tenants, as far as there are none yet."""
+        """Make the tenants' buckets that do not exist yet."""
         places = [locate(grant.uri) for grants in tenants.values() for grant in grants]
         for bucket in sorted({name for place in places if place.scheme == S3 for name in place.segments[:1]}):
             self.make_bucket(bucket)
 
     def tell_tenants(self, tenants: Tenants) -> None:
-        """Say what of it belongs to whom. A running server hears of it; `start` begins it anew if it must."""
+        """Record what belongs to which tenant. A running server reloads it; `start` restarts it if necessary."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self._directory / TENANTS_NAME, msgspec.json.encode(tenants).decode())
 
     def start(self, timeout_s: float = 60.0) -> str:
-        """Adopt the server that runs, or start one, and wait until it takes objects; the answer is its address."""
+        """Adopt the running server, or start one, and wait until it takes objects; returns its address."""
         deadline = time.monotonic() + timeout_s
         with self._alone(deadline):
             if self._can_be_adopted():
@@ -135,7 +135,7 @@ class S3Server:
         return url
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """End the server, whoever started it, and leave nothing of it but its files."""
+        """End the server, whichever daemon started it; only its files remain."""
         if self._read() is not None:
             with self._alone(time.monotonic() + timeout_s):
                 self._end()
@@ -144,7 +144,7 @@ class S3Server:
     def _alone(self, deadline: float) -> Iterator[None]:
         """Keep other daemons of this directory from starting or ending the server meanwhile."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The kernel gives the lock back when its holder is killed, and whoever waited then adopts or starts.
+        # The kernel releases the lock when its holder is killed, and the next daemon then adopts or starts.
         with (self._directory / "lock").open("a") as lock:
             while True:
                 try:
@@ -153,8 +153,8 @@ class S3Server:
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
                         raise S3ServerError(
-                            f"another process has been starting the S3 server in {self._directory} for too long;"
-                            " try again, or look at seaweedfs.log there"
+                            f"another process is still starting the S3 server in {self._directory};"
+                            " try again, or see seaweedfs.log there"
                         ) from None
                 time.sleep(_POLL_S)
             yield
@@ -166,7 +166,7 @@ class S3Server:
         for pid, ticks in _processes(running):
             _end_process(pid, ticks)
         for name, port in running.ports.items():
-            # SeaweedFS makes these itself, in a place of its own choice, and does not always remove them.
+            # SeaweedFS makes these itself and does not always remove them.
             kind = name.removesuffix("_grpc")
             Path(f"/tmp/seaweedfs-{kind}-grpc-{port}.sock").unlink(missing_ok=True)  # noqa: S108 (its choice)
 
@@ -185,7 +185,7 @@ class S3Server:
             try:
                 self._wait_until_ready(deadline)
             except S3ServerError:
-                # A port may have been taken between choosing and binding; a fixed one stays taken.
+                # Another process may have taken a port between choosing and binding; a fixed port stays taken.
                 self._end()
                 if attempt + 1 == _TRIES or time.monotonic() >= deadline:
                     raise
@@ -204,7 +204,7 @@ class S3Server:
             ports["key_service"],
             None if self._keys_file is None else str(self._keys_file),
         )
-        # What a server of before still knew is forgotten with it.
+        # Identities of an earlier server are dropped.
         (self._directory / "keys.json").unlink(missing_ok=True)
         write_configuration(settings)
         for name, text in (
@@ -239,7 +239,7 @@ class S3Server:
         write_private(self._state_file, json.dumps(asdict(running)))
 
     def _detached(self, command: list[str], environment: dict[str, str]) -> int:
-        """Start a process that is nobody's child; the answer is its pid."""
+        """Start a process that is not our child; returns its pid."""
         log = self._directory / "seaweedfs.log"
         started = subprocess.run(
             ["/bin/sh", "-c", _DETACHED, "sh", log, *command],
@@ -252,12 +252,12 @@ class S3Server:
         return int(started.stdout)
 
     def _choose_ports(self, *, again: bool) -> dict[str, int]:
-        """The ports of the last start where they are free, so that what runs finds the server again."""
+        """The ports of the last start if they are free, so that running jobs find the server again."""
         last = self._read()
         wanted_s3 = self._port or (last.ports["s3"] if last is not None and not again else 0)
         deadline = time.monotonic() + _PORT_WAIT_S
         while not _is_free(wanted_s3) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)  # a process that was killed gives its sockets back a moment later
+            time.sleep(_POLL_S)  # a killed process releases its sockets a moment later
         with contextlib.ExitStack() as held:
             s3 = held.enter_context(_free_port(wanted_s3 if _is_free(wanted_s3) or self._port else 0))
             return {"s3": s3, **{name: held.enter_context(_free_port(0)) for name in _PORTS}}
@@ -277,20 +277,22 @@ class S3Server:
                 return
             time.sleep(_POLL_S)
         raise S3ServerError(
-            f"SeaweedFS is not ready in time ({last}); see {self._directory / 'seaweedfs.log'}"
+            f"SeaweedFS was not ready in time ({last}); see {self._directory / 'seaweedfs.log'}"
         )
 
     def make_bucket(self, name: str) -> None:
-        """Make a bucket; one that is there already is left as it is."""
+        """Make a bucket; an existing one is left as it is."""
         running = self._read()
         status = None if running is None else self._request(running.ports["s3"], "PUT", f"/{name}")
         if status not in _BUCKET_IS_THERE:
-            raise S3ServerError(f"SeaweedFS answered {status} when bucket {name} was to be made")
+            raise S3ServerError(
+                f"cannot make bucket {name}: SeaweedFS answered {status}; see {self._directory / 'seaweedfs.log'}"
+            )
 
     def _try_out(self, port: int) -> str:
-        """Make the bucket, then keep, read and remove an object; what is still in the way, or nothing.
+        """Make the bucket, then write, read and remove an object; returns what failed, or an empty string.
 
-        A bucket alone proves little: it is there before the volumes are, and until then objects cannot be read.
+        A bucket alone proves little: it exists before the volumes do, and until then objects cannot be read.
         """
         steps: list[tuple[str, str, tuple[int, ...]]] = [
             ("PUT", f"/{BUCKET}", _BUCKET_IS_THERE),
@@ -301,13 +303,13 @@ class S3Server:
         for method, path, welcome in steps:
             status = self._request(port, method, path)
             if status == 403:
-                raise S3ServerError(f"the S3 server on port {port} does not know our keys")
+                raise S3ServerError(f"another S3 server uses port {port}; choose another with --s3-port")
             if status not in welcome:
                 return f"it answered {status} to {method} {path}"
         return ""
 
     def _request(self, port: int, method: str, path: str) -> int:
-        # Here, because they take longer to load than most daemons need to start.
+        # Imported here, because they take longer to load than most daemons need to start.
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.credentials import Credentials
@@ -322,7 +324,7 @@ class S3Server:
             connection.request(method, path, body, dict(request.headers.items()))
             return connection.getresponse().status
         except http.client.HTTPException as error:
-            raise ConnectionError(f"no answer that makes sense: {error!r}") from error
+            raise ConnectionError(f"not a valid HTTP answer: {error!r}") from error
         finally:
             connection.close()
 
@@ -332,26 +334,26 @@ class S3Server:
 
     def _read(self) -> _Running | None:
         try:
-            # Members that another version has kept there do not hinder.
+            # Members of another version are ignored.
             return msgspec.json.decode(self._state_file.read_bytes(), type=_Running)
         except (OSError, msgspec.MsgspecError):
             return None
 
     def _last_words(self) -> str:
         lines = (self._directory / "seaweedfs.log").read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
 
 @contextlib.contextmanager
 def _free_port(wanted: int) -> Iterator[int]:
-    """A port that stays ours until all have been chosen."""
+    """A port that stays reserved until all have been chosen."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             held.bind((HOST, wanted))
         except OSError as error:
             raise S3ServerError(
-                f"port {wanted} for the S3 server cannot be used: {error.strerror}; give another"
+                f"port {wanted} for the S3 server cannot be used: {error.strerror}; choose another with --s3-port"
             ) from error
         yield held.getsockname()[1]
 
@@ -388,7 +390,7 @@ def _end_process(pid: int, started_ticks: int) -> None:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """When a process began; None for one that is gone or a zombie."""
+    """When a process began; None if it has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
-"""Reads what agents measured: one file of samples beside the log of each attempt, and one of the machine.
+"""Reads what agents measured: one file of samples beside each attempt's log, and one for the machine.
 
-The files are read as they are, while agents write them: what is half written is left out. Decides nothing; must not
-know what the values mean.
+Agents write the files while they are read, so an incomplete record is skipped. Decides nothing; must not know what the
+values mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windfall.advisor.samples import Recording, Sample, SampledGpu
 
 #: In place of a task id: all GPUs and the host itself.
 MACHINE = "machine"
-#: The header and the newest sample of any machine but the largest are in this much of a file.
+#: Enough of a file for the header and the newest sample of all but the largest machines.
 _BEGINNING_BYTES = 8 << 10
 
 
@@ -24,12 +24,12 @@ class SampleReader:
         self._logs = logs
 
     def recording(self, task_id: str) -> Recording | None:
-        """All samples of an attempt; None where it has none."""
+        """All samples of an attempt; None if there are none."""
         content = self._read(task_id)
         return None if content is None else sample_file.recording(content)
 
     def latest(self, task_id: str) -> Sample | None:
-        """The newest sample of an attempt as it was taken, at the cost of one small read."""
+        """The newest sample of an attempt, by one small read."""
         found = self._newest(task_id)
         return None if found is None else found[1]
 
@@ -42,7 +42,7 @@ class SampleReader:
         return self.latest(MACHINE)
 
     def machine_head(self) -> tuple[tuple[SampledGpu, ...], Sample] | None:
-        """The newest sample of this host with the GPUs that it is of, in its order."""
+        """The newest sample of this host, and its GPUs in the order of the sample."""
         return self._newest(MACHINE)
 
     def _newest(self, name: str) -> tuple[tuple[SampledGpu, ...], Sample] | None:

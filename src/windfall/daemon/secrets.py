@@ -1,8 +1,7 @@
-"""The daemon's own secrets: what jobs are given by name, kept as files that nobody else can read.
+"""Secrets that jobs get by name, kept as files that other users cannot read.
 
-Each tenant has its own, and a job gets those of its tenant. Credentials for Git are among them. Decides what a secret
-may be called and hold. A value goes in and never comes out again through the API: the agent reads the file when a job
-starts. Must not know jobs.
+Each tenant has its own, and a job gets those of its tenant. Credentials for Git are among them. Decides the name and
+size of a secret. The API never returns a value: the agent reads the file when a job starts. Must not know jobs.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ class Secrets:
         self._directory = directory
 
     async def set_secret(self, call: Call) -> dict[str, Any]:
-        """Keep a value under a name; the one before it is replaced, for attempts that start from now on."""
+        """Store a value under a name; it replaces an earlier one for attempts that start from now on."""
         (tenant, name), value = _named(call), call.params.get("value")
         if not isinstance(value, str) or not value:
-            raise ApiError("Invalid", "SetSecret needs value, a text that is not empty.")
+            raise ApiError("Invalid", "value is required (a non-empty string).")
         content = value.encode()
         if len(content) > SIZE_MAX_BYTES:
             raise ApiError(
-                "Invalid", f"A secret has at most {SIZE_MAX_BYTES} bytes, this one {len(content)}."
+                "Invalid", f"A secret may have at most {SIZE_MAX_BYTES} bytes; this one has {len(content)}."
             )
         if is_credential_name(name):
             try:
                 decode_credential(value)
             except BadCredential as problem:
-                raise ApiError("Invalid", f"{name} is not set: {problem}.") from None
+                raise ApiError("Invalid", f"{name} was not set: {problem}.") from None
         path = self._path(tenant, name)
         replaced = path.exists()
         try:
@@ -57,7 +56,7 @@ class Secrets:
         except OSError as error:
             raise ApiError(
                 "InternalFailure",
-                f"The secret is not kept: {error.strerror}; look at {self._directory} on the daemon's host.",
+                f"The secret was not stored: {error.strerror}; check {self._directory} on the daemon's host.",
                 500,
             ) from None
         return {"name": name, "tenant": tenant, "replaced": replaced}
@@ -77,14 +76,14 @@ class Secrets:
         return {"tenant": tenant, "secrets": sorted(found, key=lambda secret: str(secret["name"]))}
 
     async def remove_secret(self, call: Call) -> dict[str, Any]:
-        """Forget a value; attempts that have it keep it, later ones fail to start."""
+        """Remove a value; attempts that have it keep it, later ones fail to start."""
         tenant, name = _named(call)
         try:
             self._path(tenant, name).unlink()
         except FileNotFoundError:
             raise ApiError(
                 "NotFound",
-                f"There is no secret {name}; `windfall secret list` shows those that there are.",
+                f"There is no secret {name}; `windfall secret list` lists them.",
                 404,
             ) from None
         return {}
@@ -116,7 +115,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is a secret for jobs, or a credential for Git, which no job can ask for."""
+    """Whether it names a secret for jobs, or a credential for Git, which jobs cannot ask for."""
     return SECRET_NAME.fullmatch(name) is not None or is_credential_name(name)
 
 
@@ -125,14 +124,14 @@ def _named(call: Call) -> tuple[str, str]:
     if not isinstance(name, str) or not _is_name(name):
         raise ApiError(
             "Invalid",
-            "The name of a secret has 1 to 200 letters, digits, '_', '.' and '-', and does not begin with '.' or '-';"
-            " that of a credential for Git is git@HOST, with a host in small letters.",
+            "The name of a secret must have 1 to 200 letters, digits, '_', '.' or '-', and must not begin with '.' or"
+            " '-'; the name of a Git credential is git@HOST, with the host in lower case.",
         )
     return _tenant(call), name
 
 
 def _tenant(call: Call) -> str:
-    """Whose secrets are meant: those of the key's tenant, unless an administrator names another."""
+    """The tenant whose secrets are meant: the key's own, unless an administrator names another."""
     tenant = call.params.get("tenant", call.caller.tenant)
     if not isinstance(tenant, str) or TENANT_NAME.fullmatch(tenant) is None:
         raise ApiError("Invalid", f"tenant must be the name of a tenant, not {str(tenant)[:100]!r}.")

@@ -1,8 +1,8 @@
 """A certificate that signs itself, made with the standard library alone.
 
-SeaweedFS's inner ports ask for a client certificate; both ends hold the same one, so that nothing but its own processes
-can speak to them. Decides the key (Ed25519, RFC 8032) and the few fields that a certificate needs. Slow and not
-constant in time: it runs once for a data directory, before anybody could measure it.
+SeaweedFS's inner ports require a client certificate; both ends hold the same one, so that only its own processes can
+connect. Decides the key (Ed25519, RFC 8032) and the few fields that a certificate needs. Slow and not constant-time: it
+runs once for a data directory, when no one can measure it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ORDER = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, _PRIME - 2, _PRIME) % _PRIME
 _BASE_Y = 4 * pow(5, _PRIME - 2, _PRIME) % _PRIME
 _ED25519 = bytes.fromhex("300506032b6570")
-#: Wide enough that no clock is outside of it.
+#: Wide enough for any clock.
 _VALID = (b"20200101000000Z", b"99991231235959Z")
 
 _Point = tuple[int, int, int, int]

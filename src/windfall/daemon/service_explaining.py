@@ -1,4 +1,4 @@
-"""Service jobs in Windfall's own operations: how many there are, which one a text means, and why one is where it is.
+"""Service jobs in Windfall's own operations: counting them, finding one, and explaining why one waits.
 
 Reads what the scheduler of service jobs reads, and turns it into sentences; decides nothing.
 """
@@ -22,7 +22,7 @@ from windfall.scheduling.service_views import counted, needs_of
 
 #: How many jobs a search answers with.
 _FOUND_MAX = 10
-#: So many of the newest jobs of a queue are looked at; a queue has far fewer.
+#: How many of a queue's newest jobs are read; a queue has far fewer.
 _NEWEST = 10_000
 _WAITING = (ServiceState.SUBMITTED, ServiceState.RUNNABLE)
 
@@ -35,7 +35,7 @@ def service_counts(store: Store) -> dict[QueueName, dict[str, int]]:
 
 
 def find_service_jobs(store: Store, text: str) -> list[JobId]:
-    """Ids of service jobs whose id begins with a text or whose name it is, newest first, at most 10."""
+    """Ids of service jobs with this name or id prefix, newest first, at most 10."""
     found = [
         job
         for jobs in _by_queue(store).values()
@@ -46,7 +46,7 @@ def find_service_jobs(store: Store, text: str) -> list[JobId]:
 
 
 async def why_service_job(gateway: TenantGateway, job: ServiceJob) -> dict[str, Any]:
-    """Why a service job is where it is, in the form of the answer about any job."""
+    """Why a service job is where it is, in the form of the answer for any job."""
     reasons: list[Reason] = []
     changes: list[str] = []
     training: Why | None = None
@@ -82,7 +82,7 @@ async def why_service_job(gateway: TenantGateway, job: ServiceJob) -> dict[str, 
 
 
 def why_it_waits(state: State, job: ServiceJob, now: int) -> list[Reason]:
-    """What a waiting service job asks for, what there is of it, and who goes before it."""
+    """What a waiting service job asks for, how much is available, and how many jobs are before it."""
     queue = state.queues.get(job.queue)
     environment = state.service_environments.get((queue and queue.service_environment) or "")
     if queue is None or environment is None:

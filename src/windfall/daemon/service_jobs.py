@@ -1,8 +1,8 @@
-"""The training creator: makes the training jobs of service jobs, as any client would, and says what failed.
+"""The training creator: creates the training jobs of service jobs, as any client would, and reports failures.
 
-A payload goes through the very handler that serves CreateTrainingJob on the wire; only that the core is told whose
-attempt it is, and takes it only if that service job still waits for it. So an errand may be run twice. Must not know
-whose turn it is.
+A payload goes through the same handler that serves CreateTrainingJob on the wire, except that the command names the
+service job, and the core accepts it only if that service job still waits for it. So an instruction may be carried out
+twice. Must not know which job is next.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from windfall.jobs.ids import JobId
 
 log = logging.getLogger(__name__)
 
-#: So many are made at once; the others wait for their turn.
+#: How many are created at once; the others wait.
 AT_ONCE = 16
-#: How long a fault of our own is left alone before the same is tried again.
+#: Seconds until the creation is tried again after an internal error.
 AGAIN_S = 5.0
 
 _service_job: ContextVar[JobId] = ContextVar("service_job")
 
 
 class AttemptGate(TickGate):
-    """The way to the core on behalf of a service job: its training jobs say whose attempts they are."""
+    """A gate for one service job: its training jobs carry its id."""
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Do a command; a training job goes with its service job."""
+        """Execute a command; a training job goes with its service job."""
         if isinstance(command, SubmitTraining):
             command = replace(command, service_job=_service_job.get())
         return await self._gate.execute(command, tenant)
@@ -62,7 +62,7 @@ class TrainingCreator:
         host_known: Callable[[], Awaitable[Any]],
         again_s: float = AGAIN_S,
     ) -> None:
-        """`host_known` is awaited before anything is made: how large a job may be depends on this host."""
+        """`host_known` is awaited before anything is created: the size limit of a job depends on this host."""
         self._gate = gate
         self._account_id = account_id
         self._clock_ms = clock_ms
@@ -75,13 +75,13 @@ class TrainingCreator:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry_out(self, asked: CreateTraining) -> None:
-        """Begin to create a training job; what is wrong with its payload is told to the core."""
+        """Start creating a training job; the core is told if its payload is refused."""
         task = asyncio.get_running_loop().create_task(self._create(asked), name="create training job")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def let_go(self) -> None:
-        """Stop creating: whoever leads next creates what is missing."""
+        """Stop creating: the next leader creates what is missing."""
         for task in self._tasks:
             task.cancel()
 
@@ -95,7 +95,7 @@ class TrainingCreator:
                 if refused is not None:
                     await self._gate.execute(TrainingRefused(asked.job_id, asked.training_job, refused))
                 return
-            except Exception:  # the edge of this task: the service job waits for it and must not wait in vain
+            except Exception:  # the edge of this task: the service job waits for it, so it is tried again
                 log.exception(
                     "%s could not be created; trying again in %g s", asked.training_job, self._again_s
                 )
@@ -106,9 +106,9 @@ class TrainingCreator:
         try:
             request = msgspec.json.decode(asked.payload)
         except (msgspec.DecodeError, RecursionError) as error:
-            return f"ValidationException: serviceRequestPayload is no valid JSON: {error}"
+            return f"ValidationException: serviceRequestPayload is not valid JSON: {error}"
         if not isinstance(request, dict):
-            return "ValidationException: serviceRequestPayload is no JSON object"
+            return "ValidationException: serviceRequestPayload is not a JSON object"
         request["TrainingJobName"] = asked.training_job
         caller = Caller.on_behalf_of(asked.submitter)
         try:
@@ -118,12 +118,12 @@ class TrainingCreator:
         except ApiError as error:
             if error.status >= 500:
                 raise
-            # One that was made before is the attempt already, and the core then does not mind this.
+            # If it was created before, it is the attempt already, and the core ignores this refusal.
             return f"{error.code}: {error.message}"
         return None
 
     def _sagemaker(self) -> ModelledService:
-        """Made at its first use: many a daemon has no service job."""
+        """Made at its first use: many daemons have no service job."""
         if self._service is None:
             own = AttemptGate(self._gate)
             self._service = training_service(

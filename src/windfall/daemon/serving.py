@@ -1,7 +1,7 @@
-"""`windfall up`: opens the data directory, brings the parts together, serves until told to stop, and goes gracefully.
+"""`windfall up`: opens the data directory, wires the parts together, serves until stopped, and shuts down in order.
 
-The only module that knows every adapter. Killing this process at any moment is allowed: jobs go on under their agent,
-and the next daemon reads the store and adopts them.
+The only module that knows every adapter. This process may be killed at any moment: jobs go on under their agent, and
+the next daemon reads the store and adopts them.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ SERVICES = ("batch", "sagemaker", "logs", "cloudwatch", "scheduler", "sts", "iam
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a daemon that has just come up has to say."""
+    """What a daemon reports when it is ready."""
 
     url: str
-    #: This host; None for a daemon that follows another one, which knows.
+    #: This host; None for a daemon that follows another one.
     machine: Machine | None
     live_jobs: int
-    #: Where the S3 server answers that was started beside the daemon, if one was.
+    #: The address of the S3 server that was started beside the daemon, if any.
     s3_url: str | None = None
-    #: Where the daemon is that leads.
+    #: The leader's address.
     leader: str | None = None
 
 
@@ -79,7 +79,7 @@ def clock_ms() -> int:
 
 
 def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
-    """Run the daemon in the foreground until SIGINT, SIGTERM or `windfall down`; the answer is the exit code."""
+    """Run the daemon in the foreground until SIGINT, SIGTERM or `windfall down`; returns the exit code."""
     check_event_settings(settings)
     directory = DataDirectory(settings.data)
     directory.prepare()
@@ -97,13 +97,13 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
     except OSError as error:
         raise _unusable(directory, error) from None
     try:
-        # The port first: where it is taken, nothing must be left running.
+        # The port first: if it is taken, nothing must be left running.
         with _listen(settings) as listening:
             daemon = _opened(settings, directory, store)
             return run_to_its_end(daemon.run(listening, ready))
     except StoreReplaced as error:
         raise DaemonError(
-            f"{error}; nothing is answered or written any more, and jobs that run go on."
+            f"{error}; the daemon has stopped, and running jobs go on."
             " Put the store back and start Windfall again"
         ) from None
     finally:
@@ -112,7 +112,7 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
 
 
 def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _Daemon:
-    """A daemon with all that it needs at its start; DaemonError says what cannot be had."""
+    """A daemon with everything it needs to start; DaemonError says what is missing."""
     try:
         own = [key.access_key_id for key in load_keys(directory.keys)]
         addresses = [url for url in (directory.read_address(), *directory.other_addresses()) if url]
@@ -128,13 +128,13 @@ def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _D
 def _unusable(directory: DataDirectory, error: OSError) -> DaemonError:
     return DaemonError(
         f"cannot use {error.filename or directory.root}: {error.strerror or error};"
-        " the data directory needs room and must belong to the user that runs the daemon"
+        " the data directory needs free space and must belong to the user that runs the daemon"
     )
 
 
 def run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
-    """Run what a daemon does on an event loop that can be closed even when no file can be opened any more."""
-    # Uvloop opens two sockets whenever it begins to run, also for the last words before it is closed.
+    """Run the daemon on an event loop that can be closed even when no file can be opened any more."""
+    # Uvloop opens two sockets whenever it starts to run, also when it is closed.
     spare = socket.socketpair()
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         try:
@@ -162,7 +162,7 @@ class _Daemon:
         self._keys = KeyRing(directory.keys)
         keys = self._keys
         around = Surroundings(settings, directory, store, objects, clock_ms, lambda: keys.tenants, keys.find)
-        #: What all services hold; never the loop itself, which is another one after a change of the leader.
+        #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
         self._place: Alone | Succession
         if store.sharing is None:
@@ -172,7 +172,7 @@ class _Daemon:
         self._training = training_settings(around, self._host)
 
     def _owned(self) -> Owned | None:
-        """Which tenants there are, and what is registered for them; None while another daemon leads."""
+        """All tenants, and the storage registered for them; None while another daemon leads."""
         leading = self._place.leading
         if leading is None:
             return None
@@ -196,7 +196,7 @@ class _Daemon:
         server: uvicorn.Server | None = None
         serving: asyncio.Task[None] | None = None
         try:
-            # The services read their models, which takes as long as an agent needs to start.
+            # In parallel: the services read their models for as long as an agent needs to start.
             reading = asyncio.get_running_loop().run_in_executor(None, self._server_config)
             settled = await unless_stopped(asyncio.gather(self._place.settle(), reading), stopping)
             if settled is None:
@@ -210,7 +210,7 @@ class _Daemon:
             await asyncio.wait([stopping, serving, *watched], return_when=asyncio.FIRST_COMPLETED)
             for task in watched:
                 if task.done():
-                    task.result()  # A part that ended by itself has a fault to tell.
+                    task.result()  # A part that ended by itself has failed.
             return 0
         finally:
             mending.cancel()
@@ -219,7 +219,7 @@ class _Daemon:
             await self._go(server, serving)
 
     async def _reap_logs(self) -> None:
-        """Remove logs that their groups no longer keep, now and then, until cancelled."""
+        """Remove expired logs periodically, until cancelled."""
         while True:
             try:
                 await self._gate.read(lambda store: reap_logs(store, self._directory.logs, clock_ms()))
@@ -264,7 +264,7 @@ class _Daemon:
         return uvicorn.Config(
             application,
             http=HttpConnection,
-            ws="none",  # whatever libraries there are beside us
+            ws="none",  # even if a websocket library is installed
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -273,7 +273,7 @@ class _Daemon:
         )
 
     async def _go_down(self, kill: bool) -> int:
-        """Begin to stop; the answer is how many attempts run now."""
+        """Begin to stop; returns how many attempts are running."""
         leading = self._place.leading
         running = 0 if leading is None else await leading.running_attempts()
         self._kill = kill
@@ -281,7 +281,7 @@ class _Daemon:
         return running
 
     async def _go(self, server: uvicorn.Server | None, serving: asyncio.Task[None] | None) -> None:
-        """Stop in order: no new requests, then all that leads."""
+        """Stop in order: the HTTP server first, then the control loop and the engines."""
         if server is not None and serving is not None:
             server.should_exit = True
             with contextlib.suppress(asyncio.CancelledError):
@@ -291,7 +291,7 @@ class _Daemon:
 
 
 async def unless_stopped(work: asyncio.Future[Settled], stopping: asyncio.Task[Any]) -> Settled | None:
-    """What the work has to say; None, and no more work, once the daemon is to stop: an agent may never come."""
+    """The result of the work; None, with the work cancelled, if the daemon is stopped first."""
     await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         return work.result()

@@ -1,7 +1,7 @@
 """Settings, read once from the command line, the environment and a TOML file, in this order of precedence.
 
-Everything is checked here, at start, with a text that names the setting and what it may be. Nothing else in Windfall
-reads the environment for settings.
+Everything is validated here, at start, with an error that names the setting and the allowed values. Nothing else in
+Windfall reads the environment for settings.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CONFIG_NAME = "windfall.toml"
 S3_BUCKET = "windfall"
 #: What comes before the path of a set of recorded GPUs.
 RECORDED = "recorded:"
-#: More often than this, measuring would cost the jobs more than it tells of them.
+#: Sampling more often than this would cost the jobs more than it is worth.
 _LEAST_SAMPLE_S = 0.1
 
 
 def default_data() -> Path:
-    """Where Windfall keeps its things: WINDFALL_DATA, or the place that the system has for it."""
+    """The data directory: WINDFALL_DATA, or the system's usual place for it."""
     if told := os.environ.get("WINDFALL_DATA"):
         return Path(told)
     if os.geteuid() == 0:
@@ -222,7 +222,7 @@ _PATTERNS: dict[str, tuple[str, str]] = {
 
 
 def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
-    """Put the settings together; `options` are the command line's, None meaning not given."""
+    """Merge the settings; `options` are the command line's, None meaning not given."""
     environ = os.environ if environment is None else environment
     known = {field.name for field in fields(Settings)}
     given = {name: value for name, value in options.items() if value is not None}
@@ -239,12 +239,12 @@ def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | N
 
 
 def _check_spelling(environ: Mapping[str, str], known: set[str]) -> None:
-    """Refuse a variable that is almost a setting; Windfall also has variables that are no settings."""
+    """Refuse a misspelt setting; Windfall also has variables that are not settings."""
     settings = [ENVIRONMENT_PREFIX + name.upper() for name in known]
     for name in sorted(environ):
         if not name.startswith(ENVIRONMENT_PREFIX) or name in settings:
             continue
-        from difflib import get_close_matches  # Only for those who have such a variable.
+        from difflib import get_close_matches  # rarely needed
 
         if close := get_close_matches(name, settings, n=1, cutoff=0.88):
             raise BadSetting(
@@ -260,18 +260,17 @@ def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
     except OSError as error:
         if not os.access(path.parent, os.X_OK):
             raise BadSetting(
-                f"the data directory {path.parent} cannot be entered: {error.strerror}; name another with --data,"
-                " or ask its owner"
+                f"the data directory {path.parent} cannot be entered: {error.strerror}; choose another with --data,"
+                " or ask its owner for access"
             ) from None
-        raise BadSetting(
-            f"{path} cannot be read: {error.strerror}; make it a file that you may read"
-        ) from None
+        raise BadSetting(f"{path} cannot be read: {error.strerror}; make it a readable file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"{path} is not valid TOML: {error}") from None
     unknown = sorted(set(content) - known | ({"data"} & set(content)))
     if unknown:
         raise BadSetting(
-            f"{path} has unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known - {'data'}))}"
+            f"{path} has unknown settings: {', '.join(unknown)}; the known ones are"
+            f" {', '.join(sorted(known - {'data'}))}"
         )
     return content
 
@@ -304,8 +303,8 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _check_recorded(path: str) -> None:
-    """An agent that cannot read its GPUs does not start, and nobody would see why."""
-    from windfall.agent.devices.readings import read_set  # Only for those who rehearse.
+    """Checked here, because an agent that cannot read its GPUs would fail to start without a visible reason."""
+    from windfall.agent.devices.readings import read_set  # rarely needed
 
     try:
         read_set(path)
@@ -314,13 +313,13 @@ def _check_recorded(path: str) -> None:
 
 
 def _check_job_user(name: str) -> None:
-    """An agent without its user does not start either, and its warden would go on trying with that name."""
+    """Checked here, because an agent without its user fails to start, and its warden would retry forever."""
     if os.geteuid() != 0:
-        return  # Jobs run as whoever started the daemon.
+        return  # Jobs run as the daemon's user.
     try:
         pwd.getpwnam(name)
     except KeyError:
-        raise BadSetting(f"job_user must be a user of this host, and there is no {name!r} here") from None
+        raise BadSetting(f"job_user must be a user of this host; there is no user {name!r}") from None
 
 
 def _switched(name: str, value: Any) -> bool:

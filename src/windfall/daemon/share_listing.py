@@ -1,4 +1,4 @@
-"""Windfall's own operation on shares: how those of each queue stand, by fair share or by quota.
+"""Windfall's own operation on shares: how much each share of a queue uses, by fair share or by quota.
 
 Turns domain values into plain JSON; decides nothing.
 """
@@ -27,7 +27,7 @@ class Shares:
         """The shares of one queue, or of all queues that have some."""
         name = call.params.get("queue")
         if not (name is None or isinstance(name, str)):
-            raise ApiError("Invalid", "Shares needs queue, a text, or nothing for all queues.")
+            raise ApiError("Invalid", "queue must be a string; leave it out for all queues.")
 
         def look(state: State, _: Offers, now: int) -> list[QueueShares]:
             names = state.queues if name is None else [QueueName(name)]

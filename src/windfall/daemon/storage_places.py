@@ -1,6 +1,6 @@
 """AddStorage, ListStorage and RemoveStorage: the places that jobs of submit keys may use beyond their tenant's own.
 
-Looks at this host where the core may not: where links lead, and what a directory holds. Must not know jobs.
+Reads this host's file system, which the core may not: where links lead, and what a directory is. Must not know jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windfall.daemon.object_storage import ObjectStorage
 from windfall.jobs.errors import NotFound, Rejected
 from windfall.jobs.storage import FILE, S3, BadLocation, Location, StoragePlace, locate
 
-#: Whoever may read or write below these has the host.
+#: Access to any of these gives control of the host.
 _SYSTEM = tuple(
     Path(path)
     for path in ("/etc", "/proc", "/sys", "/dev", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64")
@@ -49,11 +49,11 @@ class StoragePlaces:
             try:
                 await asyncio.to_thread(self._objects.make_bucket, location.segments[0])
             except (DaemonError, OSError) as error:
-                note = f"the bucket could not be made, so make it yourself: {error}"
+                note = f"the bucket could not be made: {error}; make it yourself"
         return {**_shown(added), "note": note}
 
     async def list(self, call: Call) -> dict[str, Any]:
-        """All places for an admin key; for others those of their tenant, and what it owns."""
+        """All places for an admin key; for others those of their tenant, and the tenant's own."""
         caller, layout = call.caller, self._objects.layout
         places = await self._loop.read(lambda store: store.declared(StoragePlace))
         if caller.role is not Role.ADMIN:
@@ -68,7 +68,7 @@ class StoragePlaces:
         }
 
     async def remove(self, call: Call) -> dict[str, Any]:
-        """Take a place back; the next attempts of jobs that name it are refused."""
+        """Remove a place; later attempts of jobs that name it are refused."""
         try:
             await self._loop.execute(RemoveStorage(_uri(call), _tenant(call)))
         except NotFound as refusal:
@@ -76,7 +76,7 @@ class StoragePlaces:
         return {}
 
     def _looked_at(self, uri: str, location: Location) -> str | None:
-        """Refuse what would hand the host to jobs, whatever it is called; a word of warning about anything else."""
+        """Refuse a place that would give jobs control of the host; returns a warning about other places."""
         if location.scheme != FILE:
             return None
         path = Path(location.path)
@@ -84,25 +84,25 @@ class StoragePlaces:
         if self._objects.layout.is_private(locate(real.as_uri())):
             raise ApiError(
                 "Invalid",
-                f"{uri} leads to {real}, which holds or lies in the daemon's own directory; register one elsewhere.",
+                f"{uri} is {real}, which contains or is inside the daemon's own directory; register one elsewhere.",
             )
         if any(real.is_relative_to(system) or system.is_relative_to(real) for system in _SYSTEM):
             raise ApiError(
-                "Invalid", f"{uri} is part of the system, or holds it; register a directory for data."
+                "Invalid", f"{uri} is a system directory, or contains one; register a directory for data."
             )
         if Path.home().resolve().is_relative_to(real):
             raise ApiError(
-                "Invalid", f"{uri} holds the home directory of the daemon's user; register a directory in it."
+                "Invalid", f"{uri} contains the daemon user's home directory; register a directory inside it."
             )
         if not path.is_dir():
-            return f"{path} is no directory on this host yet; it is made when something is stored there"
+            return f"the directory {path} does not exist on this host yet; it is made when something is stored there"
         return None
 
 
 def _uri(call: Call) -> str:
     uri = call.params.get("uri")
     if not isinstance(uri, str) or not uri:
-        raise ApiError("Invalid", f"{call.operation} needs uri, as file:///directory or s3://bucket/prefix.")
+        raise ApiError("Invalid", "uri is required, as file:///directory or s3://bucket/prefix.")
     return uri if uri.endswith("://") or uri == "file:///" else uri.rstrip("/")
 
 

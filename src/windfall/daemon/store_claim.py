@@ -1,8 +1,8 @@
 """Which store a data directory belongs to: a small file in it that names the store.
 
 The agent of a data directory runs the jobs of one store. A daemon with another store, or with an empty one, would stop
-them all as unknown, so it is refused before it touches anything. A directory without the file takes the first store
-that it is started with. Must not know how a store keeps its identity.
+them all as unknown, so it is refused before it touches anything. A directory without the file is bound to the first
+store that it is started with. Must not know how a store keeps its identity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StoreClaim(msgspec.Struct, frozen=True):
 
 
 def open_own_store(settings: Settings) -> SqlStore:
-    """Open the store of a data directory; DaemonError where the settings name another one, or it is gone."""
+    """Open the store of a data directory; DaemonError if the settings name another one, or it is missing."""
     claim = read_claim(settings.data)
     try:
         return open_store(settings.store_url, expected=None if claim is None else claim.identity)
@@ -40,7 +40,7 @@ def open_own_store(settings: Settings) -> SqlStore:
 
 
 def keep_claim(data: Path, store: SqlStore) -> None:
-    """Write down that the directory belongs to this store; the lock of the directory must be held."""
+    """Record that the directory belongs to this store; the caller must hold the directory's lock."""
     claim = read_claim(data)
     mine = StoreClaim(store.identity, store.where)
     if claim == mine:
@@ -58,7 +58,7 @@ def keep_claim(data: Path, store: SqlStore) -> None:
 
 
 def read_claim(data: Path) -> StoreClaim | None:
-    """Which store the directory belongs to; None for one that has not been used with any."""
+    """The store that the directory belongs to; None if it has not been used with any."""
     path = data / CLAIM_NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=StoreClaim)

@@ -1,8 +1,8 @@
 """StoredFiles, ListStored and ReadStored: what a job has in object storage, for clients without keys of the storage.
 
-Decides what of it may be read: the checkpoints and the outputs of a job that the caller can see, with the storage
-access of the job's submitter. Bytes are handed on as they are, a bounded number at a time; the reader verifies them.
-Must not know what is in a checkpoint.
+Decides what may be read: the checkpoints and outputs of a job that the caller can see, with the storage access of the
+job's submitter. Bytes are passed on unchanged, a limited number at a time; the client verifies them. Must not know what
+is in a checkpoint.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from windfall.objects.port import Entry, ObjectStore
 
 T = TypeVar("T")
 
-#: The most bytes, and ranges, of one answer: what each reader costs in memory.
+#: The most bytes, and ranges, of one answer; this limits the memory that each reader needs.
 READ_BYTES, READS_MAX = 1 << 20, 256
-#: So many entries of a listing are taken from the store, and sent, at a time.
+#: How many entries of a listing are read and sent at a time.
 _PAGE = 1000
-#: So many questions are put to object storage at once; others wait, and the rest of the API does not notice.
+#: How many requests to object storage run at once; others wait without blocking the rest of the API.
 _READERS = 4
 _OPEN_STORES = 64
 
@@ -52,7 +52,7 @@ class Part:
     """One part of what a job has stored, open for reading."""
 
     store: ObjectStore
-    #: Its one object; None where all below `prefix` are its own.
+    #: Its only object; None if it is everything below `prefix`.
     only: str | None
     prefix: str
 
@@ -64,14 +64,14 @@ class Part:
         return iter([] if found is None else [found])
 
     def holds(self, key: str) -> bool:
-        """Whether an object of this name would be a part of it."""
+        """Whether an object of this name belongs to it."""
         if self.only is not None:
             return key == self.only
         return not self.prefix or key.startswith(f"{self.prefix}/")
 
 
 class Place(NamedTuple):
-    """What a request means."""
+    """Where the requested part is stored."""
 
     uri: str
     prefix: str = ""
@@ -79,7 +79,7 @@ class Place(NamedTuple):
 
 
 class StorageReaders:
-    """Threads that read object storage for all callers, and the stores that they have open."""
+    """The threads that read object storage for all callers, and their open stores."""
 
     def __init__(self, objects: ObjectStorage, objects_file: Path) -> None:
         self.layout = objects.layout
@@ -90,7 +90,7 @@ class StorageReaders:
         self.opened = lru_cache(_OPEN_STORES)(self._open)
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Do something with a store off the event loop; what the store says against it becomes a refusal."""
+        """Use a store off the event loop; its errors become ApiError."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except ObjectsError as error:
@@ -104,7 +104,7 @@ class StorageReaders:
 
 
 class _DaemonStores(Stores):
-    """Stores that are opened by the daemon itself, never with a key of its own API."""
+    """Stores that the daemon itself opens, never with a key of its own API."""
 
     def __init__(self, objects_file: str, access: StorageAccess, environment: Mapping[str, str]) -> None:
         super().__init__(objects_file, access)
@@ -122,7 +122,7 @@ class StoredFiles:
         self._readers = readers
 
     async def describe(self, call: Call) -> dict[str, Any]:
-        """What of a job can be fetched: where its checkpoints are, its outputs, and its logs."""
+        """What can be fetched of a job: its checkpoints, outputs and logs."""
         job = await self._job(call)
         staging = None if job.is_array else own_staging(job)
         checkpoints = staging.checkpoints if staging is not None else None
@@ -146,10 +146,10 @@ class StoredFiles:
         }
 
     async def list(self, call: Call) -> Response:
-        """Every object of a checkpoint directory or of an output: a line of JSON for each, and a last one.
+        """Every object of a checkpoint directory or an output: a line of JSON for each, and a final line.
 
-        A line is `[key, bytes, changed at]`. The last one is an object: `{"end": true}`, or `{"error": ...}` where the
-        store failed on the way.
+        A line is `[key, bytes, changed at]`. The final line is an object: `{"end": true}`, or `{"error": ...}` if the
+        store failed.
         """
         part = await self._opened(call)
         entries = await self._readers.do(part.entries)
@@ -166,7 +166,7 @@ class StoredFiles:
         yield b'{"end":true}\n'
 
     async def read(self, call: Call) -> Response:
-        """Ranges of objects, one after the other, without anything between them."""
+        """Ranges of objects, concatenated."""
         reads = _reads(call)
         part = await self._opened(call)
         for key, _, _ in reads:
@@ -187,7 +187,7 @@ class StoredFiles:
     async def _job(self, call: Call) -> Job:
         job_id = call.params.get("jobId")
         if not isinstance(job_id, str) or not job_id:
-            raise ApiError("Invalid", f"{call.operation} needs jobId, a text that is not empty.")
+            raise ApiError("Invalid", "jobId is required (a non-empty string).")
         job: Job | None = await self._gate.read(lambda store: found_job(store, JobId(job_id)))
         if job is None:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
@@ -195,7 +195,7 @@ class StoredFiles:
 
 
 def found_job(store: Store, job_id: JobId) -> Job | None:
-    """A job by its id; the main node of a multi-node job and a child that never started have no record."""
+    """A job by its id, also a main node or a child that never started, which have no record of their own."""
     (array, index), (gang, number) = split_child(job_id), split_node(job_id)
     known = {job.id: job for job in store.jobs(list({job_id, array, gang}))}
     if job_id in known:
@@ -229,24 +229,22 @@ def _place(call: Call, job: Job, staging: Staging | None) -> Place:
     outputs: tuple[Output, ...] = () if staging is None else staging.outputs
     number = call.params.get("output")
     if part != "output" or type(number) is not int:
-        raise ApiError("Invalid", "part must be checkpoint, or output with the number of one as output.")
+        raise ApiError("Invalid", "part must be checkpoint or output; for output, output must be its number.")
     if not 0 <= number < len(outputs):
         raise ApiError("NotFound", f"The job {job.id} has no output {number}.", 404)
     return Place(outputs[number].uri.rstrip("/"), is_object=outputs[number].archived)
 
 
 def _reads(call: Call) -> list[tuple[str, int, int]]:
-    """The ranges that are asked for: `[key, start, end]` each."""
+    """The requested ranges: `[key, start, end]` each."""
     asked = call.params.get("reads")
     if not isinstance(asked, list) or not 0 < len(asked) <= READS_MAX or not all(map(_is_range, asked)):
         raise ApiError(
             "Invalid",
-            f"reads must be 1 to {READS_MAX} lists of a key, a start and an end, 0 <= start <= end.",
+            f"reads must be a list of 1 to {READS_MAX} items [key, start, end] with 0 <= start <= end.",
         )
     if sum(end - start for _, start, end in asked) > READ_BYTES:
-        raise ApiError(
-            "Invalid", f"reads may be {READ_BYTES:,} bytes long together; ask for fewer at a time."
-        )
+        raise ApiError("Invalid", f"reads may have {READ_BYTES:,} bytes in total; ask for fewer at a time.")
     return [(key, start, end) for key, start, end in asked]
 
 

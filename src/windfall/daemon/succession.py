@@ -1,7 +1,7 @@
-"""One of several daemons on one store: keeps an eye on the lease, leads while it has it, and follows while not.
+"""One of several daemons on one store: watches the lease, leads while it holds it, and follows otherwise.
 
-Decides when this daemon begins and ceases to lead. The process and its HTTP server live through every change. Must not
-know how the lease is kept, nor what leading consists of.
+Decides when this daemon starts and stops leading. The process and its HTTP server survive every change. Must not know
+how the lease is kept, nor what leading consists of.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: A lease is looked at, and renewed, so many times within its length.
+#: How often the lease is checked and renewed within its length.
 LOOKS_PER_LEASE = 4
-#: How much longer than its jobs need a daemon waits, when it goes, for a database that does not answer.
+#: How long a stopping daemon waits for an unresponsive database, beyond the stop grace of its jobs.
 END_S = 30.0
 
 
@@ -53,7 +53,7 @@ class Succession:
         self._settled = asyncio.Event()
         self._news, self._mail = asyncio.Event(), asyncio.Event()
         self._ended = threading.Event()
-        #: Holds the lock by which others see that this daemon lives.
+        #: Holds the lock that shows others that this daemon lives.
         self._alive_fd = -1
         self._keeper = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._postman = ThreadPoolExecutor(1, thread_name_prefix="mail")
@@ -62,7 +62,7 @@ class Succession:
     # What the daemon asks --------------------------------------------------------------------------------
 
     def begin(self, url: str) -> list[asyncio.Task[None]]:
-        """Take part; the answer is what must not end by itself."""
+        """Join; returns the tasks that must not end by themselves."""
         self._me = Presence(self._me.name, url, self._me.pid)
         self._alive_fd = self._around.directory.add_address(self._me.name, url)
         self._leadership.join(self._me, self._around.settings.lease_s)
@@ -83,7 +83,7 @@ class Succession:
         return self._tasks
 
     async def settle(self) -> Machine | None:
-        """Wait until this daemon leads and knows its host (the answer), or knows who leads (None)."""
+        """Wait until this daemon leads and knows its host (returned), or follows another one (None)."""
         while True:
             settled = asyncio.create_task(self._settled.wait())
             await asyncio.wait([settled, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -100,25 +100,25 @@ class Succession:
 
     @property
     def machine(self) -> Machine | None:
-        """This host, as its agent last described it to this daemon or, through the store, to the leader."""
+        """This host, as its agent last described it to this daemon or to the leader (through the store)."""
         if self.leading is not None and self.leading.local.machine is not None:
             return self.leading.local.machine
         return self._machine
 
     @property
     def leader(self) -> str | None:
-        """The address of the daemon that leads; None while nobody does."""
+        """The leader's address; None while there is no leader."""
         if self.leading is not None:
             return self._me.address
         return None if self._lead.is_free else self._lead.address
 
     async def daemons(self) -> list[tuple[Presence, bool]]:
-        """All daemons of this store that live."""
+        """All live daemons of this store."""
         seen = await self._kept(self._leadership.daemons)
         return [(one, leads) for one, leads in seen if not self._around.directory.is_gone(one.name)]
 
     async def end(self, *, kill: bool) -> None:
-        """Go: stop leading, if this daemon does, and let another one begin at once."""
+        """Stop: give up the lease, if this daemon leads, so that another one can lead at once."""
         self._ended.set()
         for task in self._tasks:
             task.cancel()
@@ -156,13 +156,13 @@ class Succession:
                 trouble = ""
             except Superseded:
                 if self.leading is not None:
-                    self.leading.loop.supersede()  # It ends by itself, and writes nothing any more.
+                    self.leading.loop.supersede()  # It ends by itself and writes nothing more.
             except StoreReplaced:
-                raise  # Nothing that this daemon knows is true of it.
+                raise  # Nothing that this daemon knows applies to the other store.
             except StoreError as error:
                 if trouble != str(error):
                     trouble = str(error)
-                    log.warning("the lease cannot be looked at: %s; trying again", trouble.strip())
+                    log.warning("the lease cannot be read: %s; trying again", trouble.strip())
             if self._reign is not None and self._reign.done():
                 reign, self._reign = self._reign, None
                 reign.result()  # A fault, unless it was another daemon that ended it.
@@ -180,7 +180,7 @@ class Succession:
         before, self._lead = self._lead, await self._kept(self._leadership.look)
         if self._reign is not None:
             return
-        # The daemons share a host, so that a dead leader need not be waited for; a frozen one is.
+        # The daemons share a host, so a dead leader's lease can be taken at once; a frozen one's must expire.
         gone = self._lead.holder if self._around.directory.is_gone(self._lead.holder) else ""
         if self._lead.is_free or gone:
             epoch = await self._kept(lambda: self._leadership.take(self._at_least, gone))
@@ -213,8 +213,8 @@ class Succession:
         try:
             self._around.directory.write_address(self._me.address)
         except OSError as trouble:
-            # Other commands ask any daemon then, which hands on to the leader.
-            log.warning("the address cannot be written down: %s", trouble)
+            # Commands then ask any daemon, which forwards to the leader.
+            log.warning("the leader's address cannot be written: %s", trouble)
         log.warning("this daemon, at %s, leads now; unfinished jobs: %d", self._me.address, leading.live_jobs)
         self._settled.set()
         self._mail.set()
@@ -228,7 +228,7 @@ class Succession:
                 self._at_least = error.epoch + 1
             elif error is not None and not isinstance(error, Superseded):
                 raise error
-        log.warning("this daemon leads no more; its jobs go on under the next one that does")
+        log.warning("this daemon no longer leads; its jobs go on under the next leader")
 
     # Letters ---------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Succession:
                         self._postman, self._inbox.letters
                     )
                 except StoreError:
-                    continue  # Looked for again soon.
+                    continue  # The next look is soon.
                 leading.loop.deliver(letters)
             await self._following.fetch()
 

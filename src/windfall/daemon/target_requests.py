@@ -1,7 +1,7 @@
-"""What a tick asks of its target: the operation, its request in the service's own spelling, and the id of the run.
+"""What a tick sends to its target: the operation, the request in the service's spelling, and the id of the run.
 
 Scheduler's Input is written in PascalCase down to nested lists, whatever the service's own spelling; keys of maps stay
-as written. botocore's model says which is which. Pure but for reading that model. Must not know who answers.
+as written. botocore's model says which is which. Pure except for reading that model. Must not know who answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windfall.daemon.errors import BadTarget
 from windfall.jobs.tenants import given_schedule
 from windfall.schedules.schedule import Schedule
 
-#: Ids of runs are derived from it, the schedule and the due time, so that one due time has one id for ever.
+#: Ids of runs are derived from it, the schedule and the due time, so that a due time always has the same id.
 _NAMESPACE = uuid.UUID("6f1c5f0e-6f0e-5d1c-9a57-51d6b1f0c0de")
 _UNIVERSAL = re.compile(r"arn:aws(?:-[a-z]+)*:scheduler:::aws-sdk:([A-Za-z0-9]+):([A-Za-z0-9]+)", re.ASCII)
 _NAME_MAX = 63
@@ -35,7 +35,7 @@ class TargetRequest:
     params: dict[str, Any]
 
     def renamed(self, due_at: int) -> TargetRequest:
-        """The same training job under a name of its own: the one that was asked for, with the due time."""
+        """The same training job under a unique name: the requested one with the due time."""
         stamp = f"{_utc(due_at):%Y%m%d-%H%M%S}"
         name = self.params["TrainingJobName"][: _NAME_MAX - len(stamp) - 1].rstrip("-")
         return TargetRequest(
@@ -44,24 +44,26 @@ class TargetRequest:
 
 
 def run_id(schedule: Schedule, due_at: int) -> str:
-    """The id of the run of a due time; also Scheduler's execution id. A schedule that is made anew has others."""
+    """The id of a due time's run; also Scheduler's execution id. A recreated schedule has other ids."""
     return str(uuid.uuid5(_NAMESPACE, f"{schedule.key}@{schedule.created_at}@{due_at}"))
 
 
 def request_of(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str) -> TargetRequest:
-    """The request of a tick; raises BadTarget when there is none that could succeed."""
+    """The request of a tick; raises BadTarget when none could succeed."""
     text = _filled_in(schedule, due_at, attempt, schedule_arn)
     try:
         sent = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadTarget(f"Target.Input is no valid JSON: {error}; correct it with update-schedule") from None
+        raise BadTarget(f"Target.Input is not valid JSON: {error}; correct it with update-schedule") from None
     if not isinstance(sent, dict):
-        raise BadTarget("Target.Input is no JSON object; correct it with update-schedule")
+        raise BadTarget("Target.Input is not a JSON object; correct it with update-schedule")
     match = _UNIVERSAL.fullmatch(schedule.target.arn)
     service = match[1] if match else "batch"
     operation = UNIVERSAL.get((match[1], match[2])) if match else "SubmitJob"
     if operation is None:
-        raise BadTarget(f"Windfall has no target {schedule.target.arn}; correct it with update-schedule")
+        raise BadTarget(
+            f"Windfall does not support the target {schedule.target.arn}; correct it with update-schedule"
+        )
     params: dict[str, Any] = _respelled(input_shape(service, operation), sent)
     tags = {SCHEDULE: given_schedule(schedule.key), DUE_AT: _iso(due_at)}
     if service == "batch":
@@ -75,7 +77,7 @@ def request_of(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str)
 
 
 def _filled_in(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str) -> str:
-    """The Input with Scheduler's context attributes in their places; none of them needs escaping in JSON."""
+    """The Input with Scheduler's context attributes filled in; none of them needs escaping in JSON."""
     text = schedule.target.input or "{}"
     attributes = {
         "schedule-arn": schedule_arn,
@@ -89,7 +91,7 @@ def _filled_in(schedule: Schedule, due_at: int, attempt: int, schedule_arn: str)
 
 
 def _respelled(shape: Any, value: Any) -> Any:
-    """A value with the names of structures as the service has them. What it does not know was refused before."""
+    """A value with member names in the service's spelling. Unknown ones were refused before."""
     if shape.type_name == "structure" and isinstance(value, dict):
         names = {name.lower(): name for name in shape.members}
         found = {}

@@ -1,7 +1,7 @@
-"""The gateway as one caller has it: also of the core's memory, only its own tenant's jobs can be asked about.
+"""The gateway for one caller: it shows only the jobs of the caller's tenant, in the core's memory too.
 
-How much of the machines is in use, and how many jobs wait, is told of all tenants together: they share the capacity.
-Must not know any operation.
+How much of the machines is in use, and how many jobs wait, counts all tenants together: they share the capacity. Must
+not know any operation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from windfall.jobs.tenants import View
 
 
 class TenantGateway(TenantGate):
-    """What Windfall's own operations ask, on behalf of a caller."""
+    """The gate of Windfall's own operations, for one caller."""
 
     def __init__(self, gateway: Gateway, view: View) -> None:
         super().__init__(gateway, view)
         self._gateway = gateway
 
     async def inspect(self, question: Question) -> Any:
-        """Ask the state itself, in which the attempts of other tenants are not there."""
+        """Ask the state itself, without the attempts of other tenants."""
         if self.view.sees_all:
             return await self._gateway.inspect(question)
 
@@ -36,7 +36,7 @@ class TenantGateway(TenantGate):
 
 
 def _seen_by(state: State, view: View) -> State:
-    """The state with the attempts of one tenant; a question changes nothing, so the rest can be shared."""
+    """The state with only one tenant's attempts; a question changes nothing, so the rest can be shared."""
     seen = copy.copy(state)
     seen.attempts = {
         token: job for token, job in state.attempts.items() if view.sees(job.submission.submitter.tenant)

@@ -1,6 +1,6 @@
 """Time zones by name, from the host's database or, where it has none, from the package tzdata.
 
-Decides which names there are and what to suggest for others. The core is handed `zone_named` and reads no files.
+Decides which names are valid and what to suggest for others. The core gets `zone_named` and reads no files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SHOWN_CHARACTERS = 50
 
 @lru_cache(maxsize=1024)
 def zone_named(name: str) -> Zone:
-    """The zone of this name in the IANA database; raises UnknownZone with names that are near."""
+    """The zone of this name in the IANA database; raises UnknownZone with similar names."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        # A folder of the database, a path out of it or a name with odd characters is no zone either.
+        # A folder of the database, a path out of it or a name with odd characters is not a zone either.
         raise UnknownZone(_advice(name)) from None
 
 
@@ -33,7 +33,7 @@ def _advice(name: str) -> str:
 
 
 def near_names(name: str) -> list[str]:
-    """A few names of zones that somebody may have meant, the nearest first."""
+    """A few similar names of zones, the closest first."""
     wanted = name.replace(" ", "_").casefold()
     known = _folded_names()
     if wanted in known:
@@ -48,7 +48,7 @@ def near_names(name: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _folded_names() -> dict[str, str]:
-    # Those with a place come first, then the old short names such as GB. Of Etc/ nothing is suggested: Etc/GMT+1 is
-    # an hour behind Greenwich, which nobody means who writes UTC+1.
+    # Names with a city come first, then the old short names such as GB. Nothing in Etc/ is suggested: Etc/GMT+1 is an
+    # hour behind Greenwich, which is not what UTC+1 means.
     names = [name for name in zoneinfo.available_timezones() if not name.startswith("Etc/")]
     return {name.casefold(): name for name in sorted(names, key=lambda name: ("/" not in name, name))}

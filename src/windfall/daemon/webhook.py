@@ -1,6 +1,6 @@
-"""A webhook that events are posted to, over a few connections at once: those of one job always over the same one.
+"""A webhook that events are posted to, over a few connections at once; a job's events always use the same one.
 
-An answer of 2xx delivers an event, and nothing else does. Must not know what events say, or when one is tried again.
+An event is delivered when the answer is 2xx. Must not know what events say, or when one is tried again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from windfall.daemon.event_sinks import Event, Outcome
 
-#: A receiver that takes longer than this for one event has not taken it.
+#: An event counts as not delivered if the receiver takes longer than this.
 TIMEOUT_S = 10.0
-#: So many events of different jobs are under way at once: a receiver far away is slow to answer, not to take.
+#: How many events of different jobs are under way at once: a distant receiver has latency, not low throughput.
 LANES = 8
-#: So much of a receiver's answer is read, so that the connection can be used again.
+#: How much of an answer is read, so that the connection can be used again.
 _ANSWER_MAX = 65_536
-#: Answers, beside those from 500, that are not about one event.
+#: Answers below 500 that concern all events, not one.
 _ABOUT_ALL = frozenset({401, 403, 404, 429})
 _STOPPING = "the daemon is stopping"
 
@@ -40,7 +40,7 @@ class Webhook:
         self._threads = ThreadPoolExecutor(LANES, thread_name_prefix="webhook")
 
     def deliver(self, events: Sequence[Event]) -> Outcome:
-        """Post them, those of one job in their order."""
+        """Post them, each job's in order."""
         headers = {"Content-Type": "application/json"}
         if self._token_file is not None:
             try:
@@ -62,7 +62,7 @@ class Webhook:
         )
 
     def close(self) -> None:
-        """Break off what is under way."""
+        """Abort what is under way."""
         for lane in self._lanes:
             lane.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -73,7 +73,7 @@ class Lane:
 
     def __init__(self, url: SplitResult) -> None:
         self._url = url
-        #: For logs: whatever follows the host may be a secret.
+        #: For logs: anything after the host may be a secret.
         self._where = f"{url.scheme}://{url.netloc}"
         #: Closed only by the thread that uses it, or by `close` when none does.
         self._connection: http.client.HTTPConnection | None = None
@@ -82,7 +82,7 @@ class Lane:
         self._closed = threading.Event()
 
     def deliver(self, events: Sequence[Event], headers: Mapping[str, str]) -> Outcome:
-        """Post them in their order; one that is refused holds back only those of its own subject."""
+        """Post them in order; a refused one holds back only events of its own subject."""
         with self._lock:
             if self._closed.is_set():
                 return Outcome(trouble=_STOPPING)
@@ -96,7 +96,7 @@ class Lane:
                 self._drop()
 
     def close(self) -> None:
-        """Break off what is under way; called from another thread."""
+        """Abort what is under way; called from another thread."""
         with self._lock:
             self._closed.set()
             if not self._busy:
@@ -136,14 +136,14 @@ class Lane:
             self._drop()
             if not reused or self._closed.is_set():
                 raise
-        # The receiver had closed a connection that was idle.
+        # The receiver had closed an idle connection.
         return self._post_once(body, headers)
 
     def _post_once(self, body: bytes, headers: Mapping[str, str]) -> int:
         connection = self._connection = self._connection or self._connect()
         if connection.sock is None:
             connection.connect()
-        if self._closed.is_set():  # Asked after connecting: from then on `close` finds what it can break off.
+        if self._closed.is_set():  # Checked after connecting: from then on `close` finds the socket.
             raise ConnectionAbortedError(_STOPPING)
         path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         connection.request("POST", path, body, headers)
@@ -168,13 +168,13 @@ class Lane:
 
 
 def read_token(path: Path) -> str:
-    """The bearer token in a file that nobody else can read; OSError says what is wrong with it."""
+    """The bearer token in a file that only its owner can read; OSError says what is wrong with it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise PermissionError(1, f"{path} can be read by others (mode {mode:o}); run chmod 600 on it")
     token = path.read_text().strip()
     if not token or not token.isascii() or any(letter.isspace() for letter in token):
-        raise OSError(22, f"{path} must hold one token of ASCII letters without white space")
+        raise OSError(22, f"{path} must contain one ASCII token without white space")
     return token
 
 

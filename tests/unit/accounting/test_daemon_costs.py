@@ -227,8 +227,8 @@ def test_your_own_rates_price_what_has_no_price(store, ask):
         ({"by": 3}, "by must be"),
         ({"sinceAt": "yesterday"}, "sinceAt must be a time"),
         ({"sinceAt": True}, "sinceAt must be a time"),
-        ({"jobId": 7}, "needs jobId"),
-        ({"jobId": ""}, "needs jobId"),
+        ({"jobId": 7}, "jobId is required"),
+        ({"jobId": ""}, "jobId is required"),
         ({"jobId": JobId("nobody")}, "There is no job nobody that has run"),
     ],
 )
@@ -271,5 +271,5 @@ def test_sums_by_owner_use_the_name_of_the_key_else_its_account_else_its_id(stor
 def test_owners_of_what_is_no_list_of_jobs_are_refused(store, tmp_path, ids):
     caller = Caller("key", Role.READ, "default")
     call = Call("windfall", "Owners", {"jobIds": ids}, caller, "us-east-1", "request", 0)
-    with pytest.raises(ApiError, match="Owners"):
+    with pytest.raises(ApiError, match="jobIds"):
         asyncio.run(Owners(Reader(store), tmp_path / "keys.json").list(call))

@@ -102,7 +102,7 @@ def test_the_speed_of_the_hosts_own_link_is_evidence():
 
 
 def test_a_job_without_samples_says_why():
-    assert "holds no GPU" in answer(jobId="plain")["jobs"][0]["note"]
+    assert "uses no GPU" in answer(jobId="plain")["jobs"][0]["note"]
 
 
 @pytest.mark.parametrize(("params", "code"), [({"jobId": "gone"}, "NotFound"), ({"sinceAt": "x"}, "Invalid")])

@@ -120,14 +120,14 @@ def rewritten(source: Path, target: Path, **changed: bytes | None) -> Path:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"keys.json": None}, "it lacks keys.json"),
+        ({"keys.json": None}, "is incomplete: keys.json missing"),
         ({"store/windfall.db": b"not a database" * 100}, "store in .* is damaged"),
-        ({"../evil": b"x"}, "which no backup has"),
-        ({"/etc/evil": b"x"}, "which no backup has"),
-        ({"secrets/../../evil": b"x"}, "which no backup has"),
-        ({"secrets/..": b"x"}, "which no backup has"),
-        ({"agent/journal": b"x"}, "which no backup has"),
-        ({"windfall-backup.json": b"{}"}, "not a whole backup"),
+        ({"../evil": b"x"}, "which is never part of a backup"),
+        ({"/etc/evil": b"x"}, "which is never part of a backup"),
+        ({"secrets/../../evil": b"x"}, "which is never part of a backup"),
+        ({"secrets/..": b"x"}, "which is never part of a backup"),
+        ({"agent/journal": b"x"}, "which is never part of a backup"),
+        ({"windfall-backup.json": b"{}"}, "not a complete backup"),
         ({"windfall-backup.json": None}, "is not a backup of Windfall"),
     ],
 )
@@ -146,7 +146,7 @@ def test_what_is_cut_off_or_no_backup_at_all_is_said_so(made, tmp_path):
     with pytest.raises(DaemonError):
         restore_backup(DataDirectory(tmp_path / "t"), cut, replace=False)
     cut.write_text("hello")
-    with pytest.raises(DaemonError, match="not a whole backup"):
+    with pytest.raises(DaemonError, match="not a complete backup"):
         read_backup(cut)
     with pytest.raises(DaemonError, match="there is no file"):
         read_backup(tmp_path / "none")
@@ -172,7 +172,7 @@ def test_a_file_that_is_no_backup_is_not_overwritten(used, made, tmp_path):
 
 
 def test_a_disk_that_cannot_be_written_is_named_and_nothing_is_left(used, tmp_path):
-    with pytest.raises(DaemonError, match=r"the backup is not written: .*nowhere"):
+    with pytest.raises(DaemonError, match=r"the backup was not written: .*nowhere"):
         make_backup(used, tmp_path / "nowhere" / "b.tgz", with_store=True, now=1)
     empty = DataDirectory(tmp_path / "empty")
     with pytest.raises(DaemonError, match="there is no store in"):

@@ -20,7 +20,7 @@ from windfall.jobs.resources import Resources
     [
         ("OutOfMemoryError: Container killed due to memory usage", "set resourceRequirements MEMORY to"),
         (not_runnable_reason(ContainerSpec("team/train:1", Resources(1, 64))), "windfall image add"),
-        ("CannotPullContainerError: manifest unknown", "`docker pull` can have it"),
+        ("CannotPullContainerError: manifest unknown", "try `docker pull`"),
         (no_engine_reason("team/train:1"), "windfall doctor"),
         ("ResourceInitializationError: unable to pull secrets", "windfall secret list"),
         (None, "windfall logs a"),

@@ -141,7 +141,7 @@ def test_a_webhook_that_fails_for_a_while_hears_everything_in_order_afterwards(
         while_delivering(settings, store, mend)
     for job_id in ("one", "two"):
         assert receiver.states_of(job_id) == [state.value for state in STATES]
-    assert caplog.text.count("they wait in the store and are tried again") == 1
+    assert caplog.text.count("they stay in the store and are tried again") == 1
     assert "s3cret" not in caplog.text
 
 
@@ -220,7 +220,7 @@ def test_an_event_is_given_up_after_a_day_and_said_to_be(tmp_path, store, receiv
 
     while_delivering(settings, store, forgotten, now=NOW + GIVEN_UP_MS + 1_000)
     assert {it.subject for it in store.undelivered("webhook", 99)} == {"young"}
-    assert caplog.text.count("of job old is given up after a day") == 5
+    assert caplog.text.count("of job old is dropped after a day") == 5
 
 
 def test_many_events_are_read_page_by_page(tmp_path, store, monkeypatch):
@@ -244,13 +244,13 @@ def test_what_waits_for_a_destination_that_is_no_more_is_forgotten(tmp_path, sto
         assert store.undelivered("webhook", 9) == []
 
     while_delivering(Settings(tmp_path), store, nothing)
-    assert "forgot 5 events" in caplog.text
+    assert "dropped 5 events" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"events_webhook_token_file": "/x"}, "needs events_webhook"),
+        ({"events_webhook_token_file": "/x"}, "set events_webhook too"),
         ({"events_webhook": "http://a/", "events_webhook_token_file": "/no/such/file"}, "No such file"),
         ({"events_file": "/no/such/place/events"}, "does not exist; make it first"),
     ],

@@ -144,7 +144,7 @@ def test_a_training_job_takes_its_name_or_one_with_the_due_time_if_that_was_used
         (JOB, Invalid("JobQueue q does not exist"), False, "JobQueue q does not exist"),
         ({**JOB, "Timeout": {"AttemptDurationSeconds": "long"}}, None, False, "attemptDurationSeconds"),
         ({"JobName": "n"}, None, False, "ClientException"),
-        ([], None, False, "no JSON object"),
+        ([], None, False, "not a JSON object"),
         (JOB, RuntimeError("boom"), True, "boom"),
     ],
 )

@@ -30,7 +30,7 @@ def test_by_default_all_tenants_but_the_first_have_one():
 def test_uids_that_somebody_has_are_not_taken(taken):
     known = Accounts(able=True, taken=(("pat's", *taken),))
     assert uids_for_tenants(None, known) == UserRange(2_100_000_000, 2_100_000_999)
-    with pytest.raises(BadSetting, match="uids that are free here, and of 200000-200999 some are pat's"):
+    with pytest.raises(BadSetting, match="uids that are free on this host; some of 200000-200999 are pat's"):
         uids_for_tenants("200000-200999", known)
 
 
@@ -80,7 +80,7 @@ def test_in_a_container_that_maps_few_uids_there_are_none_for_tenants(require):
     if "unshare" in done.stderr:
         pytest.skip("user namespaces cannot be made here")
     assert done.stdout == "None\n"
-    assert "of 200000-200009 some are missing in this container" in done.stderr
+    assert "some of 200000-200009 are missing in this container" in done.stderr
 
 
 def test_what_people_are_told():

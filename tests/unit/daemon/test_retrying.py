@@ -80,5 +80,5 @@ def test_dependencies_are_left_out_and_the_rest_is_kept():
 
 @pytest.mark.parametrize("params", [{"jobId": 7}, {"jobId": ""}, {"jobId": None}])
 def test_nonsense_is_refused(params):
-    with pytest.raises(ApiError, match="Retry needs jobId"):
+    with pytest.raises(ApiError, match="jobId is required"):
         World().retry("a", ADMIN, **params)

@@ -137,7 +137,7 @@ def test_what_the_store_knows_is_shared_out():
 
 def test_an_engine_that_is_not_here_is_refused_with_those_that_are():
     world = World()
-    with pytest.raises(Invalid, match=r"names 'ray'.* it has local, simulated"):
+    with pytest.raises(Invalid, match=r"unknown engine, 'ray'; this daemon has local, simulated"):
         world.routing.check(world.state, CreateComputeEnvironment(an_environment("e", "ray")))
 
 

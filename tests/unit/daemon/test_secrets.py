@@ -90,7 +90,7 @@ def test_a_removed_one_is_gone(kept):
 
 
 def test_a_directory_that_cannot_be_written_is_said(tmp_path):
-    with pytest.raises(ApiError, match="The secret is not kept: No such file or directory"):
+    with pytest.raises(ApiError, match="The secret was not stored: No such file or directory"):
         asyncio.run(Secrets(tmp_path / "gone").set_secret(call(name="token", value=VALUE)))
 
 
@@ -127,7 +127,7 @@ def test_a_credential_for_git_is_kept_like_a_secret_and_is_none_of_a_jobs(kept, 
 
 @pytest.mark.parametrize("value", [VALUE, '{"token": "s3cr3t-value\\n"}'])
 def test_another_value_is_no_credential_for_git(kept, tmp_path, value):
-    with pytest.raises(ApiError, match="git@host is not set") as refused:
+    with pytest.raises(ApiError, match="git@host was not set") as refused:
         asyncio.run(kept.set_secret(call(name="git@host", value=value)))
     assert VALUE not in refused.value.message
     assert list(tmp_path.iterdir()) == []
@@ -135,6 +135,6 @@ def test_another_value_is_no_credential_for_git(kept, tmp_path, value):
 
 @pytest.mark.parametrize("name", ["git@", "git@../x", "git@a/b", "git@Host", "x@host", "git@me@host"])
 def test_a_credential_is_for_a_host(kept, tmp_path, name):
-    with pytest.raises(ApiError, match="that of a credential for Git is git@HOST"):
+    with pytest.raises(ApiError, match="the name of a Git credential is git@HOST"):
         asyncio.run(kept.set_secret(call(name=name, value=encode_credential(GitCredential(token=VALUE)))))
     assert list(tmp_path.iterdir()) == []

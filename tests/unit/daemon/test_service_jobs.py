@@ -91,9 +91,9 @@ def test_a_payload_becomes_a_training_job_of_the_service_job():
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        ("no JSON", "ValidationException: serviceRequestPayload is no valid JSON"),
-        ("[]", "ValidationException: serviceRequestPayload is no JSON object"),
-        ("[" * 100_000, "ValidationException: serviceRequestPayload is no valid JSON"),
+        ("no JSON", "ValidationException: serviceRequestPayload is not valid JSON"),
+        ("[]", "ValidationException: serviceRequestPayload is not a JSON object"),
+        ("[" * 100_000, "ValidationException: serviceRequestPayload is not valid JSON"),
         ("{}", "ValidationException: "),
         (json.dumps({**PAYLOAD, "RoleArn": 5}), "Serialization"),
     ],

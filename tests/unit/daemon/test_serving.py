@@ -46,7 +46,7 @@ def test_a_disk_without_room_is_told_with_the_directory(tmp_path: Path):
     with no_room():
         text = why_not(tmp_path)
     assert text.startswith(f"cannot use {tmp_path}")
-    assert "the data directory needs room" in text
+    assert "the data directory needs free space" in text
 
 
 def _a_directory(keys: Path) -> None:

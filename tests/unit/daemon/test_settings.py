@@ -51,7 +51,7 @@ def test_a_wrong_one_is_told_what_it_may_be(tmp_path, name, value, said):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs as somebody else")
 def test_a_job_user_that_this_host_does_not_have(tmp_path):
     with pytest.raises(
-        BadSetting, match="job_user must be a user of this host, and there is no 'no-such-user'"
+        BadSetting, match="job_user must be a user of this host; there is no user 'no-such-user'"
     ):
         read_settings({"data": tmp_path, "job_user": "no-such-user"}, {})
 
@@ -59,7 +59,7 @@ def test_a_job_user_that_this_host_does_not_have(tmp_path):
 def test_a_file_that_is_wrong(tmp_path):
     file = tmp_path / "windfall.toml"
     file.write_text("prot = 1")
-    with pytest.raises(BadSetting, match="unknown settings prot; known are"):
+    with pytest.raises(BadSetting, match="unknown settings: prot; the known ones are"):
         read_settings({"data": tmp_path}, {})
     file.write_text("port =")
     with pytest.raises(BadSetting, match="not valid TOML"):

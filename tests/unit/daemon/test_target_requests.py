@@ -113,9 +113,9 @@ def test_one_due_time_has_one_id_for_ever_and_a_schedule_that_is_made_anew_other
 @pytest.mark.parametrize(
     ("input_", "arn", "told"),
     [
-        ("{", SUBMIT, "no valid JSON"),
-        ("[]", SUBMIT, "no JSON object"),
-        ("{}", "arn:aws:scheduler:::aws-sdk:sqs:sendMessage", "no target"),
+        ("{", SUBMIT, "not valid JSON"),
+        ("[]", SUBMIT, "not a JSON object"),
+        ("{}", "arn:aws:scheduler:::aws-sdk:sqs:sendMessage", "does not support the target"),
     ],
 )
 def test_what_can_never_be_asked_says_what_to_do(input_, arn, told):

@@ -150,14 +150,14 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(live: Live):
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
     # One byte above the limit, so that all of it is read and the answer arrives.
     refused = all_until_closed(send(live, (HEALTH + b"X: ").ljust(HEAD_LIMIT_BYTES + 1, b"y")))
-    assert refused.endswith(b"The head of a request may have 65536 bytes.")
+    assert refused.endswith(b"The request line and headers may have at most 65536 bytes.")
 
 
 def test_a_large_head_is_refused_however_it_arrives(live: Live, caplog: pytest.LogCaptureFixture):
     large = HEALTH + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 990) for n in range(100)) + b"\r\n"
     for before in (b"", (HEALTH + b"\r\n") * 3):
         refused = all_until_closed(send(live, before + large))
-        assert refused.endswith(b"The head of a request may have 65536 bytes.")
+        assert refused.endswith(b"The request line and headers may have at most 65536 bytes.")
     assert faults(caplog) == []
 
 
