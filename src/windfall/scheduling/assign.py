@@ -264,7 +264,8 @@ def _fill_gang(assignment: Assignment, line: Line, most: int) -> None:
         return
     seats = seat_all(assignment.floor, _taking(assignment, line), gang)
     assignment.placements += [
-        Placement(line.queue, line.head.job_id, one.room.view.id, one.gpu_ids, one.number) for one in seats
+        Placement(line.queue, line.head.job_id, seat.room.view.id, seat.gpu_ids, seat.number)
+        for seat in seats
     ]
     if seats:
         line.left_of_head -= 1
@@ -357,7 +358,7 @@ def _reserve_gang(
     kept = keep_rooms(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
     if not kept:
         return None
-    made = [Reservation(left.head.job_id, one.room.view.id, one.expected_at) for one in kept]
+    made = [Reservation(left.head.job_id, prospect.room.view.id, prospect.expected_at) for prospect in kept]
     assignment.reservations += made
     assignment.reserved_sets.add(key)
-    return max(made, key=lambda one: (one.expected_at is None, one.expected_at or 0))
+    return max(made, key=lambda reservation: (reservation.expected_at is None, reservation.expected_at or 0))

@@ -53,7 +53,7 @@ class Devices:
         """How much of what is free a job of this shape could have: whole devices, or the largest part of one."""
         wish = shape.gpu_wish
         if wish is None:
-            return len(self.whole) if not kept else sum(one not in kept for one in self.whole)
+            return len(self.whole) if not kept else sum(gpu_id not in kept for gpu_id in self.whole)
         if shape.is_part:
             return max((left for _, left in self._parts_left(wish, kept)), default=0)
         fitting = self._fitting(wish, kept)
@@ -107,7 +107,7 @@ class Devices:
         if shape.is_part:
             self.give_back(shape.resources.gpus, gpu_ids)
         else:
-            self.whole[:] = sorted([*gpu_ids, *self.whole], key=lambda one: self.known.rank.get(one, 0))
+            self.whole[:] = sorted([*gpu_ids, *self.whole], key=lambda gpu_id: self.known.rank.get(gpu_id, 0))
 
     def give_back(self, gpus: float, gpu_ids: Iterable[str]) -> None:
         """Return devices, or a part of one; a fenced device stays unusable."""
@@ -122,7 +122,7 @@ class Devices:
             insort(self.whole, gpu_id, key=self.known.rank.__getitem__)
 
     def _fitting(self, wish: GpuWish | None, kept: Kept) -> list[GpuDevice]:
-        found = (self._device(one) for one in self.whole if one not in kept)
+        found = (self._device(gpu_id) for gpu_id in self.whole if gpu_id not in kept)
         return [gpu for gpu in found if wish is None or wish.admits(gpu.name, gpu.memory_mib)]
 
     def _device(self, gpu_id: str) -> GpuDevice:
@@ -142,7 +142,7 @@ class Devices:
         return can_be_shared(gpu) and wish.admits(gpu.name, gpu.memory_mib)
 
     def _find_part(self, wanted: float, wish: GpuWish, kept: Kept) -> tuple[str, ...] | None:
-        enough = [(left, one) for one, left in self._parts_left(wish, kept) if left >= wanted]
+        enough = [(left, gpu_id) for gpu_id, left in self._parts_left(wish, kept) if left >= wanted]
         if not enough:
             return None
         # The tightest first; `min` takes the first of equals, which is one that is shared already.

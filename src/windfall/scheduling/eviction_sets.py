@@ -24,7 +24,7 @@ class EvictionSet:
     @property
     def triggers(self) -> list[Release]:
         """The attempts that make all others leave too when they are asked."""
-        return [one for one in self.members if not one.alone] or list(self.members)
+        return [member for member in self.members if not member.alone] or list(self.members)
 
     @property
     def share(self) -> str:
@@ -36,10 +36,10 @@ def members_of(eviction_sets: Iterable[EvictionSet]) -> Iterator[Release]:
     """All attempts that leave with these, each once; one that can leave alone may be listed beside the others too."""
     seen: set[AttemptToken | None] = set()
     for eviction_set in eviction_sets:
-        for one in eviction_set.members:
-            if one.token not in seen:
-                seen.add(one.token)
-                yield one
+        for member in eviction_set.members:
+            if member.token not in seen:
+                seen.add(member.token)
+                yield member
 
 
 @dataclass(slots=True)
@@ -91,8 +91,8 @@ class Holders:
             if gang is not None:
                 seen.add(gang)
                 self.everyone()
-                others = (one for one in self._gangs.get(gang, ()) if one.token != release.token)
+                others = (node for node in self._gangs.get(gang, ()) if node.token != release.token)
                 members = (release, *others)
-            if not any(one.token in self.asked or self.ends_soon(one) for one in members):
-                found.append(EvictionSet(members, sum(one.loss for one in members)))
+            if not any(member.token in self.asked or self.ends_soon(member) for member in members):
+                found.append(EvictionSet(members, sum(member.loss for member in members)))
         return found

@@ -216,17 +216,17 @@ def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
 
 def _left_to_it(held: list[Held], queue: QueueName) -> list[Reason]:
     """Which jobs vacate its place and until when, if any have to."""
-    left = [one for one in held if one.leaving]
-    leaving = [release for one in left for release in one.leaving]
-    named = ((one.job_id if one.alone else one.gang) for one in leaving)
+    left = [held_places for held_places in held if held_places.leaving]
+    leaving = [release for held_places in left for release in held_places.leaving]
+    named = ((release.job_id if release.alone else release.gang) for release in leaving)
     jobs = {job_id for job_id in named if job_id is not None}
     if not jobs:
         return []
-    at = max(one.expected_at for one in left)
-    have_notice = not any(one.asked_now for one in left)
+    at = max(held_places.expected_at for held_places in left)
+    have_notice = not any(held_places.asked_now for held_places in left)
     # On-demand jobs take nothing back from their own queue: within one queue, the reason is a quota.
     by_quota = all(release.queue == queue for release in leaving)
-    instances = tuple(one.instance for one in left[0].reservations)
+    instances = tuple(reservation.instance for reservation in left[0].reservations)
     return [PlaceLeft(instances, tuple(sorted(jobs)), at, have_notice, by_quota)]
 
 

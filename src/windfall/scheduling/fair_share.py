@@ -102,7 +102,7 @@ class FairShareView:
     def held(self) -> Amount:
         """What all of them hold."""
         held = [view.held for view in self.shares.values()]
-        return Amount(sum(one.vcpus for one in held), sum(one.gpus for one in held))
+        return Amount(sum(amount.vcpus for amount in held), sum(amount.gpus for amount in held))
 
 
 def window_s(policy: FairShare) -> int:

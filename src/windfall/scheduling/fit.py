@@ -206,10 +206,10 @@ class Room:
             guard.keep(self, Resources(0, 0, 0) - wanted)
 
 
-def least(one: Resources, other: Resources) -> Resources:
+def least(first: Resources, second: Resources) -> Resources:
     """The smaller amount of each resource."""
     return Resources(
-        min(one.vcpus, other.vcpus), min(one.memory_mib, other.memory_mib), min(one.gpus, other.gpus)
+        min(first.vcpus, second.vcpus), min(first.memory_mib, second.memory_mib), min(first.gpus, second.gpus)
     )
 
 

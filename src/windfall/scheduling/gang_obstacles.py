@@ -54,7 +54,7 @@ def _bins(snapshot: Snapshot, name: EnvironmentName) -> Iterator[Bin]:
         if machine is not None:
             yield Bin(least(instance.total, machine.total), 1, instance.own_type, machine.devices.devices)
         else:
-            offer = next((one for one in view.offers if one.type == instance.type), None)
+            offer = next((offer for offer in view.offers if offer.type == instance.type), None)
             gpus = () if offer is None else pool.gpus_of(offer)
             yield Bin(instance.total, 1, instance.own_type, gpus)
     for offer in view.offers:

@@ -77,18 +77,18 @@ def least_loss(need: GangNeed, others: Sequence[EvictionSet]) -> tuple[EvictionS
     terms = need.terms
     free = [*(() if terms is None else terms.less_urgent), *others]
     borrowers = [] if terms is None else list(terms.borrowers)
-    help_of = {id(one): need.helped_by(one) for one in (*free, *borrowers)}
-    helpful = [one for one in (*free, *borrowers) if help_of[id(one)] > 0]
+    help_of = {id(candidate): need.helped_by(candidate) for candidate in (*free, *borrowers)}
+    helpful = [candidate for candidate in (*free, *borrowers) if help_of[id(candidate)] > 0]
     if not need.met_by(helpful):
         return None
-    lent = {id(one) for one in borrowers}
+    lent = {id(candidate) for candidate in borrowers}
     if len(helpful) <= EXACT_MOST and need.each * 2 ** len(helpful) <= MOST_EFFORT:
         return _exactly(need, helpful, lent)
     prices = _prices(need, helpful)
     orders: tuple[Callable[[EvictionSet], float], ...] = (
-        lambda one: min(prices[machine] for machine in _machines(need, one)),
-        lambda one: one.loss / help_of[id(one)],
-        lambda one: one.loss,
+        lambda candidate: min(prices[machine] for machine in _machines(need, candidate)),
+        lambda candidate: candidate.loss / help_of[id(candidate)],
+        lambda candidate: candidate.loss,
     )
     choices = [_in_order(need, sorted(helpful, key=order), lent) for order in orders]
     return min((chosen for chosen in choices if chosen is not None), key=cost_of, default=None)
@@ -99,7 +99,7 @@ def _exactly(need: GangNeed, helpful: list[EvictionSet], lent: set[int]) -> tupl
     every = [chosen for count in range(1, len(helpful) + 1) for chosen in combinations(helpful, count)]
     short = need.short
     for chosen in sorted(every, key=cost_of):
-        borrowers = [one for one in chosen if id(one) in lent]
+        borrowers = [candidate for candidate in chosen if id(candidate) in lent]
         if need.terms is not None and not within_what_is_above(need.terms, short, borrowers):
             continue
         if need.met_by(chosen):
@@ -110,29 +110,33 @@ def _exactly(need: GangNeed, helpful: list[EvictionSet], lent: set[int]) -> tupl
 def _in_order(need: GangNeed, ordered: list[EvictionSet], lent: set[int]) -> tuple[EvictionSet, ...] | None:
     """The shortest beginning of the list that is enough, without those that could stay."""
     if need.terms is not None:
-        above = above_limits(need.terms, need.short, [one for one in ordered if id(one) in lent])
-        allowed = {id(one) for one in above}
-        ordered = [one for one in ordered if id(one) not in lent or id(one) in allowed]
+        above = above_limits(
+            need.terms, need.short, [candidate for candidate in ordered if id(candidate) in lent]
+        )
+        allowed = {id(candidate) for candidate in above}
+        ordered = [
+            candidate for candidate in ordered if id(candidate) not in lent or id(candidate) in allowed
+        ]
     chosen = first_enough(ordered, need.met_by)
     if chosen is None:
         return None
-    seated = {one.room.machine.view.id for one in need.seats(chosen)}
-    there = tuple(one for one in chosen if seated & _machines(need, one))
+    seated = {seat.room.machine.view.id for seat in need.seats(chosen)}
+    there = tuple(candidate for candidate in chosen if seated & _machines(need, candidate))
     return spared(there if need.met_by(there) else chosen, need.met_by)
 
 
 def _machines(need: GangNeed, eviction_set: EvictionSet) -> set[MachineId | None]:
     """The machine on which a candidate makes room; None for one that gives back only a quota."""
     room_of = need.projected.horizon.holders.room_of
-    return {room_of(one).machine.view.id for one in need.projected.on_machines(eviction_set.members)} or {
-        None
-    }
+    return {
+        room_of(release).machine.view.id for release in need.projected.on_machines(eviction_set.members)
+    } or {None}
 
 
 def _prices(need: GangNeed, helpful: Sequence[EvictionSet]) -> dict[MachineId | None, float]:
     """The cost of emptying each machine: nodes need much in one place rather than a little everywhere."""
     prices: dict[MachineId | None, float] = {}
-    for one in helpful:
-        for machine in _machines(need, one):
-            prices[machine] = prices.get(machine, 0.0) + one.loss
+    for candidate in helpful:
+        for machine in _machines(need, candidate):
+            prices[machine] = prices.get(machine, 0.0) + candidate.loss
     return prices

@@ -55,8 +55,8 @@ def seat(
 
 def put_back(seats: Sequence[Seat], now: int) -> None:
     """Free the places of a gang that does not start after all."""
-    for one in reversed(seats):
-        one.room.put_back(one.shape, one.gpu_ids, now)
+    for seat in reversed(seats):
+        seat.room.put_back(seat.shape, seat.gpu_ids, now)
 
 
 def seat_all(floor: Floor, names: Iterable[EnvironmentName], gang: Gang) -> list[Seat]:
@@ -80,7 +80,7 @@ def seat_in(rooms: Sequence[Room], gang: Gang, now: int) -> list[Seat]:
         seats, standees = seat(rooms, gang, now, order)
         if not standees:
             numbers = {number: place for place, number in enumerate(_numbers(gang))}
-            return sorted(seats, key=lambda one: numbers[one.number])
+            return sorted(seats, key=lambda seat: numbers[seat.number])
         put_back(seats, now)
     return []
 
@@ -167,11 +167,11 @@ def keep_rooms(
         # A busy machine is not held back if what is free and what is launching is enough.
         for only_free in (True, False):
             kept, left = _kept(rooms, gang, job_id, floor.now, only_free=only_free)
-            coming = [replace(one) for one in pools[name].coming]
+            coming = [replace(bin_) for bin_ in pools[name].coming]
             if all(pack(coming, shape, count) == 0 for shape, count in left):
                 return kept
-            for one in kept:
-                one.room.machine.guard = None
+            for chosen in kept:
+                chosen.room.machine.guard = None
     return []
 
 
@@ -186,15 +186,15 @@ def _kept(
         if found is not None:
             prospects.append(found)
     kept: list[Prospect] = []
-    for one in sorted(prospects, key=lambda found: found.rank):
-        together = _together(one.room, waiting)
-        if together is None or one.room.machine.guard is not None:
+    for chosen in sorted(prospects, key=lambda found: found.rank):
+        together = _together(chosen.room, waiting)
+        if together is None or chosen.room.machine.guard is not None:
             continue
         shape, taken = together
-        found = prospect(one.room, shape, now)
+        found = prospect(chosen.room, shape, now)
         if found is None or (only_free and found.expected_at != now):
             continue
-        one.room.machine.guard = guard_for(job_id, found, shape, now)
+        chosen.room.machine.guard = guard_for(job_id, found, shape, now)
         kept.append(found)
         for part, count in zip(waiting, taken, strict=True):
             part.left -= count
@@ -216,14 +216,14 @@ def _together(room: Room, waiting: Iterable[_Part]) -> tuple[Shape, list[int]] |
     return None if whole is None else (whole, taken)
 
 
-def _both(one: Shape, other: Shape) -> Shape | None:
+def _both(first: Shape, second: Shape) -> Shape | None:
     """Two nodes on one machine as one shape, unless they require different types or devices."""
-    if one.instance_type != other.instance_type:
+    if first.instance_type != second.instance_type:
         return None
-    wish = one.gpu_wish if one.resources.gpus else other.gpu_wish
-    if one.resources.gpus and other.resources.gpus and one.gpu_wish != other.gpu_wish:
+    wish = first.gpu_wish if first.resources.gpus else second.gpu_wish
+    if first.resources.gpus and second.resources.gpus and first.gpu_wish != second.gpu_wish:
         return None
-    return replace(one, resources=one.resources + other.resources, gpu_wish=wish)
+    return replace(first, resources=first.resources + second.resources, gpu_wish=wish)
 
 
 # Launches ---------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]
     """Instances of one environment for this many jobs beyond what is launching; and how many jobs get none."""
     launched: list[Launch] = []
     while jobs:
-        index = next((one for one in pool.choices(shape, jobs) if pool.launchable(one, 1)), None)
+        index = next((choice for choice in pool.choices(shape, jobs) if pool.launchable(choice, 1)), None)
         if index is None:
             break
         offer = pool.view.offers[index]
@@ -248,7 +248,7 @@ def launch_into(pool: Pool, shape: Shape, jobs: int) -> tuple[list[Launch], int]
 
 def copy_of(pool: Pool) -> Pool:
     """A copy to try changes on."""
-    return replace(pool, coming=[replace(one) for one in pool.coming], taken=pool.taken.copy())
+    return replace(pool, coming=[replace(bin_) for bin_ in pool.coming], taken=pool.taken.copy())
 
 
 def can_come(pool: Pool, standees: Standees) -> bool:

@@ -96,7 +96,7 @@ class Horizon:
     ) -> None:
         """Keep the places that these attempts vacate for a job."""
         places, by_machine = tuple(places), dict[int, Guard]()
-        exact = {id(one.room.machine) for one in places if matters_which(one.room, one.shape)}
+        exact = {id(place.room.machine) for place in places if matters_which(place.room, place.shape)}
         for place in places:
             room, machine = place.room, place.room.machine
             own = self.own(room, exact=id(machine) in exact)
@@ -105,12 +105,12 @@ class Horizon:
                 machine.guard = Guard(job_id, room, expected_at, {}, shared)
             by_machine[id(machine)] = machine.guard
             machine.guard.beside.setdefault(room.view.id, own)
-        for one in leaving:
-            room = self.holders.room_of(one)
+        for release in leaving:
+            room = self.holders.room_of(release)
             guard = by_machine.get(id(room.machine))
             if guard is not None:
                 # Attempts of other environments free nothing of the instance's own claim.
-                guard.keep(room, NOTHING - one.resources)
+                guard.keep(room, NOTHING - release.resources)
         for place in places:
             guard = by_machine[id(place.room.machine)]
             _keep(guard, place, 1)

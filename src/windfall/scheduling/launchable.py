@@ -62,22 +62,22 @@ def pack(bins: list[Bin], shape: Shape, jobs: int) -> int:
     for index in range(len(bins)):
         if not jobs:
             break
-        one = bins[index]
-        if not one.takes(shape):
+        bin_ = bins[index]
+        if not bin_.takes(shape):
             continue
-        each = times(shape, one.left)
+        each = times(shape, bin_.left)
         if each is None:
             return 0
-        if each == 0 or one.instances == 0:
+        if each == 0 or bin_.instances == 0:
             continue
-        full = min(jobs // each, one.instances)
+        full = min(jobs // each, bin_.instances)
         if full:
-            bins.append(replace(one, left=_minus(one.left, shape, each), instances=full))
-        one.instances -= full
+            bins.append(replace(bin_, left=_minus(bin_.left, shape, each), instances=full))
+        bin_.instances -= full
         jobs -= full * each
-        if one.instances and jobs:
-            bins.append(replace(one, left=_minus(one.left, shape, jobs), instances=1))
-            one.instances -= 1
+        if bin_.instances and jobs:
+            bins.append(replace(bin_, left=_minus(bin_.left, shape, jobs), instances=1))
+            bin_.instances -= 1
             jobs = 0
     return jobs
 
@@ -179,7 +179,7 @@ class Pool:
     def coming_for(self, shape: Shape) -> int:
         """How many instances are launching that would take the job."""
         wanted = shape.resources
-        return sum(one.instances for one in self.coming if wanted.fits_in(one.left) and one.takes(shape))
+        return sum(bin_.instances for bin_ in self.coming if wanted.fits_in(bin_.left) and bin_.takes(shape))
 
     def on_its_way(self, shape: Shape) -> bool:
         """Whether an instance that would take the job is launching or could be launched now."""
@@ -211,6 +211,6 @@ class Pools(dict[EnvironmentName, Pool]):
                 coming[instance.environment, left, instance.own_type] += 1
         for (name, left, type_), count in coming.items():
             pool = self[name]
-            offers = (one for one in pool.view.offers if own_type(one) == type_)
-            gpus = next((pool.gpus_of(one) for one in offers), ())
+            offers = (offer for offer in pool.view.offers if own_type(offer) == type_)
+            gpus = next((pool.gpus_of(offer) for offer in offers), ())
             pool.coming.append(Bin(left, count, type_, gpus))

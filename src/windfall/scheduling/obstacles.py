@@ -79,7 +79,7 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
         return None
     offers = [offer for offer in view.offers if shape.admits(own_type(offer))]
     if not present and not offers and (instances or view.offers):
-        types = {one.type for one in instances} | {one.type for one in view.offers}
+        types = {instance.type for instance in instances} | {offer.type for offer in view.offers}
         return OtherInstanceType(environment.name, shape.instance_type or "", tuple(sorted(types)))
     offered = [_on_machine(snapshot, offer.machine, offer.resources) for offer in offers]
     sizes = [
@@ -102,7 +102,10 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
     if shape.gpu_wish is not None and any(wanted.fits_in(total) for total in present + offered):
         devices: dict[str | None, tuple[GpuDevice, ...]] = {
             **{offer.machine or offer.type: _offered_gpus(snapshot, offer) for offer in offers},
-            **{one.own_type or one.machine: _gpus_of(snapshot, view, one) for one in admitted},
+            **{
+                instance.own_type or instance.machine: _gpus_of(snapshot, view, instance)
+                for instance in admitted
+            },
         }
         return _other_gpus(environment.name, shape, [gpu for each in devices.values() for gpu in each])
     return NoSingleInstance(environment.name, wanted)
@@ -204,14 +207,16 @@ def _launch(pool: Pool, shape: Shape, jobs: int) -> Reason | None:
         return EngineTrouble(name, view.trouble)
     offers = [(index, view.offers[index]) for index in pool.choices(shape, jobs)]
     if not offers:
-        dear = [one for one in view.offers if pool.holds(one, shape) and too_dear(view.environment, one)]
+        dear = [
+            offer for offer in view.offers if pool.holds(offer, shape) and too_dear(view.environment, offer)
+        ]
         return _too_dear(view, dear) if dear else None
     for index, offer in offers:
         if pool.launchable(index, 1):
             return LaunchesNext(name, offer.type)
     short = [(offer, view.shortages[offer.type]) for _, offer in offers if offer.type in view.shortages]
     if short:
-        offer, shortage = min(short, key=lambda one: one[1].again_at)
+        offer, shortage = min(short, key=lambda item: item[1].again_at)
         return LaunchFailed(name, offer.type, shortage.reason, shortage.again_at)
     if all(offer.available == 0 for _, offer in offers):
         return NoneAvailable(name, tuple(offer.type for _, offer in offers))
@@ -219,7 +224,7 @@ def _launch(pool: Pool, shape: Shape, jobs: int) -> Reason | None:
 
 
 def _too_dear(view: EnvironmentView, dear: list[Offer]) -> Reason:
-    offer = min(dear, key=lambda one: one.usd_hour or 0.0)
+    offer = min(dear, key=lambda offer: offer.usd_hour or 0.0)
     bid = view.environment.bid_percent or 0
     return TooDear(
         view.environment.name, offer.type, offer.usd_hour or 0.0, offer.on_demand_usd_hour or 0.0, bid

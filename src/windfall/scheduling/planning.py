@@ -21,5 +21,5 @@ def plan(snapshot: Snapshot) -> Plan:
         terminations=terminations(assignment),
         reservations=tuple(assignment.reservations),
         reclaims=tuple(assignment.claims.reclaims),
-        claims=tuple(one for held in assignment.claims.all() for one in held.reservations),
+        claims=tuple(reservation for held in assignment.claims.all() for reservation in held.reservations),
     )

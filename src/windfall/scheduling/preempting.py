@@ -54,7 +54,7 @@ class Terms:
         Attempts of its own share do not leave for a job that then borrows more than they did: other shares
         would take that back, and the situation would repeat.
         """
-        gone = [(one.share or "", in_units(one.resources)) for one in members_of(leaving)]
+        gone = [(release.share or "", in_units(release.resources)) for release in members_of(leaving)]
         within = any(share == self.share for share, _ in gone)
         if not self.lacks and not within:
             return True
@@ -111,15 +111,15 @@ class PlaceNeed:
 
     def on_machine(self, leaving: Iterable[Release]) -> list[Release]:
         """Those whose leaving makes room on the machine."""
-        return [one for one in leaving if self.holders.room_of(one).machine is self.room.machine]
+        return [release for release in leaving if self.holders.room_of(release).machine is self.room.machine]
 
     def _in_room(self, leaving: Iterable[Release]) -> list[Release]:
-        return [one for one in leaving if self.holders.room_of(one) is self.room]
+        return [release for release in leaving if self.holders.room_of(release) is self.room]
 
-    def helped_by(self, one: EvictionSet) -> float:
+    def helped_by(self, candidate: EvictionSet) -> float:
         """The largest fraction of something missing that one candidate gives back, at most all of it."""
-        helps = [0.0 if self.terms is None else self.terms.helped_by(one)]
-        if on_machine := self.on_machine(one.members):
+        helps = [0.0 if self.terms is None else self.terms.helped_by(candidate)]
+        if on_machine := self.on_machine(candidate.members):
             helps.append(self.machine.helped_by_all(on_machine))
             helps.append(Need(self.own).helped_by_all(self._in_room(on_machine)))
         return max(helps)
@@ -165,10 +165,12 @@ class Preempting:
             quotas,
             left,
             quotas.missing(share, amounts),
-            tuple(self.holders.eviction_sets(one for one in held if one.share in above)),
+            tuple(self.holders.eviction_sets(release for release in held if release.share in above)),
             tuple(
                 self.holders.eviction_sets(
-                    one for one in held if within and one.share == share and one.priority < priority
+                    release
+                    for release in held
+                    if within and release.share == share and release.priority < priority
                 )
             ),
         )
@@ -203,19 +205,23 @@ def least_loss(need: ShareNeed, others: Sequence[EvictionSet]) -> tuple[Eviction
     terms = need.terms
     if terms is None:
         return victims(need, others)
-    help_of = {id(one): need.helped_by(one) for one in terms.borrowers}
-    helpful = [one for one in terms.borrowers if help_of[id(one)] > 0]
+    help_of = {id(candidate): need.helped_by(candidate) for candidate in terms.borrowers}
+    helpful = [candidate for candidate in terms.borrowers if help_of[id(candidate)] > 0]
     orders: tuple[Callable[[EvictionSet], float], ...] = (
-        lambda one: one.loss,
-        lambda one: one.loss / help_of[id(one)],
-        lambda one: -help_of[id(one)],
+        lambda candidate: candidate.loss,
+        lambda candidate: candidate.loss / help_of[id(candidate)],
+        lambda candidate: -help_of[id(candidate)],
     )
     free = [*terms.less_urgent, *others]
     choices = [
         victims(need, [*free, *above_limits(terms, need.short, sorted(helpful, key=order))])
         for order in orders
     ]
-    alone = min((one for one in helpful if need.met_by((one,))), key=lambda one: one.loss, default=None)
+    alone = min(
+        (candidate for candidate in helpful if need.met_by((candidate,))),
+        key=lambda candidate: candidate.loss,
+        default=None,
+    )
     if alone is not None:
         choices.append((alone,))
     found = [chosen for chosen in choices if chosen is not None]
@@ -224,14 +230,16 @@ def least_loss(need: ShareNeed, others: Sequence[EvictionSet]) -> tuple[Eviction
 
 def above_limits(terms: Terms, short: set[str], ordered: Sequence[EvictionSet]) -> list[EvictionSet]:
     """As many of each share as it is above its limits by, in what the job lacks; the last may bring it below."""
-    left = {share: _relevant(terms.left, share, short) for share in {one.share for one in ordered}}
+    left = {
+        share: _relevant(terms.left, share, short) for share in {candidate.share for candidate in ordered}
+    }
     chosen = []
-    for one in ordered:
-        above = left[one.share]
+    for candidate in ordered:
+        above = left[candidate.share]
         if not any(amount > 0 for amount in above.values()):
             continue
-        chosen.append(one)
-        given = in_units(freed_by(one.members))
+        chosen.append(candidate)
+        given = in_units(freed_by(candidate.members))
         for unit in above:
             above[unit] -= given.get(unit, 0.0)
     return chosen
@@ -240,8 +248,8 @@ def above_limits(terms: Terms, short: set[str], ordered: Sequence[EvictionSet]) 
 def within_what_is_above(terms: Terms, short: set[str], chosen: Sequence[EvictionSet]) -> bool:
     """Whether some order exists in which every share is still above its limits when its last attempt is asked."""
     given: dict[str, list[dict[str, float]]] = {}
-    for one in chosen:
-        given.setdefault(one.share, []).append(in_units(freed_by(one.members)))
+    for candidate in chosen:
+        given.setdefault(candidate.share, []).append(in_units(freed_by(candidate.members)))
     return all(
         any(
             amount > sum(each[unit] for each in amounts) - max(each[unit] for each in amounts)

@@ -64,7 +64,7 @@ class ProjectedCapacity:
     def on_machines(self, leaving: Iterable[Release]) -> list[Release]:
         """The attempts that leave machines with such rooms."""
         room_of = self.horizon.holders.room_of
-        return [one for one in leaving if room_of(one).machine.view.id in self._shared]
+        return [release for release in leaving if room_of(release).machine.view.id in self._shared]
 
     def seats(self, leaving: Sequence[Release]) -> list[Seat]:
         """The places of all nodes after these have left; empty if one of them finds none."""
@@ -72,11 +72,11 @@ class ProjectedCapacity:
         seats = seat_in(copies, self.gang, self.horizon.holders.floor.now)
         return [
             replace(
-                one,
-                room=self.rooms[one.room.view.id],
-                gpu_ids=one.gpu_ids if one.room.machine.view.id in self._devices else (),
+                seat,
+                room=self.rooms[seat.room.view.id],
+                gpu_ids=seat.gpu_ids if seat.room.machine.view.id in self._devices else (),
             )
-            for one in seats
+            for seat in seats
         ]
 
     def _after(self, leaving: Sequence[Release]) -> list[Room]:
@@ -104,9 +104,9 @@ class ProjectedCapacity:
             devices = Devices(machine.view.devices, ids, {})
         else:
             devices = known.copy()
-            for one in leaving:
-                if self.horizon.holders.room_of(one).machine is machine:
-                    devices.give_back(one.resources.gpus, one.gpu_ids)
+            for release in leaving:
+                if self.horizon.holders.room_of(release).machine is machine:
+                    devices.give_back(release.resources.gpus, release.gpu_ids)
             kept = machine.guard.kept if machine.guard is not None else {}
             devices.whole[:] = [gpu_id for gpu_id in devices.whole if gpu_id not in kept]
         return MachineRoom(machine.view, shared.vcpus, shared.memory_mib, devices)
@@ -118,8 +118,8 @@ def _where(
     """What these give back, by instance and by machine."""
     in_room: dict[InstanceId, list[float]] = {}
     on_machine: dict[MachineId, list[float]] = {}
-    for one in leaving:
-        room, given = horizon.holders.room_of(one), one.resources
+    for release in leaving:
+        room, given = horizon.holders.room_of(release), release.resources
         # Summed as plain numbers: a search reads hundreds of them hundreds of times.
         for sums in (
             in_room.setdefault(room.view.id, [0.0, 0.0, 0.0]),

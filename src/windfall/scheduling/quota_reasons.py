@@ -70,7 +70,7 @@ class QuotaReason:
 
 def quota_words(reasons: Iterable[object]) -> str | None:
     """AWS's text for a job that its quota share can never hold, if one of these reasons says so."""
-    found = (one.aws_reason for one in reasons if isinstance(one, QuotaReason))
+    found = (reason.aws_reason for reason in reasons if isinstance(reason, QuotaReason))
     return next((words.value for words in found if words is not None), None)
 
 

@@ -135,7 +135,9 @@ class Claims:
         offers = [self._offer_all(name, asking, gang, terms, horizon, ask=ask) for name in names]
         # Of environments at equal cost, the first.
         best = min(
-            (one for one in offers if one is not None), key=lambda one: cost_of(one.asked), default=None
+            (offer for offer in offers if offer is not None),
+            key=lambda offer: cost_of(offer.asked),
+            default=None,
         )
         return None if best is None else self._take(job_id, asking, best)
 
@@ -145,7 +147,9 @@ class Claims:
         """The same for one place in these rooms."""
         terms = self._terms(asking) if ask else None
         offers = [self._offer(room, asking, terms, ask=ask) for room in rooms]
-        best = min((one for one in offers if one is not None), key=lambda one: one.rank, default=None)
+        best = min(
+            (offer for offer in offers if offer is not None), key=lambda offer: offer.rank, default=None
+        )
         return None if best is None else self._take(job_id, asking, best)
 
     def count(self, asking: InQueue) -> int:
@@ -226,7 +230,9 @@ class Claims:
         chosen = gang_victims.least_loss(need, others)
         if chosen is None:
             return None
-        return _Offer(tuple(Place(one.room, one.shape, one.gpu_ids) for one in need.seats(chosen)), chosen)
+        return _Offer(
+            tuple(Place(seat.room, seat.shape, seat.gpu_ids) for seat in need.seats(chosen)), chosen
+        )
 
     def _candidates(self, rooms: Iterable[Room], queue: QueueName) -> list[EvictionSet]:
         """Which attempts may be asked, quotas aside; never those of the same queue, which came first."""
@@ -254,11 +260,11 @@ class Claims:
         held = Held(job_id, offer.places, max(expected_at, now), tuple(leaving), bool(asked))
         self._horizon.keep(job_id, offer.places, asked, held.expected_at)
         self.held.setdefault(group_key(asking), []).append(held)
-        holders.asked.update(one.token for one in asked)
+        holders.asked.update(release.token for release in asked)
         self._ask(job_id, asking, offer, set(machines))
         if self.preempting is not None:
-            for one in asked:
-                self.preempting.left(one, asking.queue)
+            for release in asked:
+                self.preempting.left(release, asking.queue)
         self.pledge(asking)
         return held
 
@@ -270,9 +276,11 @@ class Claims:
             return id(room_of(release).machine) not in machines
 
         triggers = [min(eviction_set.triggers, key=elsewhere) for eviction_set in offer.asked]
-        for number, one in enumerate(sorted(triggers, key=elsewhere)):
-            if one.token is not None:
-                preemption = preemption_of(one, asking)
+        for number, release in enumerate(sorted(triggers, key=elsewhere)):
+            if release.token is not None:
+                preemption = preemption_of(release, asking)
                 # One attempt stands for a place; those that give back only a quota may be anywhere.
                 beside = preemption is not None and number > 0 and asking.scheduling_class.gang is None
-                self.reclaims.append(Reclaim(one.token, room_of(one).view.id, job_id, preemption, beside))
+                self.reclaims.append(
+                    Reclaim(release.token, room_of(release).view.id, job_id, preemption, beside)
+                )

@@ -135,7 +135,7 @@ def _would_start(assignment: Assignment, view: QueueView, asking: Asking, shape:
     # It leaves its line and joins another one, and the length of a line decides how many go on to a later
     # environment.
     moved, snapshot = _moved(view, asking, shape), assignment.snapshot
-    queues = tuple(moved if one.queue.name == view.queue.name else one for one in snapshot.queues)
+    queues = tuple(moved if other.queue.name == view.queue.name else other for other in snapshot.queues)
     until = Until.turn_of(moved, shape, asking.scheduling_class, asking.head)
     return starts_at_its_turn(assign(replace(snapshot, queues=queues), until=until), moved, changed)
 
@@ -182,7 +182,9 @@ def _other_gpus(
         yield AskAnyGpuModel(at_once)
     if wish.memory_mib is not None:
         known = {gpu.memory_mib for name in names for gpu in _gpus_in(assignment, name)}
-        for memory_mib in sorted((one for one in known if one is not None), reverse=True):
+        for memory_mib in sorted(
+            (memory_mib for memory_mib in known if memory_mib is not None), reverse=True
+        ):
             if memory_mib < wish.memory_mib:
                 at_once = found(replace(wish, memory_mib=memory_mib))
                 if at_once is not None:

@@ -121,7 +121,7 @@ def lacks_fenced(room: Room, shape: Shape) -> bool:
     devices = room.machine.view.devices
     if not devices.fenced or not shape.resources.gpus:
         return False
-    well = (devices.by_id[one] for one in devices.ids)
+    well = (devices.by_id[gpu_id] for gpu_id in devices.ids)
     return suited(well, shape.gpu_wish) < shape.resources.gpus
 
 

@@ -129,13 +129,13 @@ class _Serving:
 
     def _above_once_left(self, share: str) -> dict[str, float]:
         """By how much a share exceeds its limits after the jobs asked to leave have left."""
-        gone = [one for one in self._leaving if one.share == share]
+        gone = [holder for holder in self._leaving if holder.share == share]
         with _gone(self._quotas, gone):
             return self._quotas.above(share)
 
     def _starts(self, job: WaitingService, gone: Sequence[HoldingService]) -> bool:
         """Whether quota and room let it start once these have left."""
-        if not self._room.fits(job.needs, [one.needs for one in gone]):
+        if not self._room.fits(job.needs, [holder.needs for holder in gone]):
             return False
         with _gone(self._quotas, gone):
             return self._quotas.verdict(job.share, job.needs) is Verdict.ADMITTED
@@ -148,25 +148,25 @@ class _gone:  # noqa: N801 (reads as a word in a with statement)
         self._quotas, self._holders = quotas, holders
 
     def __enter__(self) -> None:
-        for one in self._holders:
-            self._quotas.note(one.share, one.needs, -1)
+        for holder in self._holders:
+            self._quotas.note(holder.share, holder.needs, -1)
 
     def __exit__(self, *_: object) -> None:
-        for one in self._holders:
-            self._quotas.note(one.share, one.needs)
+        for holder in self._holders:
+            self._quotas.note(holder.share, holder.needs)
 
 
 def least_loss(candidates: Sequence[HoldingService], enough: Enough) -> list[HoldingService] | None:
     """Jobs whose leaving is enough, at little loss, none of them needlessly; None if all together are not."""
     chosen: list[HoldingService] = []
-    for one in sorted(candidates, key=lambda it: it.loss):
+    for candidate in sorted(candidates, key=lambda it: it.loss):
         if enough(chosen):
             break
-        chosen.append(one)
+        chosen.append(candidate)
     if not chosen or not enough(chosen):
         return None
     for dear in sorted(chosen, key=lambda it: -it.loss):
-        others = [one for one in chosen if one is not dear]
+        others = [candidate for candidate in chosen if candidate is not dear]
         if others and enough(others):
             chosen = others
     alone = min((it for it in candidates if enough([it])), key=lambda it: it.loss, default=None)
@@ -176,7 +176,7 @@ def least_loss(candidates: Sequence[HoldingService], enough: Enough) -> list[Hol
 
 
 def _loss(leaving: Iterable[HoldingService]) -> float:
-    return sum(one.loss for one in leaving)
+    return sum(holder.loss for holder in leaving)
 
 
 def by_shares(waiting: Iterable[WaitingService]) -> list[WaitingService]:

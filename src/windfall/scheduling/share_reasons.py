@@ -115,7 +115,7 @@ def _before(
             order = next((entry.order for entry in group.entries if entry.count > 0), waiting.order)
             heads[share] = min(heads.get(share, order), order)
     found = [(shares.score(share), order, share) for share, order in heads.items()]
-    first = sorted(one for one in found if one[:2] < (score, waiting.order))
+    first = sorted(entry for entry in found if entry[:2] < (score, waiting.order))
     return tuple((share, share_score) for share_score, _, share in first)
 
 

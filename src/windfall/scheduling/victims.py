@@ -33,7 +33,7 @@ class Lack(Protocol[Asked_contra]):
     def met_by(self, leaving: Sequence[Asked_contra]) -> bool:
         """Whether it lacks nothing after these have left; more leaving hardly ever makes it worse."""
 
-    def helped_by(self, one: Asked_contra) -> float:
+    def helped_by(self, candidate: Asked_contra) -> float:
         """The largest fraction of something missing that one candidate gives back, at most all of it."""
 
 
@@ -63,10 +63,10 @@ class NeededDevices:
         known, wish = self.free.known, self.shape.gpu_wish or GpuWish()
         each = min(1, release.resources.gpus)
         right = [
-            one
-            for one in release.gpu_ids
-            if one not in known.fenced
-            and (gpu := known.by_id.get(one)) is not None
+            gpu_id
+            for gpu_id in release.gpu_ids
+            if gpu_id not in known.fenced
+            and (gpu := known.by_id.get(gpu_id)) is not None
             and wish.admits(gpu.name, gpu.memory_mib)
         ]
         return each * len(right)
@@ -87,9 +87,9 @@ class Need:
             return False
         return self.devices is None or self.devices.after(leaving) is not None
 
-    def helped_by(self, one: Release) -> float:
+    def helped_by(self, release: Release) -> float:
         """The largest fraction of something missing that one attempt gives back, at most all of it."""
-        return self.helped_by_all((one,))
+        return self.helped_by_all((release,))
 
     def helped_by_all(self, leaving: Sequence[Release]) -> float:
         """The same for several that leave together."""
@@ -115,15 +115,18 @@ def victims(need: Lack[One], candidates: Sequence[One]) -> tuple[One, ...] | Non
     None of them could be spared. Tries the least loss first, the least loss for its gain first, and the
     single attempt that is enough; the cheapest of these is taken.
     """
-    help_of = {id(one): need.helped_by(one) for one in candidates}
-    helpful = sorted((one for one in candidates if help_of[id(one)] > 0), key=lambda one: one.loss)
-    by_help = sorted(helpful, key=lambda one: one.loss / help_of[id(one)])
+    help_of = {id(candidate): need.helped_by(candidate) for candidate in candidates}
+    helpful = sorted(
+        (candidate for candidate in candidates if help_of[id(candidate)] > 0),
+        key=lambda candidate: candidate.loss,
+    )
+    by_help = sorted(helpful, key=lambda candidate: candidate.loss / help_of[id(candidate)])
     choices = [
         spared(chosen, need.met_by)
         for chosen in (first_enough(helpful, need.met_by), first_enough(by_help, need.met_by))
         if chosen is not None
     ]
-    alone = next((one for one in helpful if need.met_by((one,))), None)
+    alone = next((candidate for candidate in helpful if need.met_by((candidate,))), None)
     if alone is not None:
         choices.append((alone,))
     return min(choices, key=cost_of, default=None)
@@ -131,7 +134,7 @@ def victims(need: Lack[One], candidates: Sequence[One]) -> tuple[One, ...] | Non
 
 def cost_of(chosen: Sequence[Costly]) -> tuple[float, int]:
     """The order by which sets of leaving attempts are compared."""
-    return (sum(one.loss for one in chosen), len(chosen))
+    return (sum(candidate.loss for candidate in chosen), len(chosen))
 
 
 def first_enough(ordered: Sequence[One], met_by: Callable[[Sequence[One]], bool]) -> tuple[One, ...] | None:
@@ -151,9 +154,9 @@ def first_enough(ordered: Sequence[One], met_by: Callable[[Sequence[One]], bool]
 
 def spared(chosen: tuple[One, ...], met_by: Callable[[Sequence[One]], bool]) -> tuple[One, ...]:
     """The same without those that could stay, the most expensive spared first."""
-    left = sorted(chosen, key=lambda one: -one.loss)
+    left = sorted(chosen, key=lambda candidate: -candidate.loss)
     for each in tuple(left):
-        others = [one for one in left if one is not each]
+        others = [candidate for candidate in left if candidate is not each]
         if met_by(others):
             left = others
     return tuple(reversed(left))

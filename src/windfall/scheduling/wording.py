@@ -45,9 +45,9 @@ def all_of(amount: Resources) -> str:
     return f"{', '.join(asked[:-1])} and {asked[-1]}"
 
 
-def counted(count: int, one: str, several: str) -> str:
+def counted(count: int, singular: str, plural: str) -> str:
     """`1 job`, `1,000 jobs`."""
-    return f"{count:,} {one if count == 1 else several}"
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
 def listed(names: tuple[str, ...]) -> str:
