@@ -1,4 +1,4 @@
-"""The lease, the fence and the letters, over a real PostgreSQL, with two stores for two daemons."""
+"""The lease, the fence and forwarded commands, over a real PostgreSQL, with two stores for two daemons."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from windfall.control.changes import Changes
 from windfall.control.events import CancelJob, SubmitJob
 from windfall.jobs.errors import NotFound, Rejected
 from windfall.jobs.ids import JobId, QueueName
+from windfall.store.coordination import ForwardedCommand, Presence
 from windfall.store.errors import CommitFailed, Superseded
-from windfall.store.letters import encoded_reply
+from windfall.store.forwarded_commands import encoded_reply
 from windfall.store.postgres.leadership import LEADERS_PER_LETTER
-from windfall.store.sharing import Letter, Presence
 
 pytestmark = pytest.mark.parametrize("place", ["postgres"], indirect=True)
 
@@ -26,12 +26,12 @@ SHORT_S, LONG_S = 0.3, 60.0
 
 def a_daemon(place, name: str, lease_s: float = LONG_S):
     store = place.open()
-    store.sharing.leadership.join(Presence(name, f"http://{name}", 1), lease_s)
+    store.coordination.leadership.join(Presence(name, f"http://{name}", 1), lease_s)
     return store
 
 
 def take(store, at_least: int = 0) -> int | None:
-    return store.sharing.leadership.take(at_least)
+    return store.coordination.leadership.take(at_least)
 
 
 def take_when_over(store) -> int:
@@ -56,18 +56,18 @@ def test_only_the_one_with_the_lease_can_commit(place):
 def test_a_lease_that_is_over_is_taken_and_its_holder_writes_nothing_any_more(place):
     one, other = a_daemon(place, "one", SHORT_S), a_daemon(place, "other")
     first = take(one)
-    one.sharing.leadership.confirm()
-    assert one.sharing.leadership.is_sure
+    one.coordination.leadership.confirm()
+    assert one.coordination.leadership.is_sure
     second = take_when_over(other)
     assert second > first
-    assert not one.sharing.leadership.is_sure
+    assert not one.coordination.leadership.is_sure
     with pytest.raises(Superseded) as superseded:
         one.commit(a_round(a_job()))
     assert not superseded.value.committed
     with pytest.raises(Superseded):
-        one.sharing.leadership.confirm()
-    one.sharing.leadership.release()
-    lead = one.sharing.leadership.look()
+        one.coordination.leadership.confirm()
+    one.coordination.leadership.release()
+    lead = one.coordination.leadership.look()
     assert (lead.holder, lead.address, lead.is_free) == ("other", "http://other", False)
     assert one.load().jobs == []
 
@@ -77,14 +77,14 @@ def test_a_lease_that_is_renewed_is_not_taken_and_one_given_back_or_of_the_dead_
     take(one)
     ends = time.monotonic() + 3 * SHORT_S
     while time.monotonic() < ends:
-        one.sharing.leadership.confirm()
+        one.coordination.leadership.confirm()
         assert take(other) is None
-    assert other.sharing.leadership.take(0, gone="somebody") is None
-    assert other.sharing.leadership.take(0, gone="one") is not None, "who has ended is not waited for"
-    other.sharing.leadership.release()
+    assert other.coordination.leadership.take(0, gone="somebody") is None
+    assert other.coordination.leadership.take(0, gone="one") is not None, "who has ended is not waited for"
+    other.coordination.leadership.release()
     epoch = take(other, at_least=10**15)
     assert epoch == 10**15
-    other.sharing.leadership.release()
+    other.coordination.leadership.release()
     assert take(one) > epoch
 
 
@@ -148,11 +148,11 @@ def test_all_daemons_are_seen(place):
     one, other = a_daemon(place, "one"), a_daemon(place, "other")
     take(one)
     for store in (one, other):
-        store.sharing.leadership.look()
-    listed = {daemon.name: leads for daemon, leads in one.sharing.leadership.daemons()}
+        store.coordination.leadership.look()
+    listed = {daemon.name: leads for daemon, leads in one.coordination.leadership.daemons()}
     assert listed == {"one": True, "other": False}
-    other.sharing.leadership.leave()
-    assert [daemon.name for daemon, _ in one.sharing.leadership.daemons()] == ["one"]
+    other.coordination.leadership.leave()
+    assert [daemon.name for daemon, _ in one.coordination.leadership.daemons()] == ["one"]
 
 
 SUBMIT = SubmitJob(JobId("j"), "name", QueueName("q"), "definition", tags={"a": "b"})
@@ -167,38 +167,38 @@ def answered(letter_id: str, reply: object) -> Changes:
 def test_a_letter_is_answered_in_the_commit_of_what_it_changed(place):
     leader, follower = a_daemon(place, "leader"), a_daemon(place, "follower")
     take(leader)
-    letter = Letter("l-1", SUBMIT)
-    follower.sharing.inbox.send(letter)
-    follower.sharing.inbox.send(letter)
-    assert leader.sharing.inbox.letters() == [letter]
-    assert follower.sharing.inbox.replies(["l-1"]) == {}
+    command = ForwardedCommand("l-1", SUBMIT)
+    follower.coordination.inbox.send(command)
+    follower.coordination.inbox.send(command)
+    assert leader.coordination.inbox.commands() == [command]
+    assert follower.coordination.inbox.replies(["l-1"]) == {}
     job = a_job()
     changes = a_round(job)
     changes.answers["l-1"] = encoded_reply(job)
     leader.commit(changes)
-    assert leader.sharing.inbox.letters() == []
-    assert follower.sharing.inbox.replies(["l-1", "l-2"]) == {"l-1": job}
-    follower.sharing.inbox.send(letter)
-    assert leader.sharing.inbox.letters() == [], "what is done is not asked again"
+    assert leader.coordination.inbox.commands() == []
+    assert follower.coordination.inbox.replies(["l-1", "l-2"]) == {"l-1": job}
+    follower.coordination.inbox.send(command)
+    assert leader.coordination.inbox.commands() == [], "what is done is not asked again"
 
 
 def test_a_refusal_is_the_same_error_for_a_follower(place):
     leader, follower = a_daemon(place, "leader"), a_daemon(place, "follower")
     take(leader)
-    follower.sharing.inbox.send(Letter("l", CancelJob(JobId("x"), "no")))
+    follower.coordination.inbox.send(ForwardedCommand("l", CancelJob(JobId("x"), "no")))
     leader.commit(answered("l", NotFound("there is no x")))
-    refusal = follower.sharing.inbox.replies(["l"])["l"]
+    refusal = follower.coordination.inbox.replies(["l"])["l"]
     assert (type(refusal), str(refusal)) == (NotFound, "there is no x")
 
 
 def test_a_superseded_leader_answers_nobody(place):
     leader, other = a_daemon(place, "leader", SHORT_S), a_daemon(place, "other")
     take(leader)
-    other.sharing.inbox.send(Letter("l", SUBMIT))
+    other.coordination.inbox.send(ForwardedCommand("l", SUBMIT))
     take_when_over(other)
     with pytest.raises(Superseded):
         leader.commit(answered("l", None))
-    assert [letter.id for letter in other.sharing.inbox.letters()] == ["l"]
+    assert [command.id for command in other.coordination.inbox.commands()] == ["l"]
 
 
 def test_a_letter_of_another_version_is_refused_and_one_that_ends_every_leader_is_given_up(place):
@@ -206,31 +206,31 @@ def test_a_letter_of_another_version_is_refused_and_one_that_ends_every_leader_i
     place.server.execute(
         f"INSERT INTO {schema(place)}.inbox (id, command, body) VALUES ('old', 'Fly', '{{}}')"
     )
-    assert store.sharing.inbox.letters() == []
-    assert "Fly" in str(store.sharing.inbox.replies(["old"])["old"])
-    store.sharing.inbox.send(Letter("deadly", SUBMIT))
+    assert store.coordination.inbox.commands() == []
+    assert "Fly" in str(store.coordination.inbox.replies(["old"])["old"])
+    store.coordination.inbox.send(ForwardedCommand("deadly", SUBMIT))
     for _ in range(LEADERS_PER_LETTER):
         take(store)
-        assert [letter.id for letter in store.sharing.inbox.letters()] == ["deadly"]
-        store.sharing.leadership.release()
+        assert [command.id for command in store.coordination.inbox.commands()] == ["deadly"]
+        store.coordination.leadership.release()
     take(store)
-    assert store.sharing.inbox.letters() == []
-    assert isinstance(store.sharing.inbox.replies(["deadly"])["deadly"], Rejected)
+    assert store.coordination.inbox.commands() == []
+    assert isinstance(store.coordination.inbox.replies(["deadly"])["deadly"], Rejected)
 
 
 def test_news_are_told(place):
     leader, follower = a_daemon(place, "leader"), a_daemon(place, "follower")
     heard: list[str] = []
     ended = threading.Event()
-    listener = threading.Thread(target=leader.sharing.inbox.listen, args=(heard.append, ended.is_set))
+    listener = threading.Thread(target=leader.coordination.inbox.listen, args=(heard.append, ended.is_set))
     listener.start()
     try:
         wait_until(lambda: heard, "the listener to be there")
-        follower.sharing.leadership.take(0)
+        follower.coordination.leadership.take(0)
         wait_until(lambda: "leadership" in heard, "word of a new leader")
         heard.clear()
-        follower.sharing.inbox.send(Letter("l", SUBMIT))
-        wait_until(lambda: heard, "word of a letter")
+        follower.coordination.inbox.send(ForwardedCommand("l", SUBMIT))
+        wait_until(lambda: heard, "news of a command")
         place.server.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN windfall%'"
         )

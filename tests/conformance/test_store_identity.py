@@ -8,9 +8,9 @@ import pytest
 
 from tests.conformance.conftest import Place
 from tests.conformance.store_builders import a_job, a_round
+from windfall.store.coordination import Presence
 from windfall.store.errors import OtherStore, StoreReplaced
 from windfall.store.opening import open_store
-from windfall.store.sharing import Presence
 
 
 def test_a_store_keeps_its_identity(place: Place):
@@ -71,9 +71,9 @@ def test_a_store_of_an_earlier_windfall_gets_a_name(tmp_path):
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 def test_a_database_that_was_made_again_is_not_led(place: Place):
     store = place.open()
-    assert store.sharing is not None
+    assert store.coordination is not None
     assert place.server is not None
-    leadership = store.sharing.leadership
+    leadership = store.coordination.leadership
     leadership.join(Presence("one", "http://one", 1), 5.0)
     leadership.look()
     place.server.execute(f"UPDATE {_schema(place)}.leadership SET identity = 'another'")

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from windfall.aws_api.protocol.errors import AnsweredElsewhereError, ApiError
 from windfall.control.events import Command
 from windfall.jobs.errors import Rejected
-from windfall.store.errors import CommitFailed, Damaged
-from windfall.store.sharing import Inbox, Letter
+from windfall.store.coordination import ForwardedCommand, Inbox
+from windfall.store.errors import CommitFailed, DamagedRecord
 
 #: Under the time that AWS clients wait for an answer.
 PATIENCE_S = 55.0
@@ -35,7 +35,7 @@ class Following:
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Have the leader execute a command; raises Rejected as the leader would."""
-        letter = Letter(str(uuid.uuid4()), command, tenant)
+        letter = ForwardedCommand(str(uuid.uuid4()), command, tenant)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[letter.id] = future
         try:
@@ -50,7 +50,7 @@ class Following:
             raise reply
         return reply
 
-    async def _send(self, letter: Letter) -> None:
+    async def _send(self, letter: ForwardedCommand) -> None:
         """Send it until it is written; its id keeps it from being there twice."""
         while True:
             try:
@@ -69,7 +69,7 @@ class Following:
         ids = list(self._waiting)
         try:
             replies = await self._off(lambda: self._inbox.replies(ids))
-        except (CommitFailed, Damaged):
+        except (CommitFailed, DamagedRecord):
             return  # The next fetch is soon.
         for letter_id, reply in replies.items():
             future = self._waiting.get(letter_id)

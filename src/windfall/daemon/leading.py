@@ -46,8 +46,8 @@ from windfall.jobs.containers import Runtime
 from windfall.jobs.resources import Resources
 from windfall.jobs.storage import StoragePlace
 from windfall.scheduling.snapshot import SchedulingRules
+from windfall.store.coordination import Lease, Presence
 from windfall.store.errors import StoreReplaced
-from windfall.store.sharing import Lease, Presence
 from windfall.store.sql_store import SqlStore
 
 log = logging.getLogger(__name__)

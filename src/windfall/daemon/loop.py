@@ -42,9 +42,9 @@ from windfall.jobs.ids import JobId, QueueName, split_child
 from windfall.jobs.states import RUNNABLE, RUNNING, STARTING
 from windfall.scheduling.dispatch_order import dispatch_order
 from windfall.scheduling.quota_gate import QuotaGate
+from windfall.store.coordination import ForwardedCommand, Lease
 from windfall.store.errors import CommitFailed, StoreError, StoreReplaced, Superseded
-from windfall.store.letters import encoded_reply
-from windfall.store.sharing import Lease, Letter
+from windfall.store.forwarded_commands import encoded_reply
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ TELL_AGAIN_S = 60.0
 
 Question = Callable[[State, Offers, int], Any]
 #: What was asked, where the answer goes (a caller of this process, or a follower), and the tenant it is for.
-Asked = tuple[Event | Question, asyncio.Future[Any] | Letter | None, str | None]
+Asked = tuple[Event | Question, asyncio.Future[Any] | ForwardedCommand | None, str | None]
 #: How many forwarded commands are remembered, so that one that is read again is not executed twice.
 LETTERS_KNOWN = 20_000
 
@@ -190,7 +190,7 @@ class ControlLoop:
         elif self._lazy is None and not self._wake.is_set():
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
 
-    def deliver(self, letters: Sequence[Letter]) -> None:
+    def deliver(self, letters: Sequence[ForwardedCommand]) -> None:
         """Take commands that followers forwarded; their replies are committed with their changes."""
         for letter in letters:
             if letter.id not in self._letters:
@@ -267,10 +267,10 @@ class ControlLoop:
             self._routing.carry_out(self._state, round_.instructions)
 
     async def _make_durable(
-        self, round_: Round, replies: list[tuple[asyncio.Future[Any] | Letter, Any]]
+        self, round_: Round, replies: list[tuple[asyncio.Future[Any] | ForwardedCommand, Any]]
     ) -> None:
         for letter, reply in replies:
-            if isinstance(letter, Letter):
+            if isinstance(letter, ForwardedCommand):
                 round_.changes.answers[letter.id] = encoded_reply(reply)
         if round_.changes:
             began = time.perf_counter()
@@ -284,9 +284,9 @@ class ControlLoop:
             # An answer from memory would be stale if another daemon leads by now.
             await self._commit(self._lease.confirm)
 
-    def _answer(self, replies: list[tuple[asyncio.Future[Any] | Letter, Any]]) -> None:
+    def _answer(self, replies: list[tuple[asyncio.Future[Any] | ForwardedCommand, Any]]) -> None:
         for future, reply in replies:
-            if isinstance(future, Letter) or future.done():
+            if isinstance(future, ForwardedCommand) or future.done():
                 continue  # answered through the store, or the caller has left
             if isinstance(reply, Exception):
                 future.set_exception(reply)
@@ -312,9 +312,11 @@ class ControlLoop:
                     log.warning("the store can be written again")
                 return done
 
-    def _react(self, batch: list[Asked], round_: Round) -> list[tuple[asyncio.Future[Any] | Letter, Any]]:
+    def _react(
+        self, batch: list[Asked], round_: Round
+    ) -> list[tuple[asyncio.Future[Any] | ForwardedCommand, Any]]:
         self._state.tenants = self._tenants()
-        replies: list[tuple[asyncio.Future[Any] | Letter, Any]] = []
+        replies: list[tuple[asyncio.Future[Any] | ForwardedCommand, Any]] = []
         questions: list[tuple[asyncio.Future[Any], Question]] = []
         for item, future, tenant in batch:
             if callable(item):
@@ -322,7 +324,7 @@ class ControlLoop:
                     questions.append((future, item))
                 continue
             try:
-                if isinstance(future, Letter):
+                if isinstance(future, ForwardedCommand):
                     self._routing.check(self._state, future.command)
                 reply: Any = handle(self._state, item, round_, tenant)
             except Rejected as rejected:

@@ -48,7 +48,7 @@ from windfall.jobs.ids import JobId, split_child, split_node
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.submitters import DEFAULT_TENANT, Submitter
 from windfall.jobs.tenants import View
-from windfall.store.sharing import Presence
+from windfall.store.coordination import Presence
 
 if TYPE_CHECKING:
     from windfall.daemon.advice import Adviser

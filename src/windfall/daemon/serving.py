@@ -88,7 +88,7 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
         if not settings.shares_store:
             lock = directory.lock()
         store = open_own_store(settings)
-        if store.sharing is not None:
+        if store.coordination is not None:
             lock = directory.share(store.identity)
         keep_claim(directory.root, store)
         ensure_keys_file(directory.keys, now=clock_ms())
@@ -165,10 +165,10 @@ class _Daemon:
         #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
         self._place: Alone | Succession
-        if store.sharing is None:
+        if store.coordination is None:
             self._place = Alone(around, self._gate)
         else:
-            self._place = Succession(around, store.sharing, self._gate)
+            self._place = Succession(around, store.coordination, self._gate)
         self._training = training_settings(around, self._host)
 
     def _owned(self) -> Owned | None:

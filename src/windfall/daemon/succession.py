@@ -21,8 +21,8 @@ from windfall.daemon.following import Following
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.leading import Leading, Surroundings, load_state
 from windfall.engines.local.translation import THIS_HOST
+from windfall.store.coordination import Coordination, Lead, Presence
 from windfall.store.errors import StoreError, StoreReplaced, Superseded
-from windfall.store.sharing import Lead, Presence, Sharing
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ END_S = 30.0
 class Succession:
     """This daemon among the others."""
 
-    def __init__(self, around: Surroundings, sharing: Sharing, gate: Gateway) -> None:
+    def __init__(self, around: Surroundings, coordination: Coordination, gate: Gateway) -> None:
         self._around = around
-        self._leadership, self._inbox = sharing.leadership, sharing.inbox
+        self._leadership, self._inbox = coordination.leadership, coordination.inbox
         self._gate = gate
-        self._following = Following(sharing.inbox)
+        self._following = Following(coordination.inbox)
         gate.follow(self._following)
         self._me = Presence(uuid.uuid4().hex, "", os.getpid())
         self.leading: Leading | None = None
@@ -240,7 +240,7 @@ class Succession:
             if leading is not None:
                 try:
                     letters = await asyncio.get_running_loop().run_in_executor(
-                        self._postman, self._inbox.letters
+                        self._postman, self._inbox.commands
                     )
                 except StoreError:
                     continue  # The next look is soon.

@@ -12,7 +12,7 @@ StoreError
 ├── Superseded       another daemon leads; nothing was written
 ├── ReadFailed       a question could not be answered
 ├── BadPosition      `after` is none that a page has given
-└── Damaged          rows contradict each other
+└── DamagedRecord          rows contradict each other
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class BadPosition(StoreError, ValueError):
         super().__init__(f"{after!r} is not the position of a page. Begin again without one")
 
 
-class Damaged(StoreError):
+class DamagedRecord(StoreError):
     """Rows contradict each other: something else has written to the database."""
 
 

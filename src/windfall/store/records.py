@@ -28,7 +28,7 @@ from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.states import JobState
 from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
-from windfall.store.errors import Damaged, Unstorable
+from windfall.store.errors import DamagedRecord, Unstorable
 from windfall.store.tables import Row
 
 T = TypeVar("T")
@@ -51,11 +51,13 @@ class Records(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
 
     def decoded(self, record: str) -> T:
-        """The value, or Damaged when the text is none of ours."""
+        """The value, or DamagedRecord when the text is none of ours."""
         try:
             return self._decoder.decode(record)
         except msgspec.MsgspecError as error:
-            raise Damaged(f"the store holds a record that cannot be read: {error}: {record[:200]}") from error
+            raise DamagedRecord(
+                f"the store holds a record that cannot be read: {error}: {record[:200]}"
+            ) from error
 
 
 environments = Records(ComputeEnvironment)
@@ -152,7 +154,7 @@ class JobReader:
         submission = self._shared.get(owner)
         if submission is None:
             if submission_text is None:
-                raise Damaged(f"the store has child {job_id} but not its array {owner}")
+                raise DamagedRecord(f"the store has child {job_id} but not its array {owner}")
             submission = submissions.decoded(submission_text)
             if parent is not None or submission.array_size is not None:
                 self._shared[owner] = submission

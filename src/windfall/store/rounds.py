@@ -29,7 +29,7 @@ ON CONFLICT (name) DO UPDATE SET number = excluded.number WHERE excluded.number 
 
 
 @dataclass(slots=True)
-class Round:
+class RoundRows:
     """Rows to write and keys to remove, table by table, and the highest order among its jobs."""
 
     writes: list[tuple[Table, list[Row]]] = field(default_factory=list)
@@ -56,9 +56,9 @@ def folded(name: str) -> str:
     return name.casefold()
 
 
-def round_of(changes: Changes) -> Round:
+def rows_of_round(changes: Changes) -> RoundRows:
     """The rows of a round, or Unstorable."""
-    found = Round()
+    found = RoundRows()
     _add(found, tables.ENVIRONMENTS, changes.environments)
     _add(found, tables.QUEUES, changes.queues)
     _add(found, tables.IMAGES, changes.images)
@@ -95,14 +95,14 @@ def round_of(changes: Changes) -> Round:
     return found
 
 
-def _add(found: Round, table: Table, things: Mapping[Any, Any]) -> None:
+def _add(found: RoundRows, table: Table, things: Mapping[Any, Any]) -> None:
     """The rows of a table that has a key and a record."""
     if things:
         kept = [(_text(key), encoded(it)) for key, it in things.items() if it is not None]
         _put(found, table, kept, [(_text(key),) for key, it in things.items() if it is None])
 
 
-def _put(found: Round, table: Table, rows: list[Row], keys: Iterable[Row] = ()) -> None:
+def _put(found: RoundRows, table: Table, rows: list[Row], keys: Iterable[Row] = ()) -> None:
     if rows:
         found.writes.append((table, rows))
     if gone := list(keys):

@@ -25,14 +25,14 @@ from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import qualified, split_name
 from windfall.schedules.schedule import Tick
 from windfall.store import outbox, records
+from windfall.store.coordination import Coordination
 from windfall.store.database import Database, Session
 from windfall.store.pages import JOB_ROWS, kept_queues, page_of_children, page_of_jobs
 from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
-from windfall.store.rounds import folded, round_of, searchable
+from windfall.store.rounds import folded, rows_of_round, searchable
 from windfall.store.service_pages import page_of_service_jobs, purge_service_jobs, service_jobs_by_id
-from windfall.store.sharing import Sharing
 from windfall.store.tables import LOG_STREAMS
 from windfall.store.tick_pages import cut_histories, page_of_ticks, purge_ticks
 
@@ -79,12 +79,12 @@ assert list(LOG_STREAMS.columns) == ["log_group", "name", "task_id", "job_id", "
 class SqlStore:
     """The state of one Windfall in one database."""
 
-    def __init__(self, database: Database, identity: str, sharing: Sharing | None = None) -> None:
+    def __init__(self, database: Database, identity: str, coordination: Coordination | None = None) -> None:
         self._database = database
         #: What names this store among all others, for as long as it exists.
         self.identity = identity
         #: What several daemons on this store need; None where only one can be.
-        self.sharing = sharing
+        self.coordination = coordination
         #: The highest order that is known to be stored. Read and set by the one committer alone.
         self._known_order = 0
 
@@ -101,7 +101,7 @@ class SqlStore:
         """Write a round, all or nothing; answer the task ids whose jobs it removed."""
         if not changes:
             return ()
-        rows = round_of(changes)
+        rows = rows_of_round(changes)
 
         def write(session: Session) -> list[str]:
             # Before the rows: a name that is free again may be taken in the same round.
@@ -251,8 +251,8 @@ class SqlStore:
 
     def close(self) -> None:
         """Let go of files and connections."""
-        if self.sharing is not None:
-            self.sharing.close()
+        if self.coordination is not None:
+            self.coordination.close()
         self._database.close()
 
 

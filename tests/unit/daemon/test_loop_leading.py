@@ -12,9 +12,9 @@ from windfall.control.changes import Changes
 from windfall.control.events import SubmitJob
 from windfall.jobs.errors import NotFound
 from windfall.jobs.ids import JobId, QueueName
+from windfall.store.coordination import ForwardedCommand
 from windfall.store.errors import Superseded
-from windfall.store.letters import decoded_reply
-from windfall.store.sharing import Letter
+from windfall.store.forwarded_commands import decoded_reply
 
 
 class LeasedStore:
@@ -49,8 +49,10 @@ class Led(World):
         self.loop._store, self.loop._lease = self.kept, self.lease
 
 
-def a_letter(number: int, queue: str = "q") -> Letter:
-    return Letter(f"l-{number}", SubmitJob(JobId(f"by-letter-{number}"), "n", QueueName(queue), "work"))
+def a_letter(number: int, queue: str = "q") -> ForwardedCommand:
+    return ForwardedCommand(
+        f"l-{number}", SubmitJob(JobId(f"by-letter-{number}"), "n", QueueName(queue), "work")
+    )
 
 
 def test_a_letter_is_done_once_and_answered_in_the_same_commit():

@@ -10,9 +10,9 @@ from hypothesis import given
 from tests.conformance.store_builders import NOW, a_child, a_job, an_array, an_attempt, any_job
 from windfall.jobs.states import RUNNABLE
 from windfall.store import tables
-from windfall.store.errors import Damaged, Unstorable
+from windfall.store.errors import DamagedRecord, Unstorable
 from windfall.store.records import JobReader, encoded, job_record, queues
-from windfall.store.rounds import round_of
+from windfall.store.rounds import rows_of_round
 from windfall.store.tables import Row
 
 
@@ -26,7 +26,7 @@ def as_read(row: Row, parents_submission: str | None = None) -> Row:
 def rows_of(*jobs) -> list[Row]:
     from windfall.control.changes import Changes
 
-    (written,) = round_of(Changes(jobs={job.id: job for job in jobs})).writes
+    (written,) = rows_of_round(Changes(jobs={job.id: job for job in jobs})).writes
     return written[1]
 
 
@@ -59,13 +59,13 @@ def test_a_child_takes_no_room_for_its_submission_and_shares_its_arrays():
 
 def test_a_child_without_its_array_is_a_damage_that_is_named():
     child = a_child(an_array(3), 2)
-    with pytest.raises(Damaged, match=f"{child.id} but not its array {child.parent}"):
+    with pytest.raises(DamagedRecord, match=f"{child.id} but not its array {child.parent}"):
         JobReader().job(as_read(rows_of(child)[0]))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"name": 1}'])
 def test_a_record_that_is_none_is_a_damage(text):
-    with pytest.raises(Damaged, match="cannot be read"):
+    with pytest.raises(DamagedRecord, match="cannot be read"):
         queues.decoded(text)
 
 

@@ -9,23 +9,23 @@ from windfall.capacity.environments import JobQueue
 from windfall.control.changes import Changes
 from windfall.store import tables
 from windfall.store.errors import Unstorable
-from windfall.store.rounds import folded, round_of, searchable
+from windfall.store.rounds import folded, rows_of_round, searchable
 
 
 def test_only_tables_with_a_change_are_written():
     job = a_job(order=4)
-    found = round_of(a_round(job, streams=(a_stream(job),)))
+    found = rows_of_round(a_round(job, streams=(a_stream(job),)))
     assert [table.name for table, _ in found.writes] == ["jobs", "log_streams"]
     assert found.removals == []
     assert found.highest_order == 4
-    assert round_of(Changes()).writes == []
+    assert rows_of_round(Changes()).writes == []
 
 
 def test_removed_things_are_keys_of_their_table():
     changes = Changes(
         queues={"a": None, "b": JobQueue("b", 1, ())}, definitions={"name:with:colons:12": None}
     )
-    found = round_of(changes)
+    found = rows_of_round(changes)
     assert [(table.name, keys) for table, keys in found.removals] == [
         ("queues", [("a",)]),
         ("definitions", [("name:with:colons", 12)]),
@@ -35,7 +35,7 @@ def test_removed_things_are_keys_of_their_table():
 
 def test_every_row_fits_its_table():
     array = an_array(5)
-    found = round_of(a_round(array, a_child(array, 1), streams=(a_stream(array),)))
+    found = rows_of_round(a_round(array, a_child(array, 1), streams=(a_stream(array),)))
     for table, rows in found.writes:
         assert {len(row) for row in rows} == {len(table.columns)}
 
@@ -56,7 +56,7 @@ def test_ordinary_texts_are_searchable(text):
 def test_texts_that_sql_cannot_hold_are_not(text):
     assert not searchable(text)
     with pytest.raises(Unstorable):
-        round_of(a_round(a_job(name=text)))
+        rows_of_round(a_round(a_job(name=text)))
 
 
 @pytest.mark.parametrize("name", ["ΟΔΟΣ", "İstanbul", "STRASSE", "ﬁne"])

@@ -85,7 +85,7 @@ class PostgresSession:
             cursor.executemany(in_dialect(sql).encode(), keys)
 
 
-class Guard(Protocol):
+class WriteGuard(Protocol):
     """Who may write, where several could."""
 
     def prepare(self, connection: Connection) -> None:
@@ -113,11 +113,11 @@ class PostgresDatabase:
         )
         self._lock = threading.Lock()
         self._closed = False
-        self._guard: Guard | None = None
+        self._guard: WriteGuard | None = None
         self._writer: Connection | None = self.connect()
         self._readers = Readers(self.connect)
 
-    def set_guard(self, guard: Guard) -> None:
+    def set_guard(self, guard: WriteGuard) -> None:
         """Let this one be asked before every write from now on."""
         with self._lock:
             self._guard = guard

@@ -14,16 +14,16 @@ from typing import Any
 import psycopg
 
 from windfall.jobs.errors import Rejected
-from windfall.store.errors import CannotOpen, Damaged
-from windfall.store.letters import decoded_command, decoded_reply, encoded_command, encoded_reply
+from windfall.store.coordination import ForwardedCommand
+from windfall.store.errors import CannotOpen, DamagedRecord
+from windfall.store.forwarded_commands import decoded_command, decoded_reply, encoded_command, encoded_reply
 from windfall.store.postgres.database import Connection, PostgresDatabase
-from windfall.store.postgres.line import Line
-from windfall.store.sharing import Letter
+from windfall.store.postgres.dedicated_connection import DedicatedConnection
 
 log = logging.getLogger(__name__)
 
-#: How many letters are read at once; a leader that got as many asks again.
-LETTERS_MAX = 1_000
+#: How many commands are read at once; a leader that got as many asks again.
+COMMANDS_MAX = 1_000
 #: How often a daemon looks although nobody told it to: a word that was lost costs no more than this.
 LOOK_EVERY_S = 0.5
 _PATIENCE_S = 10.0
@@ -31,51 +31,51 @@ _RECONNECT_S, _RECONNECT_MOST_S = 0.2, 1.0
 _SWEEP_EVERY_S = 60.0
 
 _SEND = "INSERT INTO inbox (id, command, body, tenant) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
-_LETTERS = "SELECT id, command, body, tenant FROM inbox WHERE reply IS NULL ORDER BY seq LIMIT %s"
+_COMMANDS = "SELECT id, command, body, tenant FROM inbox WHERE reply IS NULL ORDER BY seq LIMIT %s"
 _SWEEP = "DELETE FROM inbox WHERE reply IS NOT NULL AND sent_at < clock_timestamp() - INTERVAL '10 minutes'"
 
 
 class PostgresInbox:
-    """The letters in one database."""
+    """The forwarded commands in one database."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._connect = database.connect
-        self._line = Line(database.connect, lambda: _PATIENCE_S)
+        self._dedicated = DedicatedConnection(database.connect, lambda: _PATIENCE_S)
         self._swept_s = 0.0
 
-    def send(self, letter: Letter) -> None:
+    def send(self, forwarded: ForwardedCommand) -> None:
         """Put a command where the leader finds it; sending it again changes nothing."""
-        name, body = encoded_command(letter.command)
-        row = (letter.id, name, body, letter.tenant)
-        self._line.use(lambda connection: connection.execute(_SEND.encode(), row))
+        name, body = encoded_command(forwarded.command)
+        row = (forwarded.id, name, body, forwarded.tenant)
+        self._dedicated.use(lambda connection: connection.execute(_SEND.encode(), row))
 
-    def letters(self) -> list[Letter]:
+    def commands(self) -> list[ForwardedCommand]:
         """The oldest commands that nobody has answered yet; what cannot be read is refused."""
 
-        def act(connection: Connection) -> list[Letter]:
+        def act(connection: Connection) -> list[ForwardedCommand]:
             if time.monotonic() - self._swept_s > _SWEEP_EVERY_S:
                 self._swept_s = time.monotonic()
                 connection.execute(_SWEEP.encode())
-            found: list[Letter] = []
-            rows = connection.execute(_LETTERS.encode(), (LETTERS_MAX,)).fetchall()
-            for letter_id, name, body, tenant in rows:
+            found: list[ForwardedCommand] = []
+            rows = connection.execute(_COMMANDS.encode(), (COMMANDS_MAX,)).fetchall()
+            for command_id, name, body, tenant in rows:
                 try:
-                    found.append(Letter(letter_id, decoded_command(name, body), tenant))
-                except Damaged as error:
+                    found.append(ForwardedCommand(command_id, decoded_command(name, body), tenant))
+                except DamagedRecord as error:
                     reply = encoded_reply(Rejected(f"{error}; run the same version of Windfall everywhere"))
-                    connection.execute("UPDATE inbox SET reply = %s WHERE id = %s", (reply, letter_id))
+                    connection.execute("UPDATE inbox SET reply = %s WHERE id = %s", (reply, command_id))
             return found
 
-        return self._line.use(act)
+        return self._dedicated.use(act)
 
     def replies(self, ids: Sequence[str]) -> Mapping[str, Any]:
-        """What the leader answered to these letters, as far as it has."""
+        """The leader's replies to these commands, as far as there are any."""
         sql = b"SELECT id, reply FROM inbox WHERE id = ANY (%s) AND reply IS NOT NULL"
-        rows = self._line.use(lambda connection: connection.execute(sql, (list(ids),)).fetchall())
-        return {letter_id: decoded_reply(reply) for letter_id, reply in rows}
+        rows = self._dedicated.use(lambda connection: connection.execute(sql, (list(ids),)).fetchall())
+        return {command_id: decoded_reply(reply) for command_id, reply in rows}
 
     def listen(self, on_news: Callable[[str], None], until: Callable[[], bool]) -> None:
-        """Say what may have changed; letters also at once after a connection, and now and then."""
+        """Say what may have changed; commands also at once after a connection, and now and then."""
         told, wait_s = "", _RECONNECT_S
         while not until():
             try:
@@ -95,4 +95,4 @@ class PostgresInbox:
 
     def close(self) -> None:
         """Let go of the connection."""
-        self._line.close()
+        self._dedicated.close()

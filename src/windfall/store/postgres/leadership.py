@@ -14,15 +14,15 @@ from contextlib import suppress
 import psycopg
 
 from windfall.jobs.errors import Rejected
+from windfall.store.coordination import Lead, Presence
 from windfall.store.errors import StoreError, StoreReplaced, Superseded
-from windfall.store.letters import encoded_reply
+from windfall.store.forwarded_commands import encoded_reply
 from windfall.store.postgres.database import Connection, PostgresDatabase, PostgresSession
-from windfall.store.postgres.line import Line
-from windfall.store.sharing import Lead, Presence
+from windfall.store.postgres.dedicated_connection import DedicatedConnection
 
 #: The epoch of a daemon that has no lease; the fence never has this one.
 NO_EPOCH = -1
-#: A letter that this many leaders have met without answering is given up: perhaps it was what ended them.
+#: A command that this many leaders have met without answering is given up: perhaps it was what ended them.
 LEADERS_PER_LETTER = 5
 _GIVEN_UP = Rejected(
     "Several leaders ended while they did this; it was given up, and nothing has been changed."
@@ -73,7 +73,7 @@ class PostgresLeadership:
         self._identity = identity
         self._me = Presence("", "", 0)
         self._lease_s = 5.0
-        self._line = Line(database.connect, lambda: self._lease_s)
+        self._dedicated = DedicatedConnection(database.connect, lambda: self._lease_s)
         self._epoch = NO_EPOCH
         self._sure_until = 0.0
         #: Commits that were begun in this epoch, and the first of each thread whose end is not known.
@@ -95,11 +95,11 @@ class PostgresLeadership:
             connection.execute(_PRESENT.encode(), (self._me.name, self._me.address, self._me.pid))
             return lead
 
-        return self._line.use(act)
+        return self._dedicated.use(act)
 
     def take(self, at_least: int, gone: str = "") -> int | None:
         """Take the lease if it is free; the writer of a leader that sleeps in the middle of a commit is ended."""
-        epoch = self._line.use(lambda connection: self._take(connection, at_least, gone))
+        epoch = self._dedicated.use(lambda connection: self._take(connection, at_least, gone))
         if epoch is not None:
             self._epoch, self._begun, self._unknown_from = epoch, 0, {}
             # Not sure before it is renewed: when exactly it was taken, only the database knows.
@@ -139,7 +139,7 @@ class PostgresLeadership:
     def confirm(self) -> Sequence[str]:
         """Renew the lease, or raise Superseded."""
         asked_s = _elapsed_s()
-        renewed = self._line.use(
+        renewed = self._dedicated.use(
             lambda connection: connection.execute(_RENEW.encode(), (self._epoch, self._me.name)).fetchone()
         )
         if renewed is None:
@@ -151,12 +151,14 @@ class PostgresLeadership:
         """Give the lease back; a database that does not answer finds out by itself."""
         epoch, self._epoch, self._sure_until = self._epoch, NO_EPOCH, 0.0
         with suppress(StoreError):
-            self._line.use(lambda connection: connection.execute(_RELEASE.encode(), (epoch, self._me.name)))
+            self._dedicated.use(
+                lambda connection: connection.execute(_RELEASE.encode(), (epoch, self._me.name))
+            )
 
     def leave(self) -> None:
         """Say that this daemon goes."""
         with suppress(StoreError):
-            self._line.use(
+            self._dedicated.use(
                 lambda connection: connection.execute("DELETE FROM daemons WHERE name = %s", (self._me.name,))
             )
 
@@ -167,11 +169,11 @@ class PostgresLeadership:
             rows = connection.execute(_DAEMONS.encode(), (self._lease_s * _LEASES_SEEN,)).fetchall()
             return [(Presence(name, address, pid), leads) for name, address, pid, leads in rows]
 
-        return self._line.use(act)
+        return self._dedicated.use(act)
 
     def close(self) -> None:
         """Let go of the connection."""
-        self._line.close()
+        self._dedicated.close()
 
     def _seen(self, connection: Connection) -> Lead:
         row = connection.execute(_LOOK.encode()).fetchone()
@@ -181,7 +183,7 @@ class PostgresLeadership:
             )
         return Lead(*row[:-1])
 
-    # The fence: database.Guard ---------------------------------------------------------------------------
+    # The fence: database.WriteGuard ---------------------------------------------------------------------------
 
     def prepare(self, connection: Connection) -> None:
         """Make a writer that can be ended from outside and that, left alone in a transaction, ends by itself."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windfall.store.coordination import Coordination
 from windfall.store.errors import OtherStore
 from windfall.store.migrations import APPLIED, NOTE, RECORD, Migration, migrations_in, pending
 from windfall.store.postgres.database import Connection, PostgresDatabase, in_dialect
 from windfall.store.postgres.inbox import PostgresInbox
 from windfall.store.postgres.leadership import PostgresLeadership
-from windfall.store.sharing import Sharing
 from windfall.store.sql_store import SqlStore
 
 #: Daemons that start at the same time migrate one after the other; the number is arbitrary, but ours.
@@ -42,7 +42,7 @@ def open_postgres(
         leadership.close()
         inbox.close()
 
-    return SqlStore(database, identity, Sharing(leadership, inbox, close))
+    return SqlStore(database, identity, Coordination(leadership, inbox, close))
 
 
 def _identity(connection: Connection) -> str | None:

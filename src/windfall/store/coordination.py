@@ -1,4 +1,4 @@
-"""What several daemons on one store need of it: a lease that one of them holds, and letters to that one.
+"""What several daemons on one store need of it: a lease that one of them holds, and commands forwarded to it.
 
 Only PostgreSQL has it. Must not know a driver, nor what commands mean.
 """
@@ -38,7 +38,7 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class ForwardedCommand:
     """A command of a daemon that does not lead."""
 
     id: str
@@ -84,23 +84,23 @@ class Leadership(Lease, Protocol):
 
 
 class Inbox(Protocol):
-    """Letters to the leader, and its replies. Called from worker threads."""
+    """Commands forwarded to the leader, and its replies. Called from worker threads."""
 
-    def send(self, letter: Letter) -> None:
+    def send(self, forwarded: ForwardedCommand) -> None:
         """Put a command where the leader finds it; sending it again changes nothing."""
 
-    def letters(self) -> list[Letter]:
+    def commands(self) -> list[ForwardedCommand]:
         """The oldest commands that nobody has answered yet."""
 
     def replies(self, ids: Sequence[str]) -> Mapping[str, Any]:
-        """What the leader answered to these letters, as far as it has: values, and Rejected for refusals."""
+        """The leader's replies to these commands, as far as there are any: values, and Rejected for refusals."""
 
     def listen(self, on_news: Callable[[str], None], until: Callable[[], bool]) -> None:
         """Say `inbox` or `leadership` when one of them may have changed, until told to end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class Coordination:
     """The part of a store that daemons share."""
 
     leadership: Leadership

@@ -18,7 +18,7 @@ from windfall.store.postgres.database import Connection
 T = TypeVar("T")
 
 
-class Line:
+class DedicatedConnection:
     """One connection, used by one caller at a time."""
 
     def __init__(self, connect: Callable[[], Connection], patience_s: Callable[[], float]) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from windfall.control.events import Command
 from windfall.jobs.errors import Rejected
-from windfall.store.errors import Damaged
+from windfall.store.errors import DamagedRecord
 from windfall.store.records import encoded
 
 #: The package whose dataclasses a reply may be of.
@@ -40,14 +40,16 @@ def encoded_command(command: Command) -> tuple[str, str]:
 
 
 def decoded_command(name: str, body: str) -> Command:
-    """The command again, or Damaged when no command of this version has that name and shape."""
+    """The command again, or DamagedRecord when no command of this version has that name and shape."""
     kind = _commands().get(name)
     if kind is None:
-        raise Damaged(f"a daemon sent the command {name[:100]}, which this version does not know")
+        raise DamagedRecord(f"a daemon sent the command {name[:100]}, which this version does not know")
     try:
         command: Command = msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"a daemon sent the command {name} in a form of another version: {error}") from error
+        raise DamagedRecord(
+            f"a daemon sent the command {name} in a form of another version: {error}"
+        ) from error
     return command
 
 
@@ -63,14 +65,14 @@ def encoded_reply(reply: Any) -> str:
 
 
 def decoded_reply(text: str) -> Any:
-    """The value, or the Rejected, that a reply stands for; raises Damaged."""
+    """The value, or the Rejected, that a reply stands for; raises DamagedRecord."""
     try:
         reply = msgspec.json.decode(text, type=_Reply)
         if reply.error:
             return _rejected(reply)
         return msgspec.json.decode(reply.value, type=_kind(reply.kind))
     except (msgspec.MsgspecError, ImportError, AttributeError) as error:
-        raise Damaged(f"the leader's reply is of another version: {error}: {text[:200]}") from error
+        raise DamagedRecord(f"the leader's reply is of another version: {error}: {text[:200]}") from error
 
 
 def _rejected(reply: _Reply) -> Rejected:

@@ -12,10 +12,10 @@ from windfall.jobs.errors import Conflict, Invalid, MissingParameter, NotFound, 
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.states import FAILED
-from windfall.store import letters
-from windfall.store.errors import Damaged
+from windfall.store import forwarded_commands
+from windfall.store.errors import DamagedRecord
 
-COMMANDS = letters._commands()
+COMMANDS = forwarded_commands._commands()
 
 
 @pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
@@ -46,19 +46,19 @@ def test_every_command_can_be_read_again(kind):
     ],
 )
 def test_a_command_arrives_as_it_was_sent(command):
-    assert letters.decoded_command(*letters.encoded_command(command)) == command
+    assert forwarded_commands.decoded_command(*forwarded_commands.encoded_command(command)) == command
 
 
 @pytest.mark.parametrize("reply", [None, True, 7, ["a"], {"a": 1}, a_definition()])
 def test_a_reply_arrives_as_it_was_given(reply):
-    assert letters.decoded_reply(letters.encoded_reply(reply)) == reply
+    assert forwarded_commands.decoded_reply(forwarded_commands.encoded_reply(reply)) == reply
 
 
 @pytest.mark.parametrize(
     "refusal", [Rejected("no"), Invalid("x"), NotFound("y"), Conflict("z"), MissingParameter("who")]
 )
 def test_a_refusal_keeps_its_class_its_text_and_what_it_carries(refusal):
-    found = letters.decoded_reply(letters.encoded_reply(refusal))
+    found = forwarded_commands.decoded_reply(forwarded_commands.encoded_reply(refusal))
     assert (type(found), str(found), vars(found)) == (type(refusal), str(refusal), vars(refusal))
 
 
@@ -67,20 +67,20 @@ def test_a_refusal_keeps_its_class_its_text_and_what_it_carries(refusal):
     [
         "nonsense",
         '{"kind": "os:environ", "value": {}}',
-        '{"kind": "windfall.store.letters:encoded", "value": {}}',
+        '{"kind": "windfall.store.forwarded_commands:encoded", "value": {}}',
         '{"kind": "windfall.nowhere:Thing", "value": {}}',
     ],
 )
 def test_a_reply_that_is_none_of_ours_is_not_believed(text):
-    with pytest.raises(Damaged):
-        letters.decoded_reply(text)
+    with pytest.raises(DamagedRecord):
+        forwarded_commands.decoded_reply(text)
 
 
 def test_a_refusal_of_a_class_that_is_not_known_here_is_still_a_refusal():
-    assert type(letters.decoded_reply('{"error": "Unheard", "text": "of"}')) is Rejected
+    assert type(forwarded_commands.decoded_reply('{"error": "Unheard", "text": "of"}')) is Rejected
 
 
 @pytest.mark.parametrize(("name", "body"), [("Fly", "{}"), ("TerminateJob", "{}"), ("TerminateJob", "[")])
 def test_a_command_of_another_version_is_refused(name, body):
-    with pytest.raises(Damaged, match=name):
-        letters.decoded_command(name, body)
+    with pytest.raises(DamagedRecord, match=name):
+        forwarded_commands.decoded_command(name, body)
