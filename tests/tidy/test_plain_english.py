@@ -46,7 +46,7 @@ PLAIN = (
     "docs",
     *(f"src/windfall/{folder}" for folder in ("cli", "jobs", "capacity", "schedules", "objects", "store")),
     *(f"src/windfall/{folder}" for folder in ("accounting", "advisor", "checkpoint", "control", "daemon")),
-    *(f"src/windfall/{folder}" for folder in ("engines", "scheduling", "worker")),
+    *(f"src/windfall/{folder}" for folder in ("aws_api", "engines", "scheduling", "worker")),
 )
 #: Titles of AWS's and others' own words.
 GENERATED = {"docs/aws-coverage.md"}

@@ -16,7 +16,7 @@ from windfall.jobs.tenants import TENANT_NAME
 ENVIRONMENT, QUEUE, DEFINITION, JOB = "compute-environment", "job-queue", "job-definition", "job"
 CONSUMABLE_RESOURCE = "consumable-resource"
 POLICY = "scheduling-policy"
-#: In an ARN it stands behind its queue: `job-queue/<queue>/quota-share/<name>`.
+#: In an ARN it follows its queue: `job-queue/<queue>/quota-share/<name>`.
 QUOTA_SHARE = "quota-share"
 SERVICE_ENVIRONMENT, SERVICE_JOB = "service-environment", "service-job"
 #: What stands where Batch's API wants a job definition's name for a SageMaker training job.
@@ -165,12 +165,12 @@ def definition_reference(reference: str) -> str:
 
 
 def service_job_reference(reference: str) -> JobId | None:
-    """The service job that an id or ARN means; None when none can be called so."""
+    """The service job that an id or ARN names; None if it cannot be one."""
     return job_reference(reference, SERVICE_JOB)
 
 
 def job_reference(reference: str, kind: str = JOB) -> JobId | None:
-    """The job that an id, `id:index`, `id#node` or ARN means; None when no job can be called so."""
+    """The job that an id, `id:index`, `id#node` or ARN names; None if it cannot be one."""
     name = reference
     if reference.startswith("arn:"):
         match = _ARN.fullmatch(reference)

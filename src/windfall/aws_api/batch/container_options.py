@@ -107,7 +107,7 @@ def _ulimits(sent: Sequence[Sent]) -> tuple[Ulimit, ...]:
             raise client_exception(f"Ulimit {shown(name)!r} is not valid, it must be one of {known}")
         if name in found:
             raise client_exception(f"Ulimit {name} is provided more than once")
-        # -1 is no limit.
+        # -1 means unlimited.
         if soft < -1 or hard < -1 or (hard != -1 and (soft > hard or soft == -1)):
             raise client_exception(
                 f"Ulimit {name} must have a softLimit ({soft}) of at most its hardLimit ({hard}), both at least -1"

@@ -208,12 +208,12 @@ def _container(params: Mapping[str, Any], container: Mapping[str, Any]) -> Conta
 
 
 def _check_rights(container: ContainerSpec, caller: Caller) -> None:
-    """Refuse what makes root of whoever can submit, unless an admin registers it."""
+    """Refuse what would give every submitter root, unless an admin registers it."""
     if container.options.reaches_host and caller.role < Role.ADMIN:
         raise AccessDeniedError(
             f"The key {caller.access_key_id} has the role {caller.role.name.lower()}, and a definition with privileged,"
-            " host.sourcePath or devices gives its jobs the host, which needs admin. An admin can register it; or leave"
-            " these out (a volume without host.sourcePath is a fresh one)."
+            " host.sourcePath or devices gives its jobs control of the host, which needs admin. Ask an admin to"
+            " register it, or leave these out (a volume without host.sourcePath is an empty one)."
         )
 
 

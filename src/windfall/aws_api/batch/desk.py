@@ -21,7 +21,7 @@ from windfall.jobs.storage import StorageLayout
 from windfall.jobs.tenants import View
 
 Answer = TypeVar("Answer")
-#: Where nobody asks what a job lacks.
+#: For handlers that do not need it.
 S3_FOR_ALL = StorageLayout(gives_sessions=True)
 
 

@@ -56,7 +56,7 @@ def task_container(sent: Sent) -> dict[str, Any]:
 
 
 def first_essential(sent: Sent | None) -> dict[str, Any]:
-    """The same for a task that nobody has checked: of its first essential container, or nothing."""
+    """The same for an unchecked task: of its first essential container, or nothing."""
     for task in sent["taskProperties"] if sent else ():
         for container in task["containers"]:
             if container.get("essential", True):
@@ -129,7 +129,7 @@ def _check_order(main: Sent, names: Sequence[str]) -> None:
         other = entry.get("containerName") or ""
         if other not in names or other == name_of(main):
             raise client_exception(
-                f"dependsOn names {shown(other)!r}, which is no other container of the task"
+                f"dependsOn names {shown(other)!r}, which is not another container of the task"
             )
         raise client_exception(
             f"Windfall runs the essential container of a task alone, and {name_of(main)} depends on {other}: do the"

@@ -1,7 +1,7 @@
 """Quota shares: five operations, addressed by ARN or by the queue that they divide.
 
-Decides how a share reads on the wire. What limits a queue may have, and who may borrow, is the core's to say. Must not
-know who holds what.
+Decides how a share reads on the wire. The core decides which limits are valid and who may borrow. Must not know who
+holds what.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _SUFFIX = re.compile(r"-(?![a-z]{6}$)[A-Za-z0-9]{6}$", re.ASCII)
 _SECRETS_MANAGER = re.compile(r"arn:[a-z-]+:secretsmanager:[a-z0-9-]*:[0-9]*:secret:(.+)", re.ASCII)
 _PARAMETER = re.compile(r"arn:[a-z-]+:ssm:[a-z0-9-]*:[0-9]*:parameter/(.+)", re.ASCII)
 _CURRENT = "AWSCURRENT"
-#: What a job sees of GPUs, and how its processes are known, is not its own to say.
+#: Variables that decide which GPUs a job sees and how its processes are found; a secret must not set them.
 _RESERVED = ("AWS_BATCH", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "WINDFALL_")
 
 

@@ -1,6 +1,6 @@
 """Service environments: four operations.
 
-Decides how a request reads. What a set of limits may be is the core's to say.
+Decides how a request reads. The core decides which limits are valid.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _limits(sent: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
             if limit.get(member) is None:
                 raise client_exception(f"Each of capacityLimits must have a {member}")
         unit = limit["capacityUnit"]
-        # No training job would ever count in another unit, so that none would ever start.
+        # No training job counts in another unit, so none would ever start.
         if unit and unit != INSTANCES and not unit.startswith("ml."):
             raise client_exception(
                 f"capacityUnit must be {INSTANCES} or an instance type such as ml.g5.xlarge; it is {shown(unit)!r}"

@@ -1,7 +1,7 @@
 """Service jobs: submitted, listed, given another priority, and terminated.
 
-Decides how a request reads and what AWS refuses in it. Whose turn it is, and whether a payload makes a training job, is
-not known here: as on AWS, nobody looks into the payload before its turn.
+Decides how a request reads and what AWS refuses in it. Must not know which job is next, nor whether a payload makes a
+valid training job: as on AWS, the payload is not validated before its turn.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ async def update_service_job(desk: Desk, call: Call) -> dict[str, Any]:
 
 
 async def terminate_service_job(desk: Desk, call: Call) -> dict[str, Any]:
-    """TerminateServiceJob; jobs that are unknown or finished are left alone, and that is no error."""
+    """TerminateServiceJob; unknown and finished jobs are left alone without an error."""
     reason = stop_reason(call)
     await desk.execute(TerminateServiceJob(_required(call.params["jobId"]), reason))
     return {}

@@ -1,7 +1,7 @@
-"""What a service job's payload says about itself before anybody looks at it in earnest.
+"""What can be read from a service job's payload before it is validated.
 
-Decides how many instances a CreateTrainingJob request asks for, and what the training jobs made of it are called. A
-payload is the caller's own text and is checked only when its turn has come, so nothing here fails.
+Decides how many instances a CreateTrainingJob request asks for, and the names of its training jobs. A payload is the
+caller's own text and is validated only when its turn has come, so nothing here fails.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Events as EventBridge sends them: AWS's envelope around the job as DescribeJobs shows it.
 
-Decides how an event reads. Must not know when one is told, nor who hears it.
+Decides how an event reads. Must not know when one is sent, nor where to.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def event(told: OutboxEvent, store: Store, arns: Arns) -> dict[str, Any]:
 def _about(told: OutboxEvent, store: Store, arns: Arns) -> tuple[list[str], dict[str, Any]]:
     if told.service_job is not None:
         return [arns.of(SERVICE_JOB, told.service_job.id)], service_job_views.detail(told.service_job, arns)
-    assert told.job is not None, f"event {told.id} ({told.kind}) tells of nobody"
+    assert told.job is not None, f"event {told.id} ({told.kind}) names neither a job nor a service job"
     resources = [arns.job(told.job.id)]
     if told.kind is EventKind.QUEUE_BLOCKED:
         resources.append(arns.queue(told.job.submission.queue))

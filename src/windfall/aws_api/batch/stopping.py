@@ -25,12 +25,12 @@ Stop = Callable[[JobId, str], Command]
 
 
 async def cancel_job(desk: Desk, call: Call) -> dict[str, Any]:
-    """CancelJob; jobs that are unknown, started or finished are left alone, and that is no error."""
+    """CancelJob; unknown, started and finished jobs are left alone without an error."""
     return await _stop(desk, call, CancelJob)
 
 
 async def terminate_job(desk: Desk, call: Call) -> dict[str, Any]:
-    """TerminateJob; jobs that are unknown or finished are left alone, and that is no error."""
+    """TerminateJob; unknown and finished jobs are left alone without an error."""
     return await _stop(desk, call, TerminateJob)
 
 

@@ -1,7 +1,6 @@
 """Tags of environments, queues, definitions and jobs, addressed by ARN.
 
-Decides which ARNs can be tagged. How many tags a thing may have in all is the core's to say, as it has the
-others.
+Decides which ARNs can be tagged. The core, which has the existing tags, decides how many a resource may have.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
-    """UntagResource: remove tags by key; keys that are not there are no error."""
+    """UntagResource: remove tags by key; missing keys are ignored."""
     kind, name = await _taggable(desk, call)
     await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
     return {}

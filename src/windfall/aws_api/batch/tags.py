@@ -1,10 +1,10 @@
 """Tags: what AWS allows, and those that the wire itself reads and writes.
 
-`windfall:engine` on a compute environment names the engine that serves it. Three are shown among a job's tags and are
-Windfall's to write, as `aws:` tags are AWS's: `windfall:isolation` says what kept its latest attempt apart from the
-host, `windfall:not-applied` which containers of its task do not run and which of its containerProperties meant nothing
-because it ran as a process, and `windfall:diagnosis` why its latest attempt failed. A tag that begins with `windfall:`
-and is none of those that there are is refused: whoever wrote it wanted something. Must not know how tags are stored.
+`windfall:engine` on a compute environment names the engine that serves it. Windfall itself writes three among a job's
+tags, as AWS writes `aws:` tags: `windfall:isolation` says what isolated its latest attempt from the host,
+`windfall:not-applied` which containers of its task do not run and which of its containerProperties had no effect
+because it ran as a process, and `windfall:diagnosis` why its latest attempt failed. An unknown tag that begins with
+`windfall:` is refused: it is probably misspelt. Must not know how tags are stored.
 """
 
 from __future__ import annotations

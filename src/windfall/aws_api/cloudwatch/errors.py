@@ -6,7 +6,7 @@ from windfall.aws_api.protocol.errors import ApiError
 
 
 def invalid_value(message: str) -> ApiError:
-    """A parameter that cannot be meant."""
+    """A parameter with an invalid value."""
     return ApiError("InvalidParameterValue", message)
 
 
@@ -16,5 +16,5 @@ def invalid_combination(message: str) -> ApiError:
 
 
 def invalid_token() -> ApiError:
-    """A token that was not given out for this question."""
+    """A token that does not belong to this request."""
     return ApiError("InvalidNextToken", "The token was not given out for this request; ask again without it.")

@@ -115,7 +115,7 @@ class _Parser:
             return value
         if token in self._series:
             return self._series[token]
-        raise _refused(self._expression, f"{token!r} is no id of this request")
+        raise _refused(self._expression, f"{token!r} is not an id of this request")
 
     def _reduced(self, function: str, depth: int) -> Value:
         """Over the periods of one series a number; over several series a series."""

@@ -52,7 +52,7 @@ def metrics_of(job: Job) -> list[Named]:
 
 
 def find(store: Store, view: View, namespace: str, name: str, dimensions: Dimensions) -> Named | None:
-    """The metric of exactly these dimensions; None when there is none, which is no error."""
+    """The metric of exactly these dimensions; None if there is none."""
     for job in store.jobs(_job_ids(view, dimensions)):
         for metric in metrics_of(job):
             kind = metric.kind

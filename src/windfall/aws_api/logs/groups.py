@@ -1,7 +1,7 @@
 """Log groups as clients declare them: made, deleted, with retention and tags.
 
-Decides what CloudWatch Logs answers. A job that logs to a group which nobody has made makes it, so that nothing has to
-be declared. Must not know events or files.
+Decides what CloudWatch Logs answers. A job that logs to a missing group creates it, so nothing has to be declared. Must
+not know events or files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LogGroups:
         """CreateLogGroup."""
         name, tags = call.params["logGroupName"], call.params.get("tags", {})
         if call.params.get("logGroupClass", "STANDARD") != "STANDARD":
-            raise InvalidParameter("Windfall has log groups of the class STANDARD alone.")
+            raise InvalidParameter("Windfall supports only log groups of class STANDARD.")
         in_use: bool = await self._seen(call).read(lambda store: group_exists(store, name))
         try:
             await self._seen(call).execute(CreateLogGroup(name, tags, in_use))

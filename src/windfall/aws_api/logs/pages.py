@@ -41,7 +41,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a caller wants of a stream: from `start` (inclusive) to `end` (exclusive), so many events."""
+    """What a caller wants of a stream: from `start` (inclusive) to `end` (exclusive), and how many events."""
 
     start: int | None = None
     end: int | None = None

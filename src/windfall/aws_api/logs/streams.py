@@ -19,7 +19,7 @@ from windfall.control.ports import Store
 from windfall.jobs.job import Job
 from windfall.jobs.log_groups import LogGroup
 
-#: Where jobs log that name no group of their own.
+#: The log group of jobs that name none.
 DEFAULT_GROUP = "/aws/batch/job"
 
 _GROUP_ARN = re.compile(r"arn:[^:]+:logs:[^:]*:(?P<account>[^:]*):log-group:(?P<name>[^:]+)(?::\*)?")
@@ -46,7 +46,7 @@ def identified_group(identifier: str, account_id: str) -> str:
     match = _GROUP_ARN.fullmatch(identifier)
     if match is None:
         raise InvalidParameter(
-            "The logGroupIdentifier is no ARN of a log group; it looks like "
+            "The logGroupIdentifier is not the ARN of a log group, which looks like "
             f"arn:aws:logs:us-east-1:{account_id}:log-group:{DEFAULT_GROUP}."
         )
     if match["account"] != account_id:
@@ -55,9 +55,9 @@ def identified_group(identifier: str, account_id: str) -> str:
 
 
 def log_path(logs_dir: Path, task_id: str) -> Path:
-    """Return the file of an attempt's log; a task id that is not 32 hex digits is a fault of ours."""
+    """Return the file of an attempt's log; ValueError for a task id that is not 32 hex digits."""
     if _TASK_ID.fullmatch(task_id) is None:
-        raise ValueError(f"{task_id!r} is no task id, so it must not become a path")
+        raise ValueError(f"{task_id!r} is not a task id and must not become a path")
     return logs_dir / f"{task_id}.log"
 
 

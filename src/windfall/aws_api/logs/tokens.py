@@ -1,8 +1,7 @@
-"""Tokens: where the next page begins, in a form that clients pass back and nobody else should make.
+"""Tokens: where the next page begins, in an opaque form that clients pass back.
 
-Decides the forms and recognises tokens that were changed, belong to another stream or to another question.
-The check keeps mistakes out, not attackers: a place in a log that one may read is no secret. Must not know
-events.
+Decides the forms and detects tokens that were changed, or that belong to another stream or request. The check
+catches mistakes, not attackers: a position in a log that the caller may read is not secret. Must not know events.
 """
 
 from __future__ import annotations

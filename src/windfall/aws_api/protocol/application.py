@@ -1,8 +1,7 @@
 """The ASGI application: from bytes on a connection to a service, and back.
 
-Decides the order in which a request is believed: size, signature, service. Gives every answer a request id,
-every error AWS's form, and keeps faults of ours out of sight of callers and in the log. Must not know
-operations.
+Decides the order in which a request is checked: size, signature, service. Gives every answer a request id and
+every error AWS's form; internal errors go to the log and not to the caller. Must not know operations.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _HEALTHY = Response(200, JSON, b'{"status":"ok"}')
 
 
 class _ClientLeft(Exception):
-    """The connection was closed before the request was complete, so there is nobody to answer."""
+    """The connection was closed before the request was complete, so no answer is possible."""
 
 
 class Application:

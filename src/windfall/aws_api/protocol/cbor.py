@@ -49,7 +49,7 @@ def _plain(value: Any, depth: int) -> Any:
         return [_plain(item, depth - 1) for item in value]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise SerializationError("A name in the request body is no text.")
+            raise SerializationError("A name in the request body is not a string.")
         return {key: _plain(item, depth - 1) for key, item in value.items()}
     if value is None or isinstance(value, str | int | float | bytes):
         return value

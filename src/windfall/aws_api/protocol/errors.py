@@ -64,7 +64,7 @@ class AnsweredElsewhereError(ApiError):
     def __init__(self) -> None:
         super().__init__(
             "ServiceUnavailable",
-            "The Windfall daemons are changing their leader; ask again in a moment.",
+            "The Windfall daemons are changing their leader; try again in a moment.",
             503,
         )
 
@@ -151,12 +151,12 @@ def unrecognized_client() -> AuthenticationError:
     return AuthenticationError(
         "UnrecognizedClientException",
         "The access key or session token of this request is not valid here. "
-        "Run `windfall keys list` to see the keys that are.",
+        "Run `windfall keys list` to see the valid keys.",
     )
 
 
 def internal_failure() -> ApiError:
-    """Return the answer to a fault of ours; details go to the log and never to the caller."""
+    """Return the answer to an internal error; details go to the log and never to the caller."""
     return ApiError(
         "InternalFailure",
         "Windfall failed on this request; its log has the details under this request id.",

@@ -1,8 +1,8 @@
 """Access keys: who may call, in which role, for which tenant, and as which Unix account its jobs run.
 
-Decides what a usable key file is (JSON, owned by nobody but its user: mode 0600) and how it changes: under
-a lock, written beside, synced, then renamed over the old one, so that a reader sees the old file or the new
-one and never half of either. Must not know signatures or HTTP.
+Decides what a usable key file is (JSON, mode 0600) and how it changes: under a lock, written beside, synced, then
+renamed over the old one, so that a reader sees the old file or the new one and never half of either. Must not know
+signatures or HTTP.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Key:
     revoked_at: int | None = None
     #: The Unix account that jobs submitted with it run as; None leaves that to its tenant.
     user: str | None = None
-    #: Whom the key was made for, for people to read.
+    #: The person or program that the key was made for.
     name: str | None = None
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ def _own_account() -> str | None:
 
 
 def _check_user(path: Path, user: str) -> None:
-    """Refuse an account that jobs cannot run as; the daemon's own user is the one whom the key file belongs to."""
+    """Refuse an account that jobs cannot run as; the daemon's user is the owner of the key file."""
     try:
         uid = pwd.getpwnam(user).pw_uid
     except KeyError:
@@ -141,9 +141,7 @@ def revoke_key(path: Path, access_key_id: str, *, now: int) -> Key:
         keys = load_keys(path)
         found = next((key for key in keys if key.access_key_id == access_key_id), None)
         if found is None:
-            raise KeyFileError(
-                f"{path} has no key {access_key_id}; `windfall keys list` shows those that it has."
-            )
+            raise KeyFileError(f"{path} has no key {access_key_id}; `windfall keys list` lists them.")
         if found.revoked_at is not None:
             return found
         revoked = replace(found, revoked_at=now)
@@ -184,7 +182,7 @@ class KeyRing:
         try:
             self._reload()
         except KeyFileError as error:
-            # Without a file that can be trusted nobody is let in, until the file is put right.
+            # Without a file that can be trusted no request is accepted, until the file is repaired.
             if self._keys or self._seen is not None:
                 logger.error("No request is accepted until this is repaired: %s", error)  # noqa: TRY400 (no trace: it may quote secrets)
             self._keys, self._seen = {}, None

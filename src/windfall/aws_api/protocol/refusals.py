@@ -35,7 +35,7 @@ _QUERY_CODES: Mapping[str, str] = {
 
 def json_refusal(error: ApiError, content_type: bytes) -> Response:
     """An error as the JSON services write it."""
-    # Handlers may quote names of files or log lines that are no valid text; an error must always be sayable.
+    # Handlers may quote file names or log lines that are not valid text; an error must always be writable.
     message = error.message.encode("utf-8", "replace").decode("utf-8")
     body = {**error.members, "__type": error.code, "message": message}
     return Response(

@@ -69,7 +69,7 @@ def compile_response(operation: Any, content_type: bytes) -> Callable[[Mapping[s
 def compile_dump(shape: Any, moment: Moment | None = None) -> Callable[[Mapping[str, Any]], Any]:
     """Return the function that makes a structure plain; `moment` writes timestamps, by default as the shape says."""
     dump = _compile(shape, {}, moment)
-    assert dump is not None, f"{shape.name} is no structure"
+    assert dump is not None, f"{shape.name} is not a structure"
     return dump
 
 

@@ -126,7 +126,7 @@ class Service(ABC):
         """Answer an authentic request; raise ApiError to refuse it."""
 
     def refuse_to(self, _request: Request, /) -> Callable[[ApiError, str], Response]:
-        """How errors are written for whoever sent this request."""
+        """How errors are written for the client that sent this request."""
         return self.refuse
 
     def refuse(self, error: ApiError, _request_id: str, /) -> Response:
@@ -196,9 +196,9 @@ class ModelledService(Service):
     async def perform(
         self, name: str, body: bytes, caller: Caller, region: str, request_id: str
     ) -> dict[str, Any]:
-        """Do an operation for somebody inside the daemon, validated and refused as if it came over the wire.
+        """Perform an operation for a part of the daemon, validated and refused as if it came over the wire.
 
-        For operations whose members all stand in the body, a JSON object.
+        Only for operations whose members are all in the body, a JSON object.
         """
         return await self._perform(name, {}, Request("POST", "/", "", {}, body), caller, region, request_id)
 

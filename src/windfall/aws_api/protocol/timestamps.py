@@ -1,7 +1,7 @@
 """Timestamps on the wire. For handlers a modelled timestamp is a number of seconds since the epoch.
 
 Decides how the three forms of AWS (seconds, ISO 8601, RFC 822) are read and written. Must not know shapes.
-Batch and CloudWatch Logs use plain integers of milliseconds in most places; those are no timestamps in this
+Batch and CloudWatch Logs use plain integers of milliseconds in most places; those are not timestamps in this
 sense.
 """
 

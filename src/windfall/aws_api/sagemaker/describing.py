@@ -1,7 +1,7 @@
 """DescribeTrainingJob: gathers what a view of one job needs.
 
-Decides what is asked of whom: the job of the store, why it waits of the core, its metrics of its logs. Must
-not know how any of it is shown.
+Reads the job from the store, the reason why it waits from the core, and its metrics from its logs. Must not know how
+any of it is shown.
 """
 
 from __future__ import annotations

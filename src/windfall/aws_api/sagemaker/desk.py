@@ -37,7 +37,7 @@ class TrainingSettings:
     python: str = "python3"
     #: Where each tenant's buckets lie when there is no S3 server.
     storage: StorageLayout = field(default_factory=StorageLayout)
-    #: What this host has, for jobs that run on it; None while nobody knows, and on engines with instances of their own.
+    #: What this host has, for jobs that run on it; None while unknown, and on engines with instances of their own.
     host: Callable[[], Resources | None] = lambda: None
     #: What spot costs of the price on demand, where no price is known.
     spot_factor: float = 0.3

@@ -26,7 +26,7 @@ from windfall.jobs.job import Job, JobKind
 
 PAGE_MAX = 100
 _STORE_PAGE = 500
-#: At least so many are looked at in one go, of which a filter may want none.
+#: The least number of jobs that are read at a time; a filter may accept none of them.
 _LOOK = 100
 
 Params = Mapping[str, Any]
@@ -126,7 +126,7 @@ def _is_wanted(job: Job, params: Params) -> bool:
     """Whether a job passes the filters that the store does not know; letters' case counts, as on AWS."""
     modified = last_modified(job) / 1000
     return (
-        # Batch jobs may wait in these queues too, if somebody sends them there.
+        # Batch jobs may wait in these queues too.
         job.submission.kind is JobKind.TRAINING
         and params.get("NameContains", "") in job.submission.name
         and modified > params.get("LastModifiedTimeAfter", 0)

@@ -1,8 +1,8 @@
 """Finds the last value of each metric in a piece of a log. A program of its own, because its patterns are
 callers'.
 
-A pattern can take for ever on the wrong line, and Python's `re` cannot be interrupted from within. So the
-search runs in a process that the kernel ends when a pattern has had its CPU time; whoever started it sees
+A pattern can take forever on the wrong line, and Python's `re` cannot be interrupted from within. So the
+search runs in a process that the kernel ends when a pattern has used up its CPU time; the parent sees
 which one that was. Reads one JSON object {"seconds", "line_bytes", "patterns": [[name, regex], ...]} as the
 first line of its input and the log as the rest; prints one JSON line [name, value, end] per pattern, `end`
 being the offset behind the line, or [name, null, 0]. Uses the standard library alone and runs without the
@@ -44,7 +44,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         value, end = last_value(re.compile(regex), log, asked["line_bytes"])
         signal.setitimer(signal.ITIMER_PROF, 0)
-        # float("nan") is no JSON; a metric may well be one.
+        # JSON has no NaN; a metric may well be one.
         sys.stdout.write(json.dumps([name, None if value is None else repr(value), end]) + "\n")
         sys.stdout.flush()
 

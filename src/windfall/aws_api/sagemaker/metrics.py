@@ -92,7 +92,7 @@ class FinalMetrics:
                 for attempt in attempts:
                     self._look(attempt, patterns, now)
             except (OSError, subprocess.SubprocessError):
-                # No process could be had; what was known is still true, and the next call tries again.
+                # The process could not be started; earlier results still hold, and the next call tries again.
                 log.exception("metrics of %s could not be read", attempts[-1].token)
             finally:
                 self._searching.release()

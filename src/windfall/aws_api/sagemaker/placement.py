@@ -51,9 +51,9 @@ def place_for(wanted: str, host: Resources | None) -> Place:
 
 
 def places_for(groups: Sequence[tuple[str, int]], host: Resources | None) -> list[Place]:
-    """What each of several kinds of instances asks for, of which there are so many; together no more than the host has.
+    """What each of several kinds of instances asks for, given how many there are; in total at most what the host has.
 
-    Where they do not fit on one host together, each gets at most an equal part of it.
+    If they do not fit on one host together, each gets at most an equal part of it.
     """
     total = sum(count for _, count in groups)
     wanted = [place_for(kind, None) for kind, _ in groups]

@@ -79,7 +79,7 @@ def _check_cluster(request: Request) -> None:
         for name in channel["DataSource"].get("S3DataSource", {}).get("InstanceGroupNames", ()):
             if name not in known:
                 raise invalid(
-                    f"InstanceGroupNames of channel {channel['ChannelName']} has {shown(name)}, which is none of"
+                    f"InstanceGroupNames of channel {channel['ChannelName']} has {shown(name)}, which is not one of"
                     f" the job's instance groups: {', '.join(sorted(known))}"
                 )
 

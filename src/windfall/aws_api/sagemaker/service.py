@@ -45,7 +45,7 @@ def training_service(
         "sagemaker",
         {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
-        # Which types there are is the catalog's to say, in words that help.
+        # The catalog checks instance types, with a more helpful error.
         lenient_enums=frozenset({"ResourceConfig.InstanceType"}),
         tenant_names={"TrainingJobName": "/"},
         validation_code=VALIDATION,

@@ -32,7 +32,7 @@ async def add_tags(desk: Desk, call: Call) -> dict[str, Any]:
 
 
 async def delete_tags(desk: Desk, call: Call) -> dict[str, Any]:
-    """DeleteTags; keys that are not there are no error."""
+    """DeleteTags; missing keys are ignored."""
     job = await _taggable(desk, call)
     await desk.execute(TagResource(JOB, job.id, remove=tuple(call.params["TagKeys"])))
     return {}

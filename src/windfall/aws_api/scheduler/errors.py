@@ -26,7 +26,7 @@ class SchedulerError(ApiError):
 
 
 class Invalid(SchedulerError):
-    """A request that contradicts itself, or asks for what cannot be had here."""
+    """A request that contradicts itself, or asks for what Windfall does not support."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationException", message)

@@ -1,6 +1,6 @@
 """Schedule groups: create, get, list, delete.
 
-The group `default` is always there. A group is gone at once with its schedules, so that nobody sees it DELETING. Must
+The group `default` always exists. A group and its schedules are deleted at once, so no client sees it DELETING. Must
 not know how groups are kept.
 """
 
@@ -50,7 +50,7 @@ async def list_schedule_groups(desk: Desk, call: Call) -> dict[str, Any]:
 
 
 def new_group(name: str) -> str:
-    """The name itself, if something new can be made under it: nobody makes what is another tenant's."""
+    """The name itself, if something new can be created under it: not in another tenant."""
     if "/" in name:
         raise Invalid(f"{name} names a tenant, and new schedules and groups are of the tenant of the key")
     return name

@@ -1,7 +1,7 @@
 """Tags of schedule groups, as on AWS, and of schedules, which have none there.
 
-Decides how lists of tags are read and written. What a tag means, and how many there may be, is the core's to say. A
-schedule's own tags win over its group's.
+Decides how lists of tags are read and written. The core decides what a tag means and how many are allowed. A schedule's
+own tags take precedence over its group's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
-    """UntagResource; keys that are not there are no error."""
+    """UntagResource; missing keys are ignored."""
     group, name = tagged(call.params["ResourceArn"])
     await desk.execute(TagSchedules(group, name, remove=tuple(call.params["TagKeys"])))
     return {}

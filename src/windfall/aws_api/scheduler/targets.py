@@ -1,8 +1,7 @@
 """Which targets a schedule can have here, and what their Input must hold.
 
-Decides at creation what would otherwise fail at every tick: a target that nothing here can serve, an Input that is no
-JSON object, or one that lacks what the operation requires, or has what it does not know, by botocore's own model. Must
-not know how a target is invoked.
+Refuses at creation what would otherwise fail at every tick: an unsupported target, or an Input that is not a JSON
+object, lacks a required member or has an unknown one, by botocore's own model. Must not know how a target is invoked.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def _check_input(arn: str, text: str | None) -> None:
     try:
         sent = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Invalid(f"Target.Input is no valid JSON: {error}") from None
+        raise Invalid(f"Target.Input is not valid JSON: {error}") from None
     if not isinstance(sent, dict):
         raise Invalid(f"Target.Input must be a JSON object with the parameters of {operation}")
     missing = [name for name in required_members(service, operation) if name not in sent.keys() | given]
@@ -92,7 +91,7 @@ def _check_input(arn: str, text: str | None) -> None:
 
 
 def _check_members(shape: Any, value: Any, where: str) -> None:
-    """Refuse members that the operation has not: a tick would leave out without a word what they were to say."""
+    """Refuse unknown members: a tick would silently drop them."""
     if shape.type_name == "structure" and isinstance(value, dict):
         known = {name.lower(): name for name in shape.members}
         for sent, inner in value.items():

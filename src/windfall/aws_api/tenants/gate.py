@@ -1,7 +1,7 @@
-"""The way to the core on behalf of one caller: its commands name its own things, and its questions find no others.
+"""The gate for one caller: its commands and questions reach only what its tenant can see.
 
-Decides which names in a command are a tenant's own. Whose jobs a command may name by their ids is the core's to say,
-which is told the tenant. Must not know any operation.
+Decides which names in a command belong to a tenant. The core, which gets the tenant with the command, decides which
+jobs it may name by id. Must not know any operation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def view_of(caller: Caller) -> View:
 
 
 class PerView(Generic[T]):
-    """Something that is made for each view once, when a caller first has it: there are as many as tenants."""
+    """Makes something once for each view, when it is first needed: there are as many views as tenants."""
 
     def __init__(self, make: Callable[[View], T]) -> None:
         self._make = make
@@ -66,14 +66,14 @@ class PerView(Generic[T]):
 
 
 class TenantGate:
-    """The gate as one caller has it. Implements control.ports.Gate."""
+    """The gate for one caller. Implements control.ports.Gate."""
 
     def __init__(self, gate: Gate, view: View) -> None:
         self._gate = gate
         self.view = view
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
-        """Do a command on behalf of the caller; the names in it, and in its reply, are the caller's."""
+        """Execute a command for the caller; the names in it, and in its reply, are the caller's."""
         rename = _RENAMED.get(type(command))
         if rename is not None:
             command = rename(self.view, command)

@@ -1,7 +1,7 @@
-"""The store as one caller sees it: things of other tenants are not there, and names read as the caller gave them.
+"""The store as one caller sees it: resources of other tenants do not exist, and names read as the caller gave them.
 
-Every question of the Store port that a request may ask is answered here; one that is not has no answer. Decides which
-things belong to tenants. Must not know any operation.
+Implements every read of the Store port that a request may use, and no others. Decides which resources belong to
+tenants. Must not know any operation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TenantStore:
     # Jobs -----------------------------------------------------------------------------------------------
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
-        """These jobs, in the order asked; those that are not there for the caller are left out."""
+        """These jobs, in the order asked, without those that the caller cannot see."""
         return self._seen(self._store.jobs(ids))
 
     def list_jobs(self, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
@@ -70,7 +70,7 @@ class TenantStore:
         return self._store.counts(self._tenant if tenant is None else tenant)
 
     def service_jobs(self, ids: Sequence[JobId]) -> list[ServiceJob]:
-        """These service jobs, in the order asked; those that are not there for the caller are left out."""
+        """These service jobs, in the order asked, without those that the caller cannot see."""
         return [job for job in self._store.service_jobs(ids) if self._view.sees(job.submitter.tenant)]
 
     def list_service_jobs(self, wanted: ServiceJobFilter, limit: int, after: str | None) -> ServiceJobPage:
@@ -84,7 +84,7 @@ class TenantStore:
         return found
 
     def _rename(self, job: Job) -> None:
-        """Let a job that was read for this caller alone say the names that the caller knows."""
+        """Replace the names in a job, which was read for this caller, by those that the caller knows."""
         asked = job.submission
         tenant, definition = asked.submitter.tenant, asked.definition
         if definition and (self._view.tenant != DEFAULT_TENANT or "/" in definition):
@@ -128,7 +128,7 @@ class TenantStore:
     # Schedules and other declarations -------------------------------------------------------------------
 
     def declared(self, kind: type[D]) -> list[D]:
-        """All declarations of a kind that are there for the caller, by key."""
+        """All declarations of a kind that the caller can see, by key."""
         found = self._store.declared(kind)
         if kind is Schedule:
             schedules = cast(list[Schedule], found)

@@ -194,7 +194,7 @@ def test_what_opens_the_host_takes_an_admin_key(world, changes):
     with pytest.raises(ApiError) as denied:
         register(world, containerProperties=container(**changes))
     assert denied.value.code == "AccessDeniedException"
-    assert "An admin can register it" in denied.value.message
+    assert "Ask an admin to register it" in denied.value.message
     assert not world.gate.commands
     world.role = Role.ADMIN
     assert register(world, containerProperties=container(**changes))["revision"] == 1

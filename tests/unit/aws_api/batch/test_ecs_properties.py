@@ -109,7 +109,7 @@ def test_a_definition_comes_back_as_a_task(client):
         ),
         (
             task({**MAIN, "dependsOn": [{"containerName": "x", "condition": "START"}]}),
-            "'x', which is no other container",
+            "'x', which is not another container",
         ),
         (task(networkMode="host"), "networkMode not applicable"),
         (task(platformVersion="LATEST"), "platformVersion not applicable for EC2."),

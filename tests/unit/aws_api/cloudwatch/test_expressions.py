@@ -46,12 +46,12 @@ def test_an_expression_means_what_arithmetic_says(expression, expected):
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
-        ("m3", "'m3' is no id"),
+        ("m3", "'m3' is not an id"),
         ("m1 +", "ends too early"),
         ("(m1", "'\\)' is missing"),
         ("m1 m2", "not expected"),
         ("SEARCH('x')", "not understood"),
-        ("RATE(m1)", "'RATE' is no id"),
+        ("RATE(m1)", "'RATE' is not an id"),
         ("m1 ; drop", "not understood"),
         ("(" * 200 + "m1" + ")" * 200, "nested too deeply"),
     ],

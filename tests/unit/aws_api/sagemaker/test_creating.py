@@ -317,7 +317,7 @@ REFUSALS = [
     ),
     (
         {"InputDataConfig": [a_channel("a", source={"InstanceGroupNames": ["there"]})]},
-        "has there, which is none of the job's instance groups: homogeneousCluster",
+        "has there, which is not one of the job's instance groups: homogeneousCluster",
     ),
     ({"ResourceConfig": {"InstancePreferences": [{"InstanceType": "ml.m5.large"}]}}, "InstancePreferences"),
     (

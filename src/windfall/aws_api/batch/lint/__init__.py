@@ -1,4 +1,4 @@
-"""What is likely to go wrong with a job definition or a compute environment, found before it does.
+"""Finds likely problems of a job definition or a compute environment before they occur.
 
-Rules over AWS's own documents. Nothing is refused here: what cannot work at all is refused where it is registered.
+Rules over AWS's own documents. Nothing is refused here: what cannot work at all is refused at registration.
 """

@@ -18,7 +18,7 @@ class Surroundings:
     """The compute environments beside a definition; without any, nothing is assumed of them."""
 
     spot: bool = False
-    #: What they may launch; None when nobody says, so that nothing follows from it.
+    #: What they may launch; None when that is unknown, and then nothing is concluded from it.
     types: tuple[InstanceType, ...] | None = None
 
 

@@ -1,6 +1,6 @@
 """Rules about job definitions: GPUs, shared memory, devices, spot capacity, images, secrets.
 
-Each rule is a function from a definition to at most one finding, beside what it looks for. Must not ask anybody.
+Each rule is a function from a definition to at most one finding, beside what it looks for. Must not do any I/O.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is looked for; the code stays the same for ever, so that it can be switched off by it."""
+    """What is looked for; the code never changes, because users disable rules by it."""
 
     code: str
     severity: Severity

@@ -30,7 +30,7 @@ _ANSWERED = (
 
 
 class BadDocument(Exception):
-    """A text that is no document of AWS Batch; says what is wrong with it."""
+    """The text is not a document of AWS Batch; says what is wrong with it."""
 
 
 def read_documents(text: bytes) -> list[dict[str, Any]]:
