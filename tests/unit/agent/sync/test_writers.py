@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
 
-from windfall.agent.sync.writers import open_for_writing
+from windfall.agent.sync.writers import open_for_writing, server_mounts
 
 
 def file_id(path) -> tuple[int, int]:
@@ -33,3 +34,13 @@ def test_a_file_is_open_for_writing_as_long_as_its_process_has_it_so(tmp_path, r
 
 def test_nothing_is_asked_about_nothing():
     assert open_for_writing([]) == {}
+
+
+def test_only_mounts_that_ask_a_server_are_known_by_their_device():
+    table = (
+        "36 35 98:0 / /mnt/a\\040b rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"
+        "40 36 0:52 / /mnt/hung rw,relatime - fuse.sshfs host:/ rw,user_id=0\n"
+        "41 36 0:53 / /mnt/home rw shared:7 - nfs4 host:/home rw\n"
+        "42 36 0:54 / / rw - overlay overlay rw,lowerdir=/nfs\n"
+    )
+    assert server_mounts(table) == {36: None, 40: os.makedev(0, 52), 41: os.makedev(0, 53), 42: None}
