@@ -150,7 +150,7 @@ def _near_the_end(lines: Sequence[str], first: int) -> Diagnosis | None:
 
 
 def _first(found: Iterable[Diagnosis | None]) -> Diagnosis | None:
-    return next((one for one in found if one is not None), None)
+    return next((diagnosis for diagnosis in found if diagnosis is not None), None)
 
 
 def _match(line: str) -> Pattern | None:

@@ -73,7 +73,7 @@ class _Lens:
         self.own = any(not isnan(sample.net_rx_bytes_s) for sample in samples)
 
     def busy(self, sample: Sample) -> float:
-        return self.mean_of_used(sample, lambda one: one.busy) if self._used else 0.0
+        return self.mean_of_used(sample, lambda gpu: gpu.busy) if self._used else 0.0
 
     def mean_of_used(self, sample: Sample, value: Callable[[GpuSample], float]) -> float:
         return _mean_of(value(sample.gpus[n]) for n in self._used if n < len(sample.gpus))
@@ -113,7 +113,7 @@ def profile_of(recording: Recording) -> Profile:
     steady = samples[begun:]
     lens = _Lens(steady if len(steady) >= at.FEWEST_AFTER_START else samples, used)
     spans = [sample.span_ms / 1000 for sample in samples]
-    sm_active = lens.gpu(lambda one: one.sm_active)
+    sm_active = lens.gpu(lambda gpu: gpu.sm_active)
     return Profile(
         samples=len(samples),
         span_s=sum(spans),
@@ -124,18 +124,18 @@ def profile_of(recording: Recording) -> Profile:
         busy=_largest((lens.whole(lens.busy), sm_active)),
         busy_of_all=_worked(
             (
-                _mean_of(one.busy for one in each.gpus),
-                _mean_of(one.sm_active for one in each.gpus),
+                _mean_of(gpu.busy for gpu in each.gpus),
+                _mean_of(gpu.sm_active for gpu in each.gpus),
                 each.span_ms,
             )
             for each in samples
         ),
         sm_active=sm_active,
-        occupancy=lens.gpu(lambda one: one.sm_occupancy),
-        memory_active=lens.gpu(lambda one: one.memory_active),
-        tensor_active=lens.gpu(lambda one: one.tensor_active),
+        occupancy=lens.gpu(lambda gpu: gpu.sm_occupancy),
+        memory_active=lens.gpu(lambda gpu: gpu.memory_active),
+        tensor_active=lens.gpu(lambda gpu: gpu.tensor_active),
         power=lens.whole(lambda sample: _power(sample, recording.gpus, used)),
-        gpu_memory_peak_bytes=_largest(one.memory_bytes for sample in samples for one in sample.gpus),
+        gpu_memory_peak_bytes=_largest(gpu.memory_bytes for sample in samples for gpu in sample.gpus),
         gpu_memory_bytes=min((float((gpu.memory_mib or NAN) * 2**20) for gpu in recording.gpus), default=NAN),
         rx_idle=lens.idle(lens.rx),
         rx_is_hosts=not lens.own,
@@ -157,7 +157,7 @@ def profile_of(recording: Recording) -> Profile:
 
 def _pcie(sample: Sample) -> float:
     """The busier direction, per GPU."""
-    return _mean_of(_largest((one.pcie_rx_bytes_s, one.pcie_tx_bytes_s)) for one in sample.gpus)
+    return _mean_of(_largest((gpu.pcie_rx_bytes_s, gpu.pcie_tx_bytes_s)) for gpu in sample.gpus)
 
 
 def _a_second(amount: float, sample: Sample) -> float:
@@ -175,7 +175,7 @@ def _thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
 def _mean_busy(samples: Iterable[Sample], gpu: int) -> float:
     """How much of the time one GPU worked."""
     known = [(each.gpus[gpu], each.span_ms) for each in samples if gpu < len(each.gpus)]
-    return _worked((one.busy, one.sm_active, span_ms) for one, span_ms in known)
+    return _worked((gpu.busy, gpu.sm_active, span_ms) for gpu, span_ms in known)
 
 
 def _worked(seen: Iterable[tuple[float, float, float]]) -> float:
@@ -193,8 +193,8 @@ def _first_work(samples: tuple[Sample, ...], used: tuple[int, ...]) -> int:
     gpus = [[sample.gpus[n] for n in used if n < len(sample.gpus)] for sample in samples]
     seen, counted = len(samples), len(samples)
     for number in reversed(range(len(samples))):
-        seen = number if any(one.busy > at.BEGUN for one in gpus[number]) else seen
-        counted = number if any(one.sm_active > at.SMS_BEGUN for one in gpus[number]) else counted
+        seen = number if any(gpu.busy > at.BEGUN for gpu in gpus[number]) else seen
+        counted = number if any(gpu.sm_active > at.SMS_BEGUN for gpu in gpus[number]) else counted
     # The driver may be a span late with what it sees; if it is later than that, it missed bursts.
     begun = counted if counted < seen - 1 else seen
     return begun if begun < len(samples) else 0

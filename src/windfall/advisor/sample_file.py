@@ -132,8 +132,10 @@ def merged(first: Sample, second: Sample) -> Sample:
     spans = first.span_ms, second.span_ms
     values = {name: _merge(name, getattr(first, name), getattr(second, name), spans) for name in _FIELDS}
     gpus = tuple(
-        GpuSample(*(_merge(name, getattr(one, name), getattr(two, name), spans) for name in _GPU_FIELDS))
-        for one, two in zip(first.gpus, second.gpus, strict=True)
+        GpuSample(
+            *(_merge(name, getattr(earlier, name), getattr(later, name), spans) for name in _GPU_FIELDS)
+        )
+        for earlier, later in zip(first.gpus, second.gpus, strict=True)
     )
     return Sample(second.at, sum(spans), **values, gpus=gpus)
 

@@ -46,12 +46,12 @@ def instances(
 def _peers(now: InstanceType, catalog: Catalog) -> list[InstanceType]:
     """Types with at least as many GPUs of at least this memory; a GPU of another model must have a known speed."""
     return [
-        one
-        for one in catalog.select(gpus_min=max(now.gpus, 1))
-        if one.name != now.name
-        and one.on_demand is not None
-        and (one.gpu_memory_mib or 0) >= (now.gpu_memory_mib or 0)
-        and slower_by(now.gpu_model, one.gpu_model) is not None
+        type_
+        for type_ in catalog.select(gpus_min=max(now.gpus, 1))
+        if type_.name != now.name
+        and type_.on_demand is not None
+        and (type_.gpu_memory_mib or 0) >= (now.gpu_memory_mib or 0)
+        and slower_by(now.gpu_model, type_.gpu_model) is not None
     ]
 
 
@@ -61,28 +61,28 @@ def _more_network(
     if now.network_gbps is None:
         return []
     found = []
-    for one in _peers(now, catalog):
-        if one.network_gbps is None or one.network_bursts or one.network_gbps <= now.network_gbps:
+    for peer in _peers(now, catalog):
+        if peer.network_gbps is None or peer.network_bursts or peer.network_gbps <= now.network_gbps:
             continue
-        found.append(_with_network(cause, profile, holding, now, one, catalog))
+        found.append(_with_network(cause, profile, holding, now, peer, catalog))
     # The same GPU first, because nothing else changes with it; then the cheapest per job.
-    same = {one.name for one in catalog.select(include_retired=True) if one.gpu_model == now.gpu_model}
+    same = {type_.name for type_ in catalog.select(include_retired=True) if type_.gpu_model == now.gpu_model}
     found.sort(key=lambda each: (each.text.split()[2] not in same, each.usd_job or each.usd_hour or 0.0))
     return found[:MOST]
 
 
 def _with_network(
-    cause: Cause, profile: Profile, holding: Holding, now: InstanceType, one: InstanceType, catalog: Catalog
+    cause: Cause, profile: Profile, holding: Holding, now: InstanceType, other: InstanceType, catalog: Catalog
 ) -> Advice:
     assert now.network_gbps is not None
-    assert one.network_gbps is not None
-    factor = min(one.network_gbps / now.network_gbps, MOST_FASTER)
-    slower = slower_by(now.gpu_model, one.gpu_model) or 1.0
+    assert other.network_gbps is not None
+    factor = min(other.network_gbps / now.network_gbps, MOST_FASTER)
+    slower = slower_by(now.gpu_model, other.gpu_model) or 1.0
     gpu_part, waiting = profile.busy * slower, (1 - profile.busy) / factor
     time = gpu_part + waiting
     text = (
-        f"move to {one.name} ({one.gpus} x {one.gpu_model}, {one.network_gbps:g} instead of"
-        f" {now.network_gbps:g} Gbit/s, {_prices(now, one)})"
+        f"move to {other.name} ({other.gpus} x {other.gpu_model}, {other.network_gbps:g} instead of"
+        f" {now.network_gbps:g} Gbit/s, {_prices(now, other)})"
     )
     overlapped = max(gpu_part, 1 / factor)
     turns = "loading and computing take turns; where they overlap already, the time falls to"
@@ -90,13 +90,13 @@ def _with_network(
         f"{turns} {percent(overlapped)} and the GPU is busy for {percent(gpu_part / overlapped)} of it",
         f"the other end of the network gives as much; no more than {factor:g} times the present rate is counted on",
     ]
-    if one.gpu_model != now.gpu_model:
-        assumptions.append(f"the GPU part changes as the peaks of {one.gpu_model} and {now.gpu_model} do")
-    assumptions += _worth(now, one, factor)
+    if other.gpu_model != now.gpu_model:
+        assumptions.append(f"the GPU part changes as the peaks of {other.gpu_model} and {now.gpu_model} do")
+    assumptions += _worth(now, other, factor)
     slow = _slower_networks(now, catalog)
-    if one.gpu_model == now.gpu_model and slow:
+    if other.gpu_model == now.gpu_model and slow:
         assumptions.append(f"{slow} less than {now.network_gbps:g} Gbit/s")
-    confidence = 0.7 if one.gpu_model == now.gpu_model else 0.5
+    confidence = 0.7 if other.gpu_model == now.gpu_model else 0.5
     advice = Advice(
         AdviceKind.INSTANCE,
         cause,
@@ -106,12 +106,12 @@ def _with_network(
         assumptions=tuple(assumptions),
         confidence=confidence,
     )
-    return priced(advice, holding, one.on_demand_usd_hour)
+    return priced(advice, holding, other.on_demand_usd_hour)
 
 
-def _worth(now: InstanceType, one: InstanceType, factor: float) -> list[str]:
+def _worth(now: InstanceType, other: InstanceType, factor: float) -> list[str]:
     """From which waiting part the more expensive type is the cheaper one per job."""
-    before, after = now.on_demand_usd_hour, one.on_demand_usd_hour
+    before, after = now.on_demand_usd_hour, other.on_demand_usd_hour
     if before is None or after is None:
         return []
     if after <= before:
@@ -126,19 +126,19 @@ def _worth(now: InstanceType, one: InstanceType, factor: float) -> list[str]:
 def _slower_networks(now: InstanceType, catalog: Catalog) -> str:
     """The smaller types of the same family, which are not a way out."""
     names = [
-        one.name
-        for one in catalog.select(family=now.family, include_retired=True)
-        if one.network_gbps is not None
+        type_.name
+        for type_ in catalog.select(family=now.family, include_retired=True)
+        if type_.network_gbps is not None
         and now.network_gbps is not None
-        and one.network_gbps < now.network_gbps
+        and type_.network_gbps < now.network_gbps
     ]
     if not names:
         return ""
     return f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'}"
 
 
-def _prices(now: InstanceType, one: InstanceType) -> str:
-    after, before = one.on_demand_usd_hour, now.on_demand_usd_hour
+def _prices(now: InstanceType, other: InstanceType) -> str:
+    after, before = other.on_demand_usd_hour, now.on_demand_usd_hour
     told = usd(after) + " an hour" if after is not None else "no known price"
     return told + (f" instead of {usd(before)}" if before is not None and after is not None else "")
 
@@ -149,17 +149,17 @@ def _more_vcpus(
     found: list[Advice] = []
     if not profile.cores_idle >= FULL_CPUS * now.vcpus:
         return found  # those that it has are not used: that is a change in the job
-    for one in _peers(now, catalog):
-        factor = (one.vcpus / one.gpus) / (now.vcpus / max(now.gpus, 1))
-        if one.gpu_model != now.gpu_model or one.gpus != now.gpus or factor < 1.5:
+    for peer in _peers(now, catalog):
+        factor = (peer.vcpus / peer.gpus) / (now.vcpus / max(now.gpus, 1))
+        if peer.gpu_model != now.gpu_model or peer.gpus != now.gpus or factor < 1.5:
             continue
         time, utilisation = sped_up(profile.busy, factor)
-        text = f"move to {one.name} ({one.vcpus} instead of {now.vcpus} vCPUs, the same GPUs, {_prices(now, one)})"
+        text = f"move to {peer.name} ({peer.vcpus} instead of {now.vcpus} vCPUs, the same GPUs, {_prices(now, peer)})"
         assumptions = ("preparing runs on all vCPUs, and scales with them",)
         advice = Advice(
             AdviceKind.INSTANCE, cause, text, utilisation, time, assumptions=assumptions, confidence=0.5
         )
-        found.append(priced(advice, holding, one.on_demand_usd_hour))
+        found.append(priced(advice, holding, peer.on_demand_usd_hour))
     return sorted(found, key=_dollars)[:MOST]
 
 
@@ -169,7 +169,7 @@ def _local_disk(cause: Cause, holding: Holding, now: InstanceType, catalog: Cata
             Advice(
                 AdviceKind.INSTANCE,
                 cause,
-                f"move to {one.name} ({one.local_disk_gb:,} GB of local disk, the same GPUs, {_prices(now, one)})",
+                f"move to {peer.name} ({peer.local_disk_gb:,} GB of local disk, the same GPUs, {_prices(now, peer)})",
                 assumptions=(
                     "the data fits, and is brought before the start",
                     "no figure for its speed is known",
@@ -177,10 +177,10 @@ def _local_disk(cause: Cause, holding: Holding, now: InstanceType, catalog: Cata
                 confidence=0.4,
             ),
             holding,
-            one.on_demand_usd_hour,
+            peer.on_demand_usd_hour,
         )
-        for one in _peers(now, catalog)
-        if one.gpu_model == now.gpu_model and one.local_disk_gb
+        for peer in _peers(now, catalog)
+        if peer.gpu_model == now.gpu_model and peer.local_disk_gb
     ]
     return sorted(found, key=_dollars)[:MOST]
 
@@ -196,22 +196,22 @@ def _smaller(
         return []
     room_mib = profile.gpu_memory_peak_bytes / 2**20 * MEMORY_ROOM
     best: dict[str, Advice] = {}
-    for one in catalog.select(gpus_min=1):
-        slower = slower_by(present, one.gpu_model)
-        price = one.on_demand_usd_hour
+    for type_ in catalog.select(gpus_min=1):
+        slower = slower_by(present, type_.gpu_model)
+        price = type_.on_demand_usd_hour
         if slower is None or price is None or price >= hourly:
             continue
-        busy = profile.busy * len(profile.used) * max(slower, 1.0) / one.gpus
-        if (one.gpu_memory_mib or 0) < room_mib or busy > BUSY_ROOM:
+        busy = profile.busy * len(profile.used) * max(slower, 1.0) / type_.gpus
+        if (type_.gpu_memory_mib or 0) < room_mib or busy > BUSY_ROOM:
             continue
-        text = f"move to {one.name} ({one.gpus} x {one.gpu_model}, {usd(price)} an hour instead of {usd(hourly)})"
+        text = f"move to {type_.name} ({type_.gpus} x {type_.gpu_model}, {usd(price)} an hour instead of {usd(hourly)})"
         longer = (
             f"each answer takes up to {max(slower, 1.0):.1f} times as long on the GPU, by the peaks of both"
         )
         assumptions = ("the requests stay as they are, so that the time does too", longer)
         advice = Advice(AdviceKind.INSTANCE, cause, text, busy, 1.0, assumptions=assumptions, confidence=0.6)
         offered = priced(advice, holding, price)
-        model = str(one.gpu_model)
+        model = str(type_.gpu_model)
         if model not in best or _dollars(offered) < _dollars(best[model]):
             best[model] = offered
     return sorted(best.values(), key=_dollars)[:2]
@@ -223,19 +223,19 @@ def _faster(
     model = now.gpu_model if now is not None else holding.gpu_model
     memory = cause is Cause.MEMORY
     best: dict[str, Advice] = {}
-    for one in catalog.select(gpus_min=max(1, round(holding.gpus))):
-        slower = slower_by(model, one.gpu_model, by_memory=memory)
-        if slower is None or slower >= 0.9 or one.on_demand is None or one.gpu_model is None:
+    for type_ in catalog.select(gpus_min=max(1, round(holding.gpus))):
+        slower = slower_by(model, type_.gpu_model, by_memory=memory)
+        if slower is None or slower >= 0.9 or type_.on_demand is None or type_.gpu_model is None:
             continue
-        per_gpu = one.on_demand.usd_hour / one.gpus * holding.gpus
-        text = f"move to a {one.gpu_model} ({one.name}, {usd(per_gpu)} an hour for as many GPUs)"
+        per_gpu = type_.on_demand.usd_hour / type_.gpus * holding.gpus
+        text = f"move to a {type_.gpu_model} ({type_.name}, {usd(per_gpu)} an hour for as many GPUs)"
         what = "memory bandwidth" if memory else "dense half-precision arithmetic"
         assumptions = (f"by peak {what}: {1 / slower:.1f} times as much; the rest of the time stays",)
         time = profile.busy * slower + (1 - profile.busy)
         advice = Advice(AdviceKind.INSTANCE, cause, text, None, time, assumptions=assumptions, confidence=0.4)
         offered = priced(advice, holding, per_gpu)
-        if one.gpu_model not in best or _dollars(offered) < _dollars(best[one.gpu_model]):
-            best[one.gpu_model] = offered
+        if type_.gpu_model not in best or _dollars(offered) < _dollars(best[type_.gpu_model]):
+            best[type_.gpu_model] = offered
     return sorted(best.values(), key=_dollars)[:2]
 
 

@@ -109,7 +109,9 @@ class Occupancy:
         ids, use = self.devices(machine).ids, self.machines.get(machine.id)
         if use is None or not (use.held_gpus or use.shared_gpus):
             return ids
-        return tuple(one for one in ids if one not in use.held_gpus and one not in use.shared_gpus)
+        return tuple(
+            gpu_id for gpu_id in ids if gpu_id not in use.held_gpus and gpu_id not in use.shared_gpus
+        )
 
     def shared_gpus(self, machine: MachineId) -> Mapping[str, PartUse]:
         """What is held of the devices of a machine that are shared."""

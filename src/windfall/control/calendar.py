@@ -169,7 +169,7 @@ def _wait_for(state: State, schedule: Schedule, tick: Tick, before: list[Tick], 
 
 def _named(state: State, schedule: Schedule, before: list[Tick]) -> str:
     """The newest run among those before, for people."""
-    tick = next((one for one in reversed(before) if one.run is not None), before[-1])
+    tick = next((tick for tick in reversed(before) if tick.run is not None), before[-1])
     run = f" ({tick.run})" if tick.run is not None else ""
     return f"the run of {moment(state, schedule, tick.due_at)}{run}"
 

@@ -107,8 +107,8 @@ def on_delete_schedule_group(state: State, command: commands.DeleteScheduleGroup
     if is_done(state, key, command.client_token, round_.now):
         return
     _require_group(state, command.name)
-    for one in _keys_of(state, command.name):
-        _remove(state, one, round_)
+    for schedule_key in _keys_of(state, command.name):
+        _remove(state, schedule_key, round_)
     del state.schedule_groups[command.name]
     round_.changes.declared[ScheduleGroup, command.name] = None
     note_deletion(state, key, command.client_token, round_)
@@ -143,11 +143,11 @@ def _require_group(state: State, name: str) -> None:
 def _of_tenant(group: str, groups: Iterable[str]) -> int:
     """How many of these groups, each counted as often as it is named, are of the tenant of `group`."""
     tenant, _ = split_name(group)
-    return sum(split_name(one)[0] == tenant for one in groups)
+    return sum(split_name(name)[0] == tenant for name in groups)
 
 
-def _same_request(one: ScheduleGroup, other: ScheduleGroup) -> bool:
-    return one.client_token == other.client_token and dict(one.tags) == dict(other.tags)
+def _same_request(group: ScheduleGroup, other: ScheduleGroup) -> bool:
+    return group.client_token == other.client_token and dict(group.tags) == dict(other.tags)
 
 
 def _keys_of(state: State, group: str) -> list[str]:

@@ -55,7 +55,7 @@ class LeftPlaces:
         another one just like it has had that one's place.
         """
         mine = tuple(left for left in job.left_places if not job.is_array or left.machine == machine)
-        owner = job if mine else next((one for one in self._all_left(live) if like_it(one.id)), None)
+        owner = job if mine else next((other for other in self._all_left(live) if like_it(other.id)), None)
         if owner is None:
             return None
         taken = mine or owner.left_places

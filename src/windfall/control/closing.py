@@ -94,13 +94,15 @@ def _node_ended(state: State, node: Job, attempt: Attempt, round_: Round) -> Non
 def _peer_ended(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
     """A node has ended whose gang needs all of them: unless it has done its part, none can go on without it."""
     gang = gang_of(state, job)
-    others = [one for one in members(state, gang) if one.attempt is not None]
+    others = [member for member in members(state, gang) if member.attempt is not None]
     if attempt.interrupted:
         deadline_at = round_.now + int(state.rules.notice_s * 1000)
         words = attempt.stop_words or f"node {job.node} has lost its place on {attempt.instance}"
         give_notice(state, gang, deadline_at, words, round_)
     elif not attempt.succeeded:
-        unasked = [one for one in others if one.attempt is not None and one.attempt.stop_cause is None]
+        unasked = [
+            member for member in others if member.attempt is not None and member.attempt.stop_cause is None
+        ]
         ask_to_stop(state, unasked, StopCause.PEER_FAILED, round_)
     if others:
         watch(state, gang)
@@ -111,7 +113,7 @@ def _peer_ended(state: State, job: Job, attempt: Attempt, round_: Round) -> None
 
 
 def _decide_if_over(state: State, gang: Job, round_: Round) -> None:
-    if all(one.attempt is None for one in members(state, gang)):
+    if all(member.attempt is None for member in members(state, gang)):
         _decide(state, gang, gang.attempts[-1], round_)
 
 

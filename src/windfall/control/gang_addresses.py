@@ -27,7 +27,7 @@ def node_environment(gang: Job, nodes: Nodes, node: int) -> dict[str, str]:
     number = gang.gang_number or 0
     told = {
         "WINDFALL_NODE_ADDRESS": node_address(number, node),
-        "WINDFALL_NODE_ADDRESSES": ",".join(node_address(number, one) for one in range(nodes.count)),
+        "WINDFALL_NODE_ADDRESSES": ",".join(node_address(number, peer) for peer in range(nodes.count)),
     }
     if gang.submission.kind is JobKind.TRAINING:
         return told

@@ -80,9 +80,9 @@ def current_try(state: State, job: Job) -> Attempt | None:
     nodes = job.submission.nodes
     if nodes is None or not nodes.peers:
         return job.attempt
-    live = [one.attempt for one in members(state, job) if one.attempt is not None]
-    stopping = [one for one in live if one.stop_cause is not None]
-    if not live or stopping or all(one.exited_at is not None for one in live):
+    live = [member.attempt for member in members(state, job) if member.attempt is not None]
+    stopping = [attempt for attempt in live if attempt.stop_cause is not None]
+    if not live or stopping or all(attempt.exited_at is not None for attempt in live):
         return next(iter(stopping or live), None)
     return job.tries[-1]
 
@@ -93,7 +93,7 @@ def end_of_peers(state: State, gang: Job) -> GangEnd:
     One that was asked to stop for the whole job's sake comes before all others, and those that were stopped because
     another had failed decide nothing.
     """
-    ended = [(one.node or 0, one.attempts[-1]) for one in members(state, gang) if one.attempts]
+    ended = [(member.node or 0, member.attempts[-1]) for member in members(state, gang) if member.attempts]
 
     def rank(pair: tuple[int, Attempt]) -> tuple[int, int, int]:
         node, attempt = pair

@@ -65,6 +65,10 @@ def _only_devices(state: State, name: EnvironmentName) -> tuple[GpuDevice, ...] 
     if not offers or any(offer.machine is None for offer in offers):
         return None
     machines = {offer.machine for offer in offers}
-    machines |= {one.machine for one in state.instances.values() if one.environment == name}
-    known = [state.machines[one] for one in machines if one is not None and one in state.machines]
+    machines |= {instance.machine for instance in state.instances.values() if instance.environment == name}
+    known = [
+        state.machines[machine_id]
+        for machine_id in machines
+        if machine_id is not None and machine_id in state.machines
+    ]
     return tuple(gpu for machine in known for gpu in machine.gpus) if known else None

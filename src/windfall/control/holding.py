@@ -37,7 +37,7 @@ def on_hold_job(state: State, command: HoldJob, round_: Round) -> bool:
             f"Job {job.id} is {job.state}, and only a job that has not started can be held; `windfall interrupt` takes"
             " its place away with notice, `windfall terminate` stops it"
         )
-    if job.is_array and not any(one.state is RUNNABLE for one in _recorded(state, job)):
+    if job.is_array and not any(child.state is RUNNABLE for child in _recorded(state, job)):
         table = state.children[job.id]
         if not table.resting:
             raise Invalid(

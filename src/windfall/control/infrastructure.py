@@ -25,7 +25,7 @@ def replace_outdated(
     if same and old.bid_percent == new.bid_percent:
         return
     allowed = _allowed(new)
-    for instance in [one for one in state.instances.values() if one.environment == new.name]:
+    for instance in [instance for instance in state.instances.values() if instance.environment == new.name]:
         outdated = (
             old.provisioning is not new.provisioning
             or old.bid_percent != new.bid_percent
@@ -42,7 +42,7 @@ def replace_outdated(
 def ask_to_leave(state: State, round_: Round) -> None:
     """Give notice to what still runs on instances that are to be replaced soon."""
     notice_ms = int(state.rules.notice_s * 1000)
-    due = [one for one in state.instances.values() if _is_due(one, round_.now + notice_ms)]
+    due = [instance for instance in state.instances.values() if _is_due(instance, round_.now + notice_ms)]
     for instance in due:
         assert instance.leave_at is not None
         take_away(state, instance.id, max(instance.leave_at, round_.now), WORDS, round_)

@@ -24,7 +24,9 @@ def remove_instance(state: State, instance_id: InstanceId, round_: Round) -> Non
 
 def forget_machine(state: State, machine: MachineId, round_: Round) -> None:
     """Forget a machine that has no instance left, unless instances come and go there as shares of it."""
-    if machine in state.shared_machines or any(one.machine == machine for one in state.instances.values()):
+    if machine in state.shared_machines or any(
+        instance.machine == machine for instance in state.instances.values()
+    ):
         return
     state.gone_machines[machine] = round_.now
     if machine in state.machines:

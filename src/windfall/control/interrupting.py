@@ -53,8 +53,8 @@ def give_notice(
     """
     together = [job] if leaves_alone(job) else members(state, job)
     told = [
-        _tell(state, one, deadline_at, words, round_, cause, for_job if one is job else None)
-        for one in together
+        _tell(state, member, deadline_at, words, round_, cause, for_job if member is job else None)
+        for member in together
     ]
     if job.submission.nodes is not None and together[0].is_gang:
         hold_back(state, together[0])
@@ -157,8 +157,8 @@ def on_interrupt_job(state: State, command: InterruptJob, round_: Round) -> int:
     jobs = members(state, job) if job.is_gang else [job]
     if job.is_array:
         ids = (child_id(job.id, number) for number in range(state.children[job.id].size))
-        jobs = [state.jobs[one] for one in ids if one in state.jobs]
-    return sum(give_notice(state, one, deadline_at, DRILL, round_) for one in jobs)
+        jobs = [state.jobs[job_id] for job_id in ids if job_id in state.jobs]
+    return sum(give_notice(state, child, deadline_at, DRILL, round_) for child in jobs)
 
 
 def on_interrupt_instance(state: State, command: InterruptInstance, round_: Round) -> int:
@@ -204,9 +204,9 @@ def take_back(state: State, reclaim: Reclaim, round_: Round) -> None:
     # Of several who leave for one place of an array, which has many, one stands for it.
     for_job = None if reclaim.beside and job.is_array else job.id
     if give_notice(state, victim, deadline_at, words, round_, cause=cause, for_job=for_job):
-        for one in [victim] if leaves_alone(victim) else members(state, victim):
-            if one.attempt is not None:
-                one.status_reason = f"{PREEMPTION_IN_PROGRESS}: {PREEMPTIONS[cause]}"
+        for member in [victim] if leaves_alone(victim) else members(state, victim):
+            if member.attempt is not None:
+                member.status_reason = f"{PREEMPTION_IN_PROGRESS}: {PREEMPTIONS[cause]}"
 
 
 def _named(job: Job, victim: Job) -> str:

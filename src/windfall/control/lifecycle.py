@@ -242,5 +242,5 @@ def consider_child(state: State, array: Job, index: int, round_: Round) -> None:
         before.append(table.state(index - 1))
     if FAILED in before:
         fail_child(state, array, index, round_)
-    elif not waits.whole and all(one is SUCCEEDED for one in before):
+    elif not waits.whole and all(state_before is SUCCEEDED for state_before in before):
         make_runnable(state, recorded_child(state, array, index, round_), round_)

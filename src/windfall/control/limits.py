@@ -135,10 +135,10 @@ def _stop(state: State, job: Job, cause: StopCause, round_: Round) -> None:
         return
     hold_back(state, job)
     ask_to_stop(state, members(state, job), cause, round_)
-    for one in members(state, job):
-        if one.attempt is not None:
-            one.attempt.stop_words = words
-            one.attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
+    for member in members(state, job):
+        if member.attempt is not None:
+            member.attempt.stop_words = words
+            member.attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
 
 
 def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
@@ -150,16 +150,16 @@ def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
         found.append(Due(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME))
     if limits.run_s is not None:
         before = job.tries if attempt is None else job.tries[:-1]
-        left_ms = limits.run_s * 1000 - sum(_run_ms(one) for one in before)
+        left_ms = limits.run_s * 1000 - sum(_run_ms(tried) for tried in before)
         if attempt is not None and attempt.started_at is not None:
             found.append(Due(attempt.started_at + left_ms, StopCause.RUN_TIME))
         elif left_ms <= 0:
             found.append(Due(job.created_at, StopCause.RUN_TIME))
     if limits.pending_s is not None and attempt is None:
         since, waited_ms = job.created_at, 0
-        for one in job.tries:
-            waited_ms += max(0, one.placed_at - since)
-            since = one.stopped_at or one.placed_at
+        for tried in job.tries:
+            waited_ms += max(0, tried.placed_at - since)
+            since = tried.stopped_at or tried.placed_at
         at = since + limits.pending_s * 1000 - waited_ms
         found.append(Due(at, StopCause.PENDING_TIME))
     return found
@@ -178,13 +178,17 @@ def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
         return []
     payers = members(state, job)
     # Up to the last change among those who pay: who has ended is counted in full then, and the others go on from there.
-    until = max((one.stopped_at or one.placed_at for each in payers for one in each.attempts), default=0)
+    until = max(
+        (tried.stopped_at or tried.placed_at for each in payers for tried in each.attempts), default=0
+    )
     left_usd = budget - sum(spent_usd(each, rates, until) for each in payers)
     if left_usd <= 0:
         return [Due(job.created_at, StopCause.BUDGET)]
     if attempt is None:
         return []
-    prices = [price_of(one, each.resources, rates) for each in payers if (one := each.attempt) is not None]
+    prices = [
+        price_of(current, each.resources, rates) for each in payers if (current := each.attempt) is not None
+    ]
     usd_hour = sum(price.paid_usd or 0.0 for price in prices)
     if usd_hour <= 0:
         return []

@@ -78,7 +78,7 @@ def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
             for output in staging.outputs
         ),
         hosts=tuple(
-            (nodes.name(one) or "", node_address(gang.gang_number or 0, one)) for one in range(nodes.count)
+            (nodes.name(peer) or "", node_address(gang.gang_number or 0, peer)) for peer in range(nodes.count)
         ),
     )
 

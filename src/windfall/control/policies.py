@@ -101,7 +101,7 @@ def _check_weights(policy: FairShare | None) -> None:
     names = [entry.identifier for entry in policy.weights]
     prefix: str | None = None
     before: str | None = None
-    for name in sorted(names, key=lambda one: (one.removesuffix("*"), not one.endswith("*"))):
+    for name in sorted(names, key=lambda share: (share.removesuffix("*"), not share.endswith("*"))):
         if name == before or (prefix is not None and name.startswith(prefix)):
             other = before if name == before else f"{prefix}*"
             raise Invalid(f"The share identifiers {other} and {name} overlap: a share must not match both")

@@ -75,8 +75,8 @@ class _Tally:
 
     def waits(self, count: int, priority: int, order: int, job_id: JobId, since: int) -> None:
         self.waiting += count
-        one = (-priority, order, job_id, since)
-        self.front = one if self.front is None else min(self.front, one)
+        entry = (-priority, order, job_id, since)
+        self.front = entry if self.front is None else min(self.front, entry)
 
     def add(self, held: Amount, units: Mapping[str, float]) -> None:
         self.held += held
@@ -103,7 +103,7 @@ def queue_shares(state: State, name: QueueName, now: int) -> QueueShares | None:
         total, unit = capacity_of(state, queue)[0], "VCPU"
         view = fair_share_view(state, queue, now)
     found = _quota_shares(state, name, tallies) if view is None else _fair_shares(view, tallies)
-    shares = tuple(sorted(found, key=lambda one: (-one.held.fraction_of(total), one.name)))
+    shares = tuple(sorted(found, key=lambda share: (-share.held.fraction_of(total), share.name)))
     answer = QueueShares(name, queue.policy, total, used, shares, unit=unit)
     if view is None:
         return answer

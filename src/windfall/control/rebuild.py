@@ -69,7 +69,9 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
     rebuild_shares(state, [use for use in loaded.declared if isinstance(use, ShareUse)])
     rebuild_service_shares(state)
     state.shared_machines = {
-        one.machine for one in loaded.instances if one.is_share and one.machine is not None
+        instance.machine
+        for instance in loaded.instances
+        if instance.is_share and instance.machine is not None
     }
     return state
 
@@ -110,7 +112,11 @@ def instructions_after_restart(state: State) -> list[Instruction]:
     ]
     attempts = (job.attempt for job in state.attempts.values())
     again += creations_after_restart(state)
-    again += [notice_of(one) for one in attempts if one is not None and one.stop_cause in WITH_NOTICE]
+    again += [
+        notice_of(attempt)
+        for attempt in attempts
+        if attempt is not None and attempt.stop_cause in WITH_NOTICE
+    ]
     return again
 
 

@@ -67,11 +67,11 @@ def _serve(state: State, environment: ServiceEnvironment, round_: Round) -> None
         return
     for job_id in plan.dispatch:
         _dispatch(state, state.service_jobs[job_id], environment, view, round_)
-    for one in plan.preempt:
-        preemptor = state.service_jobs[one.for_job]
+    for preemption in plan.preempt:
+        preemptor = state.service_jobs[preemption.for_job]
         preemptor.promised = True
         round_.changes.service_jobs[preemptor.id] = preemptor
-        preempt(state, state.service_jobs[one.victim], preemptor.id, one.cause, round_)
+        preempt(state, state.service_jobs[preemption.victim], preemptor.id, preemption.cause, round_)
 
 
 def creations_after_restart(state: State) -> list[CreateTraining]:
@@ -111,7 +111,7 @@ def front_of_service_queue(state: State, name: QueueName, now: int) -> list[tupl
     if environment is None:
         return []
     view = view_of(state, environment, now)
-    turns = next(front_of(one) for one in view.queues if one.name == name)
+    turns = next(front_of(queue) for queue in view.queues if queue.name == name)
     jobs = [state.service_jobs[turn.id] for turn in turns]
     return [(job.id, job.runnable_at or job.created_at) for job in jobs]
 

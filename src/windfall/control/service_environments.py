@@ -85,11 +85,11 @@ def check_service_queue(state: State, queue: JobQueue) -> None:
     if queue.service_environment not in state.service_environments:
         raise NotFound(f"{queue.service_environment} does not exist")
     beside = [
-        one
-        for one in state.queues.values()
-        if one.name != queue.name and one.service_environment == queue.service_environment
+        other
+        for other in state.queues.values()
+        if other.name != queue.name and other.service_environment == queue.service_environment
     ]
-    if beside and any(has_quotas(state, one) for one in (queue, *beside)):
+    if beside and any(has_quotas(state, other) for other in (queue, *beside)):
         raise Invalid(
             f"Service environment {queue.service_environment} has another job queue; a queue with quota shares needs"
             " one of its own"

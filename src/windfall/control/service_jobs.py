@@ -93,7 +93,7 @@ def terminate_all(
     state: State, queue: QueueName, reason: str, round_: Round, quota_share: str | None = None
 ) -> None:
     """End all jobs of a queue, or of a quota share, that goes away."""
-    left = [one for one in state.service_jobs.values() if one.queue == queue]
+    left = [job for job in state.service_jobs.values() if job.queue == queue]
     for job in left if quota_share is None else [it for it in left if it.quota_share == quota_share]:
         on_terminate_service_job(state, TerminateServiceJob(job.id, reason), round_)
 
@@ -246,9 +246,9 @@ def _goes_on(job: ServiceJob, attempt: ServiceAttempt, words: Words) -> bool:
     if attempt.no_capacity:
         return True
     if attempt.preempted:
-        preempted = sum(one.preempted for one in job.attempts)
+        preempted = sum(tried.preempted for tried in job.attempts)
         return job.preemptions_max is None or preempted <= job.preemptions_max
-    charged = sum(one.is_charged for one in job.attempts)
+    charged = sum(tried.is_charged for tried in job.attempts)
 
     def comparable(text: str | None) -> str | None:
         return None if text is None else words.comparable(text)

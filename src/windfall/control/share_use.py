@@ -162,7 +162,7 @@ def rebuild_shares(state: State, kept: list[ShareUse]) -> None:
         if job.submission.share is not None and job.parent is None:
             joined(state, job, job.created_at)
     holding = [(job.attempts[-1].placed_at, job) for job in state.attempts.values() if job.attempts]
-    for at, job in sorted(holding, key=lambda one: one[0]):
+    for at, job in sorted(holding, key=lambda entry: entry[0]):
         meter_ = _meter(state, job)
         if meter_ is not None:
             meter_.hold(amount_of(job.needs), max(at, meter_.at))

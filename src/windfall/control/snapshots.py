@@ -47,7 +47,11 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
         if failed.again_at > now:
             shortage = Shortage(failed.reason, failed.again_at)
             shortages.setdefault(environment_name, {})[type_] = shortage
-    lenders = {one.name for one in state.environments.values() if one.provisioning in RECLAIMABLE}
+    lenders = {
+        environment.name
+        for environment in state.environments.values()
+        if environment.provisioning in RECLAIMABLE
+    }
     queues = [
         QueueView(queue, state.backlog.groups(queue.name), fair_share_view(state, queue, now))
         for queue in state.queues.values()

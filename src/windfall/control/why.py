@@ -87,7 +87,7 @@ def _in_gang(state: State, job: Job) -> tuple[str, str] | None:
         return ("ended", f"has ended; job {gang.id} goes on until its last node ends")
     if job.is_node and gang.attempt is not None:
         return ("ended", f"has ended; job {gang.id} goes on until its main node ends")
-    left = sum(one.attempt is not None for one in members(state, job))
+    left = sum(member.attempt is not None for member in members(state, job))
     return ("stopping", f"its main node has ended, and {left} of the others are being stopped")
 
 
@@ -248,7 +248,9 @@ def _fenced_beside(
     snapshot: Snapshot, queue: JobQueue, job: Job, explanation: Explanation
 ) -> list[tuple[str, str]]:
     """GPUs of its machines that are kept from everybody, where it waits for others that are merely taken."""
-    if not job.submission.resources.gpus or any(one.code == GpusFenced.code for one in explanation.reasons):
+    if not job.submission.resources.gpus or any(
+        reason.code == GpusFenced.code for reason in explanation.reasons
+    ):
         return []
     said: list[tuple[str, str]] = []
     for instance in snapshot.instances:

@@ -116,7 +116,9 @@ class ContainerOptions:
     @property
     def reaches_host(self) -> bool:
         """Whether it opens the host to the container, so that root inside is as good as root outside."""
-        return self.privileged or bool(self.devices) or any(one.host_path is not None for one in self.mounts)
+        return (
+            self.privileged or bool(self.devices) or any(mount.host_path is not None for mount in self.mounts)
+        )
 
 
 @dataclass(frozen=True, slots=True)

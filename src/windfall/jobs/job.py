@@ -217,11 +217,11 @@ class Job:
         nodes = self.submission.nodes
         if nodes is None or not nodes.peers:
             return self.attempts
-        over = [one.as_whole(end) for one, end in zip(self.attempts, self.gang_ends, strict=False)]
+        over = [attempt.as_whole(end) for attempt, end in zip(self.attempts, self.gang_ends, strict=False)]
         # At most one has no end yet.
         now = self.attempts[len(over) :]
         return over + [
-            replace(one, stopped_at=None, exited_at=None, exit_code=None, reason=None) for one in now
+            replace(attempt, stopped_at=None, exited_at=None, exit_code=None, reason=None) for attempt in now
         ]
 
     @property
@@ -229,17 +229,19 @@ class Job:
         """How many of its tries count against its retry strategy."""
         free = self.submission.free_interruptions
         if not free and not self.submission.larger_gpu_on_oom:
-            return sum(not (one.moved or one.preempted) for one in self.tries)
+            return sum(not (attempt.moved or attempt.preempted) for attempt in self.tries)
         return sum(
-            not (one.moved or one.preempted or (free and one.interrupted) or self.outgrew(one))
-            for one in self.tries
+            not (
+                attempt.moved or attempt.preempted or (free and attempt.interrupted) or self.outgrew(attempt)
+            )
+            for attempt in self.tries
         )
 
     @property
     def preemptions_exceeded(self) -> bool:
         """Whether it has lost its place to jobs of its own queue more often than it may."""
         most = self.submission.preemptions_max
-        return most is not None and sum(one.preempted for one in self.tries) > most
+        return most is not None and sum(attempt.preempted for attempt in self.tries) > most
 
     def outgrew(self, attempt: Attempt) -> bool:
         """Whether an ended attempt failed for lack of GPU memory, and its job is to be tried on a larger GPU then."""

@@ -115,7 +115,7 @@ def check_plan(plan: NodePlan) -> None:
         raise Invalid(f"mainNode must be between 0 and {plan.count - 1}, got {plan.main}")
     if not 1 <= len(plan.ranges) <= GROUPS_MAX:
         raise Invalid(f"nodeRangeProperties must have 1 to {GROUPS_MAX} node ranges, got {len(plan.ranges)}")
-    bounds = [_bounds(one, plan.count) for one in plan.ranges]
+    bounds = [_bounds(node_range, plan.count) for node_range in plan.ranges]
     for number, (first, last) in enumerate(bounds):
         if not 0 <= first <= last < plan.count:
             raise Invalid(
@@ -144,14 +144,14 @@ def resolved(plan: NodePlan, overrides: NodeOverrides | None, parameters: Mappin
     if overrides is not None and overrides.count is not None:
         count = overrides.count
         _check_count(plan, count)
-    ranges = sorted(plan.ranges, key=lambda one: _size(one, count), reverse=True)
+    ranges = sorted(plan.ranges, key=lambda node_range: _size(node_range, count), reverse=True)
     changes = _matched(plan.ranges, overrides.groups if overrides is not None else (), count)
     groups = []
-    for one in ranges:
-        first, last = _bounds(one, count)
+    for node_range in ranges:
+        first, last = _bounds(node_range, count)
         change = changes.get((first, last))
-        container = overridden(one.container, None if change is None else change.container, parameters)
-        instance_type, consumables = one.instance_type, one.consumables
+        container = overridden(node_range.container, None if change is None else change.container, parameters)
+        instance_type, consumables = node_range.instance_type, node_range.consumables
         if change is not None and change.instance_type is not None:
             instance_type = change.instance_type
         if change is not None and change.consumables is not None:
@@ -167,16 +167,16 @@ def _check_count(plan: NodePlan, count: int) -> None:
         return
     if plan.main >= count:
         raise Invalid(f"numNodes must be above the main node's index {plan.main}, got {count}")
-    if not any(one.last is None and one.first < count for one in plan.ranges):
+    if not any(node_range.last is None and node_range.first < count for node_range in plan.ranges):
         raise Invalid(
             f"numNodes can only be changed to {count} if the job definition has a node range with an open end, such as"
             f" 0:, that begins below {count}"
         )
-    for one in plan.ranges:
-        if _bounds(one, count)[1] >= count or one.first >= count:
+    for node_range in plan.ranges:
+        if _bounds(node_range, count)[1] >= count or node_range.first >= count:
             raise Invalid(
-                f"Node range {_words(one)} of the job definition is not within 0:{count - 1}; numNodes is overridden to"
-                f" {count}"
+                f"Node range {_words(node_range)} of the job definition is not within 0:{count - 1};"
+                f" numNodes is overridden to {count}"
             )
 
 
@@ -184,12 +184,14 @@ def _matched(
     ranges: Sequence[NodeRange], sent: Sequence[GroupOverrides], count: int
 ) -> dict[tuple[int, int], GroupOverrides]:
     """Overrides by the bounds of the range that they are for, or AWS's own refusal."""
-    known = {_bounds(one, count) for one in ranges}
-    unknown = [one for one in sent if _bounds(one, count) not in known]
+    known = {_bounds(node_range, count) for node_range in ranges}
+    unknown = [override for override in sent if _bounds(override, count) not in known]
     if unknown:
-        targets = ", ".join(f"{first}:{last}" for first, last in (_bounds(one, count) for one in unknown))
+        targets = ", ".join(
+            f"{first}:{last}" for first, last in (_bounds(override, count) for override in unknown)
+        )
         raise Invalid(f"NodeOverride targets should match job definition. Non matching targets - {targets}")
-    found = {_bounds(one, count): one for one in sent}
+    found = {_bounds(override, count): override for override in sent}
     if len(found) < len(sent):
         raise Invalid(
             "Each node range can be overridden once; two nodePropertyOverrides have the same targetNodes"
@@ -197,14 +199,14 @@ def _matched(
     return found
 
 
-def _bounds(one: NodeRange | GroupOverrides, count: int) -> tuple[int, int]:
-    return one.first, count - 1 if one.last is None else one.last
+def _bounds(bounded: NodeRange | GroupOverrides, count: int) -> tuple[int, int]:
+    return bounded.first, count - 1 if bounded.last is None else bounded.last
 
 
-def _size(one: NodeRange, count: int) -> int:
-    first, last = _bounds(one, count)
+def _size(node_range: NodeRange, count: int) -> int:
+    first, last = _bounds(node_range, count)
     return last - first
 
 
-def _words(one: NodeRange) -> str:
-    return f"{one.first}:{'' if one.last is None else one.last}"
+def _words(node_range: NodeRange) -> str:
+    return f"{node_range.first}:{'' if node_range.last is None else node_range.last}"

@@ -78,7 +78,7 @@ def forecast(durations: Sequence[int], due: Sequence[int]) -> Forecast:
         return Forecast(Verdict.UNKNOWN, certainty, 0, 0, room_ms=room_ms)
     ordered = sorted(durations)
     median_ms, p90_ms = _rank(ordered, 50), _rank(ordered, 90)
-    in_time = runs if room_ms is None else sum(one <= room_ms for one in ordered)
+    in_time = runs if room_ms is None else sum(duration_ms <= room_ms for duration_ms in ordered)
     if not due:
         verdict = Verdict.UNKNOWN
     elif room_ms is None:

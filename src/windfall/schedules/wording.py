@@ -95,13 +95,15 @@ def _step(values: Sequence[int], least: int, most: int) -> int | None:
 def _days(days: MonthDays) -> str:
     if _all(sorted(days.weekdays), 1, 7) or _all(sorted(days.numbers), DAY_OF_MONTH.least, DAY_OF_MONTH.most):
         return "every day"
-    words = _spans(_from_monday(days.weekdays), lambda one: _WEEKDAYS[(one - 1) % 7])
+    words = _spans(_from_monday(days.weekdays), lambda weekday: _WEEKDAYS[(weekday - 1) % 7])
     of_month = [f"the {span}" for span in _spans(sorted(days.numbers), _number)]
     of_month += [f"the weekday nearest to the {_number(day)}" for day in sorted(days.nearest_weekday)]
     of_month += ["the last weekday"] if days.last_weekday else []
     of_month += [_from_last(back) for back in sorted(days.from_last)]
-    of_month += [f"the last {_WEEKDAYS[one - 1]}" for one in sorted(days.last_of)]
-    of_month += [f"the {_ORDINALS[number - 1]} {_WEEKDAYS[one - 1]}" for one, number in sorted(days.nth)]
+    of_month += [f"the last {_WEEKDAYS[weekday - 1]}" for weekday in sorted(days.last_of)]
+    of_month += [
+        f"the {_ORDINALS[number - 1]} {_WEEKDAYS[weekday - 1]}" for weekday, number in sorted(days.nth)
+    ]
     if of_month:
         words.append(f"{_listed(of_month)} of the month")
     return _listed(words)
@@ -109,7 +111,7 @@ def _days(days: MonthDays) -> str:
 
 def _from_monday(weekdays: Iterable[int]) -> list[int]:
     """Weekdays in the order in which people say them; Sunday counts as the eighth day."""
-    return sorted(8 if one == 1 else one for one in weekdays)
+    return sorted(8 if weekday == 1 else weekday for weekday in weekdays)
 
 
 def _from_last(back: int) -> str:

@@ -86,7 +86,7 @@ def _rejected(reply: _Reply) -> Rejected:
 
 
 def _rejections(kind: type[Rejected]) -> list[type[Rejected]]:
-    return [kind, *(below for one in kind.__subclasses__() for below in _rejections(one))]
+    return [kind, *(below for subclass in kind.__subclasses__() for below in _rejections(subclass))]
 
 
 def _kind(name: str) -> Any:

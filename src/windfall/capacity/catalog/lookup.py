@@ -28,10 +28,10 @@ class Catalog:
     """Instance types by name, in the order of their table."""
 
     def __init__(self, types: Iterable[InstanceType]) -> None:
-        self._types = {one.name: one for one in types}
+        self._types = {type_.name: type_ for type_ in types}
         self._families: dict[str, list[InstanceType]] = {}
-        for one in self._types.values():
-            self._families.setdefault(one.family, []).append(one)
+        for type_ in self._types.values():
+            self._families.setdefault(type_.family, []).append(type_)
 
     def find(self, name: str) -> InstanceType | None:
         """The type of that name, with or without SageMaker's `ml.`; retired ones too."""
@@ -49,14 +49,14 @@ class Catalog:
     ) -> list[InstanceType]:
         """The types that have at least this; a GPU's model is compared without case."""
         return [
-            one
-            for one in self._types.values()
-            if (include_retired or not one.retired)
-            and family in (None, one.family)
-            and one.gpus >= gpus_min
-            and (gpu_model is None or (one.gpu_model or "").lower() == gpu_model.lower())
-            and one.vcpus >= vcpus_min
-            and one.memory_mib >= memory_mib_min
+            type_
+            for type_ in self._types.values()
+            if (include_retired or not type_.retired)
+            and family in (None, type_.family)
+            and type_.gpus >= gpus_min
+            and (gpu_model is None or (type_.gpu_model or "").lower() == gpu_model.lower())
+            and type_.vcpus >= vcpus_min
+            and type_.memory_mib >= memory_mib_min
         ]
 
     def expand(self, names: Iterable[str]) -> list[InstanceType]:
@@ -66,13 +66,13 @@ class Catalog:
         """
         found: dict[str, InstanceType] = {}
         for name in names:
-            found.update((one.name, one) for one in self._meant(name))
+            found.update((type_.name, type_) for type_ in self._meant(name))
         return list(found.values())
 
     def _meant(self, name: str) -> list[InstanceType]:
         plain = name.removeprefix(SAGEMAKER_PREFIX)
         if plain in OPTIMAL:
-            return [one for one in self._types.values() if one.family in OPTIMAL_FAMILIES]
+            return [type_ for type_ in self._types.values() if type_.family in OPTIMAL_FAMILIES]
         if plain in self._families:
             return self._families[plain]
         if plain in self._types:
@@ -85,7 +85,7 @@ class Catalog:
                 return f"{name} cannot be used: {text}."
         family, dot, _ = plain.partition(".")
         if dot and family in self._families:
-            sizes = ", ".join(one.name for one in self._families[family])
+            sizes = ", ".join(type_.name for type_ in self._families[family])
             return f"{name} is not in the catalog; of the family {family} it has {sizes}."
         alike = ", ".join(known for known in self._families if known[:1] == plain[:1])
         hint = f"its families in {plain[:1]} are {alike}" if alike else "name a type, a family or `optimal`"

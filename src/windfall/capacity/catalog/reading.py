@@ -29,7 +29,7 @@ def read_figures(text: str) -> list[InstanceType]:
 
 def write_figures(types: Iterable[InstanceType]) -> str:
     """A table of these types that `read_figures` reads back unchanged."""
-    rows = [list(TITLES), *(_written(one) for one in types)]
+    rows = [list(TITLES), *(_written(type_) for type_ in types)]
     widths = [max(len(row[number]) if number < len(row) else 0 for row in rows) for number in range(9)]
     return "".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() + "\n"
@@ -86,26 +86,26 @@ def _price(text: str) -> Price | None:
     return Price(float(usd_hour), as_of)
 
 
-def _written(one: InstanceType) -> list[str]:
+def _written(type_: InstanceType) -> list[str]:
     accelerators = UNKNOWN
-    if one.chips is not None:
-        accelerators = f"{one.chips.replace(' ', 'x')}/{UNKNOWN}"
-    elif one.gpus:
-        accelerators = f"{one.gpus}x{one.gpu_model}/{one.gpu_memory_mib or UNKNOWN}"
-    network = UNKNOWN if one.network_gbps is None else f"{'~' * one.network_bursts}{one.network_gbps:g}"
+    if type_.chips is not None:
+        accelerators = f"{type_.chips.replace(' ', 'x')}/{UNKNOWN}"
+    elif type_.gpus:
+        accelerators = f"{type_.gpus}x{type_.gpu_model}/{type_.gpu_memory_mib or UNKNOWN}"
+    network = UNKNOWN if type_.network_gbps is None else f"{'~' * type_.network_bursts}{type_.network_gbps:g}"
     row = [
-        one.name,
-        str(one.vcpus),
-        _number(one.memory_mib / 1024),
+        type_.name,
+        str(type_.vcpus),
+        _number(type_.memory_mib / 1024),
         accelerators,
         network,
-        UNKNOWN if one.local_disk_gb is None else str(one.local_disk_gb),
+        UNKNOWN if type_.local_disk_gb is None else str(type_.local_disk_gb),
         *(
             UNKNOWN if price is None else f"{_number(price.usd_hour)}@{price.as_of}"
-            for price in (one.on_demand, one.spot)
+            for price in (type_.on_demand, type_.spot)
         ),
     ]
-    return [*row, RETIRED] if one.retired else row
+    return [*row, RETIRED] if type_.retired else row
 
 
 def _number(value: float) -> str:

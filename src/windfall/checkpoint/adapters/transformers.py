@@ -39,8 +39,8 @@ def train(trainer: Any, run: Run, callbacks: Sequence[Any] = ()) -> Any:
     `callbacks` are added behind our own: what they do in on_step_end happens after the step is saved.
     """
     callback = CheckpointCallback(run)
-    for one in (callback, *callbacks):
-        trainer.add_callback(one)
+    for added in (callback, *callbacks):
+        trainer.add_callback(added)
     newest = run.latest()
     step = 0 if newest is None else int(newest.name.rpartition("-")[2])
     begun_at = generators.positions()

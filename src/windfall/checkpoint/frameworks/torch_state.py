@@ -169,5 +169,5 @@ def set_rng_state(torch: Any, state: dict[str, Any]) -> None:
     """Sets as many CUDA generators as there are devices now."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
-        for index, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(one, index)
+        for index, rng_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(rng_state, index)

@@ -194,7 +194,7 @@ class SimulatedEngine:
         """One agent stands for all instances: for each of them it tells what runs, and with the first what ended."""
         self._inventory = inventory
         ended = [result for result in results if not _is_kept_back(self._fleet.close(result.token), result)]
-        staying = [one for one in self._fleet if one.stage in (Stage.READY, Stage.NOTICED)]
+        staying = [instance for instance in self._fleet if instance.stage in (Stage.READY, Stage.NOTICED)]
         for position, instance in enumerate(staying):
             machine = machine_of(instance.id, instance.type, instance.total, inventory)
             self._sink(to_connected(machine, inventory, () if position else ended))

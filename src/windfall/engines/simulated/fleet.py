@@ -101,8 +101,10 @@ class Fleet:
     def stock(self, environment: EnvironmentName) -> Stock:
         """How many instances an environment has."""
         if environment not in self._stocks:
-            own = [one for one in self._instances.values() if one.environment == environment]
-            self._stocks[environment] = Stock(Counter(one.type for one in own if one.lasts), len(own))
+            own = [instance for instance in self._instances.values() if instance.environment == environment]
+            self._stocks[environment] = Stock(
+                Counter(instance.type for instance in own if instance.lasts), len(own)
+            )
         return self._stocks[environment]
 
     def taken_back(self, offering: Offering, now: int) -> list[SimulatedInstance]:
@@ -113,9 +115,9 @@ class Fleet:
         name = offering.environment.name
         for type_ in self.stock(name).lasting:
             running = [
-                (one.launched_at, one.id)
-                for one in self._instances.values()
-                if one.environment == name and one.type == type_ and one.lasts
+                (instance.launched_at, instance.id)
+                for instance in self._instances.values()
+                if instance.environment == name and instance.type == type_ and instance.lasts
             ]
             taken += market.taken_back(running, market.capacity(type_, now) or 0)
         return [self._instances[instance] for instance in taken]

@@ -62,7 +62,7 @@ class LaunchBook:
         names, ids = set(environments), set(instances)
         kept = _Pages(
             {name: launched for name, launched in self._pages.launched.items() if name in names},
-            {one: at for one, at in self._pages.taken.items() if one in ids},
+            {instance_id: at for instance_id, at in self._pages.taken.items() if instance_id in ids},
         )
         if kept != self._pages:
             self._pages = kept

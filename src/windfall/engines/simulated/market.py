@@ -132,7 +132,7 @@ class Market:
         if self.tags.seed is None:
             ordered = sorted(running, reverse=True)
         else:
-            ordered = sorted(running, key=lambda one: self.chance("taken", one[1]))
+            ordered = sorted(running, key=lambda entry: self.chance("taken", entry[1]))
         return [instance for _, instance in ordered[:surplus]]
 
     def _elapsed_s(self, type_: str, now: int) -> float:

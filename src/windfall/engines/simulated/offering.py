@@ -68,8 +68,8 @@ class Offering:
             # The fleet hands out the same stock until it changes.
             if known is stock and host is inventory and since <= now < until:
                 return offers
-        offers = tuple(self._offer(one, stock, inventory, now) for one in self.types)
-        ticks = (self.market.next_tick_at(one.name, now) for one in self.types)
+        offers = tuple(self._offer(type_, stock, inventory, now) for type_ in self.types)
+        ticks = (self.market.next_tick_at(type_.name, now) for type_ in self.types)
         until = min((at for at in ticks if at is not None), default=math.inf)
         self._seen = (stock, inventory, now, until, offers)
         return offers
@@ -85,20 +85,20 @@ class Offering:
         return max(0, min(bounds)) if bounds else None
 
     def _offer(
-        self, one: InstanceType, stock: Stock, inventory: messages.Inventory | None, now: int
+        self, type_: InstanceType, stock: Stock, inventory: messages.Inventory | None, now: int
     ) -> Offer:
-        usd_hour = one.usd_hour(PaidAs.SPOT if self.market.spot else PaidAs.ON_DEMAND)
+        usd_hour = type_.usd_hour(PaidAs.SPOT if self.market.spot else PaidAs.ON_DEMAND)
         if self.market.spot:
-            traced = self.market.price(one.name, now)
+            traced = self.market.price(type_.name, now)
             usd_hour = usd_hour if traced is None else traced
         return Offer(
-            one.name,
-            one.resources,
-            available=self.available(one.name, stock, now),
+            type_.name,
+            type_.resources,
+            available=self.available(type_.name, stock, now),
             usd_hour=usd_hour,
-            on_demand_usd_hour=one.on_demand_usd_hour,
-            safety=self.market.safety(one.name, now),
-            gpus=devices_of(InstanceId(one.name), one.name, int(one.resources.gpus), inventory),
+            on_demand_usd_hour=type_.on_demand_usd_hour,
+            safety=self.market.safety(type_.name, now),
+            gpus=devices_of(InstanceId(type_.name), type_.name, int(type_.resources.gpus), inventory),
         )
 
 
@@ -107,7 +107,7 @@ def open_offering(environment: ComputeEnvironment, settings: SimulatedSettings) 
     tags = parse_market_tags(environment.tags, environment.provisioning)
     types = catalog.expand(environment.instance_types or DEFAULT_TYPES)
     if environment.provisioning in WITHOUT_GPUS:
-        types = [one for one in types if not one.gpus]
+        types = [type_ for type_ in types if not type_.gpus]
     trace = None if tags.trace is None else read_trace(tags.trace)
     return Offering(environment, tuple(types), market_of(environment, tags, settings, trace))
 
