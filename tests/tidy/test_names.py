@@ -27,6 +27,28 @@ EMPTY_ENDINGS = {
     "models": "Use the domain's word: job, attempt, compute environment",
     "services": "Name the loop or the port: idle_reaper, Store, Engine",
 }
+#: Names that hid their meaning, and what the thing is called now.
+REPLACED = {
+    "alike": "same_group, interchangeable",
+    "kin": "group_key",
+    "letter": "ForwardedCommand",
+    "letters": "forwarded_commands",
+    "looks": "search_budget",
+    "parties": "eviction_sets",
+    "party": "EvictionSet",
+    "pulse": "watchdog",
+    "rooms_ahead": "projected_capacity",
+    "second_look": "flatten_cache",
+    "standing": "SchedulingClass",
+    "told": "OutboxEvent, or what was said: event, message, report",
+    "tick_book": "calendar_index",
+    "wishes": "job_options",
+}
+#: Where loop variables are named after what they hold; a folder that is not here is still to be gone through.
+NAMED = (
+    *("accounting", "advisor", "capacity", "checkpoint", "control", "engines", "jobs", "objects"),
+    *("schedules", "scheduling", "store", "worker"),
+)
 
 
 def words(name: str) -> list[str]:
@@ -56,6 +78,54 @@ def test_modules_folders_and_classes_have_telling_names():
             if isinstance(node, ast.ClassDef):
                 found += emptiness(node.name, f"{shown(file)}:{node.lineno}")
     assert not found, report(found)
+
+
+def test_replaced_names_stay_away():
+    found: list[Violation] = []
+    for folder in NAMED:
+        for file in files_under(PACKAGE / folder, ".py"):
+            names = [(file.stem, shown(file))]
+            names += [
+                (node.name, f"{shown(file)}:{node.lineno}")
+                for node in ast.walk(parsed(file))
+                if isinstance(node, ast.ClassDef | ast.FunctionDef)
+            ]
+            for name, where in names:
+                if (instead := REPLACED.get("_".join(words(name)))) is not None:
+                    found.append(Violation(where, f"the name {name} hides its meaning", f"Write: {instead}"))
+    assert not found, report(found)
+
+
+def fillers(tree: ast.Module, where: str) -> Iterator[Violation]:
+    """Variables and parameters with a name that fits anything."""
+    for node in ast.walk(tree):
+        name = None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        if name in ("one", "told"):
+            yield Violation(
+                f"{where}:{node.lineno}", f"the name {name} fits anything", "Write: for instance in instances"
+            )
+
+
+def test_variables_are_named_after_what_they_hold():
+    found = [
+        violation
+        for folder in NAMED
+        for file in files_under(PACKAGE / folder, ".py")
+        for violation in fillers(parsed(file), shown(file))
+    ]
+    assert not found, report(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["[one for one in x]", "for one in x: pass", "def f(one): pass", "one = 1", "lambda one: 1"]
+)
+def test_a_filler_is_found(text):
+    (found,) = fillers(ast.parse(text), "here.py")
+    assert found.where == "here.py:1"
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def diagnose(ending: Ending) -> Diagnosis | None:
     own = _by_own_facts(ending)
     if own is not None:
         return own
-    told = _by_log(ending.lines)
-    if told is not None:
-        return told
+    diagnosis = _by_log(ending.lines)
+    if diagnosis is not None:
+        return diagnosis
     if ending.kernel_lines:
         # One error of a device brings others, and the first is what they come from.
         return _diagnosis(FailureCause.GPU_FAULT, ending.kernel_lines[0])
@@ -83,7 +83,7 @@ def _by_log(lines: Sequence[str]) -> Diagnosis | None:
     ends = _raised(plain)
     if not ends or _survived(plain, ends[-1]):
         return _near_the_end(plain, ends[-1] + 1 if ends else 0)
-    found = _first(_raised_cause(plain, end) for end in reversed(_told_together(plain, ends)))
+    found = _first(_raised_cause(plain, end) for end in reversed(_raised_together(plain, ends)))
     # The program ended by an exception that says nothing; only what came after it may say more.
     return found or _near_the_end(plain, ends[-1] + 1)
 
@@ -114,7 +114,7 @@ def _survived(lines: Sequence[str], end: int) -> bool:
     return False
 
 
-def _told_together(lines: Sequence[str], ends: list[int]) -> list[int]:
+def _raised_together(lines: Sequence[str], ends: list[int]) -> list[int]:
     """The last traceback and those that it is chained to, or that other ranks wrote at the same time."""
     together = ends[-1:]
     for before in reversed(ends[:-1]):

@@ -85,7 +85,7 @@ def _waits(profile: Profile) -> float:
     return 0.15 + 0.85 * ramp(profile.data_wait, at.DATA_WAIT)
 
 
-def _told(profile: Profile) -> tuple[str, ...]:
+def _reported_wait(profile: Profile) -> tuple[str, ...]:
     if isnan(profile.data_wait):
         return ()
     return (f"its own loop says that it waits for data in {percent(profile.data_wait)} of its time",)
@@ -113,7 +113,9 @@ def _network(profile: Profile, hardware: HardwareLimits) -> Sign:
         seen += f", {percent(profile.rx_idle / limit)} of the link's {gbits(limit)}"
     if profile.rx_is_hosts:
         strength *= at.UNPROVEN
-    return Sign(Cause.NETWORK, strength * _idle(profile) * _waits(profile), (seen, *_told(profile)), gap)
+    return Sign(
+        Cause.NETWORK, strength * _idle(profile) * _waits(profile), (seen, *_reported_wait(profile)), gap
+    )
 
 
 def _disk(profile: Profile, hardware: HardwareLimits) -> Sign:
@@ -131,7 +133,9 @@ def _disk(profile: Profile, hardware: HardwareLimits) -> Sign:
     )
     if not isnan(profile.disk_waiters_idle):
         seen += f", and {profile.disk_waiters_idle:.1f} of its threads wait for the disk on average"
-    return Sign(Cause.DISK, strength * _idle(profile) * _waits(profile), (seen.lstrip(", "), *_told(profile)))
+    return Sign(
+        Cause.DISK, strength * _idle(profile) * _waits(profile), (seen.lstrip(", "), *_reported_wait(profile))
+    )
 
 
 def _cpu(profile: Profile, hardware: HardwareLimits) -> Sign:
@@ -151,7 +155,9 @@ def _cpu(profile: Profile, hardware: HardwareLimits) -> Sign:
     evidence = [f"{used}, its busiest thread {percent(profile.thread_idle)} of one"]
     if profile.throttled > at.THROTTLED:
         evidence.append(f"its vCPU limit holds it back for {percent(profile.throttled)} of the time")
-    return Sign(Cause.CPU, strength * _idle(profile) * doubt * _waits(profile), (*evidence, *_told(profile)))
+    return Sign(
+        Cause.CPU, strength * _idle(profile) * doubt * _waits(profile), (*evidence, *_reported_wait(profile))
+    )
 
 
 def _launch(profile: Profile) -> Sign:
@@ -255,7 +261,7 @@ def _requests(profile: Profile, hardware: HardwareLimits) -> Sign:
             "what the host does while the GPU is idle", "sample the job with Windfall's agent on its machine"
         )
         strength *= 0.5
-    return Sign(Cause.REQUESTS, strength, (seen, *_told(profile)), gap)
+    return Sign(Cause.REQUESTS, strength, (seen, *_reported_wait(profile)), gap)
 
 
 def _compute(profile: Profile) -> Sign:

@@ -139,8 +139,8 @@ def _slower_networks(now: InstanceType, catalog: Catalog) -> str:
 
 def _prices(now: InstanceType, other: InstanceType) -> str:
     after, before = other.on_demand_usd_hour, now.on_demand_usd_hour
-    told = usd(after) + " an hour" if after is not None else "no known price"
-    return told + (f" instead of {usd(before)}" if before is not None and after is not None else "")
+    price = usd(after) + " an hour" if after is not None else "no known price"
+    return price + (f" instead of {usd(before)}" if before is not None and after is not None else "")
 
 
 def _more_vcpus(

@@ -25,17 +25,17 @@ def node_address(gang_number: int, node: int) -> str:
 def node_environment(gang: Job, nodes: Nodes, node: int) -> dict[str, str]:
     """The variables that a node gets beside those of every job."""
     number = gang.gang_number or 0
-    told = {
+    variables = {
         "WINDFALL_NODE_ADDRESS": node_address(number, node),
         "WINDFALL_NODE_ADDRESSES": ",".join(node_address(number, peer) for peer in range(nodes.count)),
     }
     if gang.submission.kind is JobKind.TRAINING:
-        return told
-    told |= {
+        return variables
+    variables |= {
         "AWS_BATCH_JOB_NUM_NODES": str(nodes.count),
         "AWS_BATCH_JOB_NODE_INDEX": str(node),
         "AWS_BATCH_JOB_MAIN_NODE_INDEX": str(nodes.main),
     }
     if node != nodes.main:
-        told["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"] = node_address(number, nodes.main)
-    return told
+        variables["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"] = node_address(number, nodes.main)
+    return variables

@@ -52,13 +52,13 @@ def give_notice(
     The answer is whether anybody has notice now.
     """
     together = [job] if leaves_alone(job) else members(state, job)
-    told = [
+    noticed = [
         _tell(state, member, deadline_at, words, round_, cause, for_job if member is job else None)
         for member in together
     ]
     if job.submission.nodes is not None and together[0].is_gang:
         hold_back(state, together[0])
-    return any(told)
+    return any(noticed)
 
 
 def _tell(

@@ -98,10 +98,10 @@ class AgentLink:
             f" is its process stopped (kill -CONT {pid})?"
         )
 
-    def write(self, told: Sequence[messages.Message]) -> None:
+    def write(self, sent: Sequence[messages.Message]) -> None:
         """Tell the agent, if one is connected."""
-        if told and self._connection is not None:
-            self._connection.write(told)
+        if sent and self._connection is not None:
+            self._connection.write(sent)
 
     async def run(self) -> None:
         """Keep a connection to the agent, starting one when none answers, until told to close."""
@@ -249,16 +249,16 @@ class _Troubles:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._told, self._told_s = "", 0.0
+        self._logged, self._logged_s = "", 0.0
         self._is_over = True
         self.wait_s = patience.again_s
 
     def note(self, trouble: str) -> None:
         """Something has gone wrong once more."""
         now = time.monotonic()
-        if trouble != self._told or now - self._told_s >= self._patience.tell_again_s:
+        if trouble != self._logged or now - self._logged_s >= self._patience.tell_again_s:
             log.warning("%s; trying again", trouble)
-            self._told, self._told_s, self._is_over = trouble, now, False
+            self._logged, self._logged_s, self._is_over = trouble, now, False
         self.wait_s = min(self.wait_s * 2, self._patience.again_most_s)
 
     def over(self) -> None:
@@ -269,7 +269,7 @@ class _Troubles:
 
     def ended(self) -> None:
         """A connection that was good is over: the next one is tried soon, and whatever is wrong then is told."""
-        self._told = ""
+        self._logged = ""
         self.wait_s = self._patience.again_s
 
 

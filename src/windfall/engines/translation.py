@@ -38,22 +38,22 @@ ENDED = ("exited", "refused", "lost")
 
 def to_messages(instructions: Iterable[Instruction], logs: Path) -> list[messages.Message]:
     """What to tell the agent; all that it may forget goes into one message."""
-    told: list[messages.Message] = []
+    sent: list[messages.Message] = []
     forget: list[str] = []
     for instruction in instructions:
         if isinstance(instruction, StartAttempt):
-            told.append(_start(instruction, logs))
+            sent.append(_start(instruction, logs))
         elif isinstance(instruction, StopAttempt):
-            told.append(_stop(instruction))
+            sent.append(_stop(instruction))
         elif isinstance(instruction, InterruptAttempt):
-            told.append(messages.Interrupt(instruction.token, instruction.deadline_at, instruction.words))
+            sent.append(messages.Interrupt(instruction.token, instruction.deadline_at, instruction.words))
         elif isinstance(instruction, RecommendRebalance):
-            told.append(messages.Rebalance(instruction.token, instruction.at))
+            sent.append(messages.Rebalance(instruction.token, instruction.at))
         elif isinstance(instruction, ForgetAttempt):
             forget.append(instruction.token)
     if forget:
-        told.append(messages.Forget(forget))
-    return told
+        sent.append(messages.Forget(forget))
+    return sent
 
 
 def _stop(instruction: StopAttempt) -> messages.Stop:
@@ -139,9 +139,10 @@ def to_report(message: messages.ToDaemon) -> Report | None:
 
 def to_devices(gpus: Sequence[AgentsGpu]) -> tuple[GpuDevice, ...]:
     """The agent's GPUs, as the core knows devices."""
-    told = (msgspec.structs.asdict(gpu) for gpu in gpus)
+    fields_of_gpus = (msgspec.structs.asdict(gpu) for gpu in gpus)
     return tuple(
-        GpuDevice(**{name: value for name, value in gpu.items() if name != "bus_id"}) for gpu in told
+        GpuDevice(**{name: value for name, value in gpu.items() if name != "bus_id"})
+        for gpu in fields_of_gpus
     )
 
 

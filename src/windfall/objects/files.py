@@ -132,7 +132,7 @@ class FileObjects:
     def head(self, key: str) -> Entry | None:
         """What is known of one object."""
         try:
-            with self._told(key), self._holder(key) as (at, name):
+            with self._translated(key), self._holder(key) as (at, name):
                 found = os.stat(name, dir_fd=at, follow_symlinks=False)
         except NotFound:
             return None
@@ -149,7 +149,7 @@ class FileObjects:
         """Remove objects, and the directories that become empty by it."""
         parents = set()
         for key in keys:
-            with contextlib.suppress(NotFound), self._told(key), self._holder(key) as (at, name):
+            with contextlib.suppress(NotFound), self._translated(key), self._holder(key) as (at, name):
                 os.unlink(name, dir_fd=at)
             parents.add(tuple(key.split("/")[:-1]))
         for parent in parents:
@@ -170,12 +170,12 @@ class FileObjects:
 
     @contextlib.contextmanager
     def _reading(self, key: str) -> Iterator[int]:
-        with self._told(key), self._holder(key) as (at, name), plain_file(name, at) as fd:
+        with self._translated(key), self._holder(key) as (at, name), plain_file(name, at) as fd:
             yield fd
 
     def _write(self, key: str, fill: Callable[[int], None], *, create_only: bool = False) -> int:
         *above, name = checked_key(key).split("/")
-        with self._told(key), self._opened(above) as (at, incoming, fd):
+        with self._translated(key), self._opened(above) as (at, incoming, fd):
             try:
                 try:
                     fill(fd)
@@ -230,7 +230,7 @@ class FileObjects:
         )
 
     @contextlib.contextmanager
-    def _told(self, key: str) -> Iterator[None]:
+    def _translated(self, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

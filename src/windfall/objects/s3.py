@@ -78,14 +78,14 @@ class S3Objects:
 
     def get(self, key: str) -> bytes:
         """The whole object."""
-        with self._told(key):
+        with self._translated(key):
             return bytes(obstore.get(self._store, self._full(key)).bytes())
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Some bytes of an object."""
         if end <= start:
             return b""
-        with self._told(key):
+        with self._translated(key):
             try:
                 return bytes(obstore.get_range(self._store, self._full(key), start=start, end=end))
             except exceptions.BaseError as error:
@@ -96,7 +96,7 @@ class S3Objects:
     def put(self, key: str, content: Content, *, create_only: bool = False) -> None:
         """Write one object."""
         whole = create_only or len(content) <= _PART_BYTES
-        with self._told(key):
+        with self._translated(key):
             obstore.put(
                 self._store,
                 self._full(key),
@@ -108,7 +108,7 @@ class S3Objects:
 
     def put_pieces(self, key: str, pieces: Iterable[bytes]) -> None:
         """Write one object from pieces as they come."""
-        with self._told(key):
+        with self._translated(key):
             obstore.put(
                 self._store,
                 self._full(key),
@@ -120,7 +120,7 @@ class S3Objects:
     def put_file(self, key: str, path: LocalPath) -> int:
         """Write a local file, large ones in parallel parts."""
         size = Path(path).stat().st_size
-        with self._told(key):
+        with self._translated(key):
             obstore.put(
                 self._store,
                 self._full(key),
@@ -135,7 +135,7 @@ class S3Objects:
         target = Path(path)
         partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
         try:
-            with open(partial, "wb") as file, self._told(key):
+            with open(partial, "wb") as file, self._translated(key):
                 size = self._stream_into(key, file)
             partial.replace(target)
         except BaseException:
@@ -145,7 +145,7 @@ class S3Objects:
 
     def get_into(self, key: str, descriptor: int) -> int:
         """Bring an object into an open file."""
-        with self._told(key), open(descriptor, "wb", closefd=False) as file:
+        with self._translated(key), open(descriptor, "wb", closefd=False) as file:
             return self._stream_into(key, file)
 
     def _stream_into(self, key: str, file: IO[bytes]) -> int:
@@ -163,7 +163,7 @@ class S3Objects:
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object below a prefix of whole segments."""
         below = (self._prefix + prefix).rstrip("/") or None
-        with self._told(prefix):
+        with self._translated(prefix):
             for batch in obstore.list(self._store, below, chunk_size=1000):
                 for found in batch:
                     yield self._entry(found["path"], found["size"], found["last_modified"].timestamp())
@@ -171,7 +171,7 @@ class S3Objects:
     def head(self, key: str) -> Entry | None:
         """What is known of one object."""
         try:
-            with self._told(key):
+            with self._translated(key):
                 found = obstore.head(self._store, self._full(key))
         except NotFound:
             return None
@@ -179,14 +179,14 @@ class S3Objects:
 
     def copy(self, source: str, target: str) -> None:
         """A second object with the same content, made by the server."""
-        with self._told(source):
+        with self._translated(source):
             obstore.copy(self._store, self._full(source), self._full(target))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, a thousand to a request."""
         batch = [self._full(key) for key in keys]
         for start in range(0, len(batch), _DELETE_AT_ONCE):
-            with contextlib.suppress(NotFound), self._told(batch[start]):
+            with contextlib.suppress(NotFound), self._translated(batch[start]):
                 obstore.delete(self._store, batch[start : start + _DELETE_AT_ONCE])
 
     def _full(self, key: str) -> str:
@@ -196,7 +196,7 @@ class S3Objects:
         return Entry(path.removeprefix(self._prefix), size, int(seconds * 1000))
 
     @contextlib.contextmanager
-    def _told(self, key: str) -> Iterator[None]:
+    def _translated(self, key: str) -> Iterator[None]:
         try:
             yield
         except (exceptions.BaseError, OSError, ValueError) as error:

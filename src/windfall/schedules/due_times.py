@@ -101,7 +101,7 @@ def _resolved(times: Iterator[datetime], zone: tzinfo, summer_time: SummerTime) 
             continue
         if gap is not None:
             if gap.at == at:
-                note = f"{gap.told}; this one runs"
+                note = f"{gap.description}; this one runs"
             else:
                 yield gap.due(summer_time)
             gap = None
@@ -160,7 +160,7 @@ class _Gap:
         return (self.change - _EPOCH) // _MS
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What was left out, and why."""
         named = ", ".join(f"{local:%H:%M}" for local in islice(self.left_out, _NAMED))
         more = len(self.left_out) - _NAMED
@@ -174,8 +174,8 @@ class _Gap:
     def due(self, summer_time: SummerTime) -> Due:
         """The one due time that stands for all that were left out."""
         if summer_time is SummerTime.AWS:
-            return Due(self.at, f"{self.told}; skipped, as on AWS", skipped=True)
-        return Due(self.at, f"{self.told}; run once, at {self.ends:%H:%M}")
+            return Due(self.at, f"{self.description}; skipped, as on AWS", skipped=True)
+        return Due(self.at, f"{self.description}; run once, at {self.ends:%H:%M}")
 
 
 def _utc(local: datetime, offset: timedelta | None) -> datetime:

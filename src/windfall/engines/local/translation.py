@@ -30,7 +30,7 @@ def to_machine(inventory: messages.Inventory) -> Machine:
     return Machine(THIS_HOST, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
 
 
-def with_devices(machine: Machine, told: messages.Devices) -> Machine:
+def with_devices(machine: Machine, reported: messages.Devices) -> Machine:
     """The host with its GPUs as they are now."""
-    gpus = to_devices(told.gpus)
+    gpus = to_devices(reported.gpus)
     return replace(machine, gpus=gpus, total=replace(machine.total, gpus=len(gpus)))

@@ -118,20 +118,20 @@ class SimulatedEngine:
 
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
         """Launch and let go; what concerns attempts is the agent's, as long as their instance is there."""
-        told: list[Instruction] = []
+        forwarded: list[Instruction] = []
         for instruction in instructions:
             if isinstance(instruction, LaunchInstance):
                 self._launch(instruction)
             elif isinstance(instruction, TerminateInstance):
                 self._fleet.remove(instruction.instance)
             elif not isinstance(instruction, StartAttempt):
-                told.append(instruction)
+                forwarded.append(instruction)
             elif (instance := self._fleet.find(instruction.instance)) is None:
                 self._sink(InstanceLost(instruction.instance))
             elif instance.stage is not Stage.GOING:
                 self._fleet.place(instruction.token, instance)
-                told.append(replace(instruction, gpu_ids=real_devices(instruction.gpu_ids)))
-        self._link.write(to_messages(told, self._logs))
+                forwarded.append(replace(instruction, gpu_ids=real_devices(instruction.gpu_ids)))
+        self._link.write(to_messages(forwarded, self._logs))
         self._wake.set()
 
     def _launch(self, launch: LaunchInstance) -> None:
@@ -219,11 +219,11 @@ class SimulatedEngine:
         if instance is not None:
             self._report_if_gone(instance)
 
-    def _see_devices(self, told: messages.Devices) -> None:
+    def _see_devices(self, reported: messages.Devices) -> None:
         """The host's GPUs have changed, and with them those of the instances that stand on them."""
         if self._inventory is None:
             return
-        self._inventory = msgspec.structs.replace(self._inventory, gpus=told.gpus)
+        self._inventory = msgspec.structs.replace(self._inventory, gpus=reported.gpus)
         for instance in self._fleet:
             machine = self._machine(instance) if instance.stage in (Stage.READY, Stage.NOTICED) else None
             if machine is not None:

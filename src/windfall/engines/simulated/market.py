@@ -114,8 +114,8 @@ class Market:
 
     def mtbi_s(self, type_: str) -> float:
         """The mean time between interruptions of a type, in simulated seconds."""
-        told = self.tags.mtbi_of_type(type_)
-        return self.settings.mtbi_s if told is None else told
+        own_s = self.tags.mtbi_of_type(type_)
+        return self.settings.mtbi_s if own_s is None else own_s
 
     def next_tick_at(self, type_: str, now: int) -> int | None:
         """When the trace says something new about a type; None without a trace."""

@@ -76,19 +76,19 @@ class PostgresInbox:
 
     def listen(self, on_news: Callable[[str], None], until: Callable[[], bool]) -> None:
         """Say what may have changed; commands also at once after a connection, and now and then."""
-        told, wait_s = "", _RECONNECT_S
+        logged, wait_s = "", _RECONNECT_S
         while not until():
             try:
                 with self._connect() as connection:
                     connection.execute("LISTEN windfall_news")
-                    told, wait_s = "", _RECONNECT_S
+                    logged, wait_s = "", _RECONNECT_S
                     while not until():
                         on_news("inbox")
                         for news in connection.notifies(timeout=LOOK_EVERY_S, stop_after=1):
                             on_news(news.payload)
             except (psycopg.Error, CannotOpen) as error:
-                if told != type(error).__name__:  # Once: its words name another port or moment each time.
-                    told = type(error).__name__
+                if logged != type(error).__name__:  # Once: its words name another port or moment each time.
+                    logged = type(error).__name__
                     log.warning("PostgreSQL tells no news (%s); connecting again", str(error).strip())
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RECONNECT_MOST_S)
