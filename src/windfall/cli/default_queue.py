@@ -54,7 +54,7 @@ def make_queue(client: Client, name: str) -> None:
     )
     order = [{"order": 1, "computeEnvironment": name}]
     _make(client, "CreateJobQueue", jobQueueName=name, priority=1, computeEnvironmentOrder=order)
-    note(f"made the compute environment and the job queue {name!r}")
+    note(f"made the queue {name!r}")
 
 
 def definition_name(image: str | None) -> str:

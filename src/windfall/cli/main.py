@@ -137,7 +137,10 @@ MEANT = {
     "price": "`windfall cost` shows what jobs cost, `windfall catalog` the prices of EC2",
     "config": "`windfall up --help` lists the options, docs/settings.md the settings of windfall.toml",
     "version": "`windfall --version` prints the version",
-    "help": "`windfall --help` lists the commands",
+    "info": "`windfall describe JOB` shows a job, `windfall status` the daemon",
+    "attach": "`windfall logs --follow JOB` follows a job until it ends",
+    "launch": "`windfall run -- CMD` runs a job and follows its log",
+    "upgrade": "`windfall backup FILE`, then install the new version and restart the daemon; jobs go on",
 }
 _SAME = {"serve": "server", "remove": "rm", "prices": "price", "settings": "config", "restart": "daemon"}
 _SLURM = {
@@ -193,6 +196,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; one that does not exist is refused with what was probably meant."""
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
+        if args == ["--help"]:
+            click.echo(ctx.get_help())
+            ctx.exit()
         if args and not args[0].startswith("-"):
             name = ALIASES.get(args[0], args[0])
             if name not in COMMANDS:
@@ -257,10 +265,10 @@ def load(entry: Entry) -> click.Command:
 )
 @click.version_option(__version__, prog_name="windfall", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run batch and training jobs on your own machine through AWS's APIs.
+    """Run batch and training jobs on capacity that can be taken away, without losing their work.
 
-    Start the daemon with `windfall up`. In another shell, `windfall run -- CMD` runs a job, and
-    `eval "$(windfall env)"` points the AWS command line and boto3 here.
+    Start the daemon with `windfall up`. In another shell, `windfall run -- CMD` runs a job. Programs that speak to
+    AWS Batch, SageMaker and EventBridge Scheduler can use it too: see `windfall env --help`.
     """
 
 

@@ -13,11 +13,16 @@ from windfall.cli.terminal_text import for_terminal
 
 def note(text: str) -> None:
     """Say one thing to the person at the terminal; what a job or a request put into it cannot steer the terminal."""
-    lines = [for_terminal(line, colours=False) for line in f"windfall: {text}".split("\n")]
+    click.echo(fitted(f"windfall: {text}"), err=True)
+
+
+def fitted(text: str) -> str:
+    """A text for stderr: harmless for a terminal, and cut between words where it is one."""
+    lines = [for_terminal(line, colours=False) for line in text.split("\n")]
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns
         lines = [part for line in lines for part in wrapped(line, width)]
-    click.echo("\n".join(lines), err=True)
+    return "\n".join(lines)
 
 
 def wrapped(line: str, width: int) -> list[str]:

@@ -57,6 +57,7 @@ def env_option(command: F) -> F:
     """Add --env K=V, which may be repeated."""
     return click.option(
         "--env",
+        "-e",
         "variables",
         metavar="K=V",
         multiple=True,

@@ -96,8 +96,11 @@ class Progress:
         reason = plainly(answer["reasons"][0]["text"]) if answer["reasons"] else ""
         if (status, reason) != self._told:
             self._told = (status, reason)
-            state = "cannot start as it is" if cannot_start(answer.get("awsReason")) else f"is {status}"
+            stuck = cannot_start(answer.get("awsReason"))
+            state = "cannot start as it is" if stuck else f"is {status}"
             note(f"the job {state}{reason and ': '}{reason}")
+            if stuck:
+                note(f"stop it with Ctrl-C; what would help: windfall why {self._job_id}")
 
     def _emit(self, events: list[dict[str, Any]]) -> None:
         lines = (for_terminal(event["message"], colours=self._colours) for event in events)
@@ -131,6 +134,9 @@ class ArrayProgress:
         """Say how many failed, and name some of them."""
         note(f"array {self._job_id} {job['status']}: {remark(job)}")
         if job["status"] != "FAILED":
+            note(
+                f"the log of a child: windfall logs {self._job_id}:0; of all as files: windfall get {self._job_id}"
+            )
             return
         for child in children(client, self._job_id, ("FAILED",), NAMED_CHILDREN):
             note(f"  {child['jobId']} {remark(child)}; its log: windfall logs {child['jobId']}")

@@ -23,7 +23,7 @@ from windfall.cli.job_file import defaults_path, in_order, read_options
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
 from windfall.cli.progress import ArrayProgress, Progress, exit_code
-from windfall.cli.run_options import job_options, wanted_of
+from windfall.cli.run_options import JobCommand, job_options, wanted_of
 from windfall.cli.submitting import Wanted, completed, rehearse, submit
 from windfall.cli.watching import Interruption, watch
 
@@ -33,7 +33,9 @@ STOPPED = "Ctrl-C in windfall run"
 STOPS_AFTER_S = 3.0
 
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(
+    cls=JobCommand, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False}
+)
 @job_options
 @click.option(
     "--file",
@@ -41,7 +43,7 @@ STOPS_AFTER_S = 3.0
     help="Take options from a TOML file; [[job]] tables in it are several jobs.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing.")
-@click.option("--detach", is_flag=True, help="Print the job's id and leave it running.")
+@click.option("--detach", "-d", is_flag=True, help="Print the job's id and leave it running.")
 @data_option
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")

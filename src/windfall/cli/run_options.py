@@ -34,6 +34,54 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 #: As AWS Batch has them.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _LEAST_MEMORY_MIB = 4
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPAN = re.compile(r"([0-9]{1,9})\s*([smhdSMHD]?)")
+#: As AWS Batch has it.
+_LEAST_TIMEOUT_S = 60
+_CHECKPOINT = "--checkpoint"
+
+
+class JobCommand(click.Command):
+    """A command whose last words are a job's command; `--checkpoint` before it takes a word that is a place."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the program's name from being read as the place of `--checkpoint PROGRAM ...`."""
+        return super().parse_args(ctx, self._with_checkpoint_alone(args))
+
+    def _with_checkpoint_alone(self, args: list[str]) -> list[str]:
+        takes_value = {
+            name: not (isinstance(parameter, click.Option) and parameter.is_flag)
+            for parameter in self.params
+            for name in parameter.opts
+        }
+        at = 0
+        while at < len(args) and args[at].startswith("-") and args[at] != "--":
+            word, following = args[at], args[at + 1 : at + 3]
+            if word == _CHECKPOINT and following and not _is_place(following):
+                return [*args[:at], f"{_CHECKPOINT}=true", *self._with_checkpoint_alone(args[at + 1 :])]
+            at += 2 if "=" not in word and takes_value.get(word, False) else 1
+        return args
+
+
+def _is_place(words: list[str]) -> bool:
+    """Whether the first of two words is a place of checkpoints: it is written as a URI, or the command follows `--`."""
+    return "://" in words[0] or words[1:] == ["--"]
+
+
+class Duration(click.ParamType[int]):
+    """A span of time, in seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read `90s`, `10m`, `2h`, `1d`, or seconds without a unit."""
+        found = _SPAN.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not a time; write it as 90s, 10m, 2h or 1d", param, ctx)
+        seconds = int(found[1]) * _SECONDS[found[2].lower()]
+        if seconds < _LEAST_TIMEOUT_S:
+            self.fail(f"{value} is too short; {_LEAST_TIMEOUT_S}s is the least", param, ctx)
+        return seconds
 
 
 class Memory(click.ParamType[int]):
@@ -128,7 +176,9 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     ),
     env_option,
     click.option(
-        "--timeout", type=click.IntRange(min=60), metavar="S", help="Seconds that an attempt may take."
+        "--timeout",
+        type=Duration(),
+        help="How long an attempt may take, such as 10m, 2h or 1d; at least 60s.",
     ),
     click.option(
         "--attempts",
@@ -138,8 +188,8 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     ),
     click.option("--spot", is_flag=True, help="Run on capacity that may be taken back, with notice."),
     click.option(
-        "--checkpoint",
-        metavar="URI",
+        _CHECKPOINT,
+        metavar="[=URI]",
         is_flag=False,
         flag_value="true",
         help="Keep $WINDFALL_CHECKPOINT_DIR safe and restore it for the next attempt; --checkpoint=URI names where.",

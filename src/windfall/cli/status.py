@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from windfall.cli.client import connect
+from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
 from windfall.cli.wording import ago, amount, counted, duration, gpu_name, memory
 
@@ -63,7 +64,7 @@ def status(data: Path | None, as_json: bool) -> None:
         heading("Job queues")
         print_table(*queue_table(answer["queues"]))
     for warning in answer["warnings"]:
-        click.echo(f"windfall: warning: {warning}", err=True)
+        note(f"warning: {warning}")
 
 
 def _daemon_fields(daemons: list[Answer]) -> list[tuple[str, str]]:

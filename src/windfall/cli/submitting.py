@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from windfall.cli.client import Client
 from windfall.cli.default_queue import choose_queue, definition_name, find_or_make_definition, make_queue
 from windfall.cli.errors import BadUsage, CliError, Refused
 from windfall.cli.listing import job_id
+from windfall.cli.plain_words import with_options
 from windfall.cli.surroundings import (
     JobUser,
     cannot_enter,
@@ -27,6 +30,8 @@ from windfall.cli.surroundings import (
     take_along,
 )
 
+#: What runs a script that is named without its program.
+_RUNNERS = {".py": "python", ".sh": "bash", ".bash": "bash"}
 #: How often a job without checkpoints is tried that loses its place.
 SPOT_ATTEMPTS = 5
 
@@ -160,7 +165,38 @@ def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> 
     if not seen:
         return wanted, remarks
     taken = take_along(seen, user)
-    return replace(wanted, variables={**taken.variables, **wanted.variables}), [*remarks, *taken.remarks]
+    variables = {**taken.variables, **wanted.variables}
+    if wanted.directory is not None and wanted.command:
+        check_program(wanted.command, directory, variables.get("PATH"))
+    return replace(wanted, variables=variables), [*remarks, *taken.remarks]
+
+
+def check_program(command: tuple[str, ...], directory: str, path: str | None) -> None:
+    """Refuse a program that is a file of the directory or a whole line of shell, which are not found in PATH."""
+    program = command[0]
+    if "/" in program or shutil.which(program, path=path) is not None:
+        return
+    place = Path(directory) / program
+    if _is_file(place):
+        runner = _RUNNERS.get(place.suffix)
+        instead = shlex.join([runner, *command] if runner else [f"./{program}", *command[1:]])
+        hint = "" if runner or os.access(place, os.X_OK) else f", after `chmod +x {shlex.quote(program)}`"
+        raise BadUsage(
+            f"{program} is a file of this directory, and programs are found in PATH; write: windfall run --"
+            f" {instead}{hint}"
+        )
+    if len(command) == 1 and any(letter.isspace() for letter in program):
+        raise BadUsage(
+            f"there is no program called {program!r}; write the command without quotes, or let a shell read it:"
+            f" windfall run -- sh -c {shlex.quote(program)}"
+        )
+
+
+def _is_file(place: Path) -> bool:
+    try:
+        return place.is_file()
+    except OSError:
+        return False  # such as a name that no file can have
 
 
 def _existing(directory: Path) -> Path:
@@ -193,12 +229,22 @@ def submit(
     except Refused as refusal:
         missing = [f"Job definition {definition}", *([] if is_there else [f"Job queue {queue}"])]
         if not any(str(refusal).startswith(f"{one} does not exist") for one in missing):
-            raise
-    _check_before_making(wanted, None if is_there else queue)
+            raise _in_own_words(refusal, queue) from None
+    _check_before_making(client, wanted, None if is_there else queue)
     if not is_there:
         make_queue(client, queue)
     find_or_make_definition(client, wanted.image)
-    return queue, client.batch("SubmitJob", **asked)
+    try:
+        return queue, client.batch("SubmitJob", **asked)
+    except Refused as refusal:
+        raise _in_own_words(refusal, queue) from None
+
+
+def _in_own_words(refusal: Refused, queue: str) -> CliError:
+    """A refusal that names options of the command line, and what lists the queues there are."""
+    if str(refusal).startswith(f"Job queue {queue} does not exist"):
+        return CliError(f"there is no queue {queue!r}; `windfall queues` lists the queues there are")
+    return Refused(refusal.code, with_options(str(refusal)))
 
 
 def rehearse(client: Client, wanted: Wanted) -> dict[str, Any]:
@@ -207,11 +253,13 @@ def rehearse(client: Client, wanted: Wanted) -> dict[str, Any]:
     return request(wanted, queue, definition_name(wanted.image))
 
 
-def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
+def _check_before_making(client: Client, wanted: Wanted, new_queue: str | None) -> None:
     """Refuse what the daemon would only refuse when queue and definition are there, by asking its own core."""
     # Here, because only the first run of all comes here.
+    from windfall.accounting.prices import Rates
     from windfall.capacity.environments import JobQueue
     from windfall.control.events import SubmitJob
+    from windfall.control.limits import check_budget
     from windfall.control.round import Round
     from windfall.control.state import Rules, State
     from windfall.control.submitting import on_submit_job
@@ -229,7 +277,11 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
         )
     resources = Resources(wanted.vcpus, wanted.memory_mib or LEAST_DEFAULT_MIB, wanted.gpus)
     queue, definition = QueueName("new"), JobDefinition("new", 1, ContainerSpec("", resources))
-    state = State(Rules(storage=StorageLayout("file:///objects")))
+    status = client.own("Status") if new_queue is not None and wanted.budget_usd is not None else {}
+    prices = status.get("prices") or {}
+    rates = Rates(prices.get("usdGpuHour", 0.0), prices.get("usdVcpuHour", 0.0))
+    local = frozenset({None} if prices and status.get("engine") == "local" else ())
+    state = State(Rules(storage=StorageLayout("file:///objects"), rates=rates, unpriced_engines=local))
     state.queues[queue], state.definitions["new"] = JobQueue(queue, 1, ()), {1: definition}
     try:
         # The daemon knows which storage this key may name.
@@ -244,8 +296,9 @@ def _check_before_making(wanted: Wanted, new_queue: str | None) -> None:
             submitter=Submitter(is_admin=True),
         )
         on_submit_job(state, command, Round(0))
+        check_budget(state, {None}, resources, wanted.budget_usd)
     except Rejected as rejected:
-        raise CliError(str(rejected)) from None
+        raise CliError(with_options(str(rejected))) from None
 
 
 def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:

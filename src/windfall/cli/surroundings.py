@@ -104,11 +104,13 @@ def cannot_enter(environment: Mapping[str, str], directory: str, user: JobUser, 
     where = "" if user.host == own_host else f" on {user.host}, another machine,"
     own = environment.get("USER", "")
     if own == "root":
-        mapped = " start the daemon with --job-user NAME, an account that can,"
+        mapped = " start the daemon with --job-user NAME, an account that can (root, if all jobs are yours),"
     elif own in ("", user.name):
         mapped = ""
     else:
-        mapped = f" submit with a key for your own account (`windfall keys create --user {own}`),"
+        mapped = (
+            f" use a key for your own account (if the daemon is root: `windfall keys create --user {own}`),"
+        )
     return (
         f"jobs of this daemon run as {user.name}{where} and cannot enter {named[closed]} {closed}: use one that"
         f" {user.name} can enter,{mapped} start a daemon of your own with `windfall up --data DIR`, or use --clean to"
@@ -120,7 +122,10 @@ def cannot_write(directory: str, user: JobUser) -> str | None:
     """What to say about a directory that the job may read and not write."""
     if directory in user.writes:
         return None
-    return f"the job runs as {user.name}, which cannot write to {directory}"
+    return (
+        f"the job runs as {user.name}, which cannot write to {directory}: files that it writes there fail; let"
+        f" {user.name} write there, or run it from a directory that {user.name} may write to"
+    )
 
 
 def is_utf8(text: str) -> bool:

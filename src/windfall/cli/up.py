@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windfall.cli.errors import BadUsage
+from windfall.cli.notes import fitted
 from windfall.cli.wording import counted, gpu_name, memory
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.job_users import uids_for_tenants
@@ -136,8 +137,9 @@ def announce(settings: Settings, ready: Ready, *, named_directory: bool) -> None
     if warnings:
         lines.append("`windfall doctor` says more about this host, and what to do")
     where = f" --data {shlex.quote(str(settings.data))}" if named_directory else ""
+    lines.append(f"run a job, in another shell: windfall run{where} -- CMD")
     lines.append(f'for AWS clients, in another shell: eval "$(windfall env{where})"')
-    click.echo("\n".join(lines), err=True)
+    click.echo(fitted("\n".join(lines)), err=True)
     click.echo(f"windfall is listening on {ready.url}")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from windfall.cli.client import Client
 from windfall.cli.endpoint import find_endpoint
 from windfall.cli.errors import CliError, NoDaemon, UnknownJob
-from windfall.cli.notes import note
+from windfall.cli.notes import fitted, note
 
 #: A short job is noticed at once; a long one is not asked for more than twice a second.
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.02, 0.5, 1.3
@@ -36,7 +36,7 @@ class Interruption:
     def __init__(self, words: str) -> None:
         #: When the first came; by time.monotonic().
         self.asked_at: float | None = None
-        self._words = words
+        self._words = fitted(f"windfall: {words}")
         self._before: Any = None
 
     def __enter__(self) -> Interruption:
@@ -51,7 +51,7 @@ class Interruption:
             raise KeyboardInterrupt
         self.asked_at = time.monotonic()
         # At once, also while the daemon does not answer; and not through a stream that may be in use.
-        os.write(2, f"windfall: {self._words}\n".encode())
+        os.write(2, f"{self._words}\n".encode())
 
 
 def watch(

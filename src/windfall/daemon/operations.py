@@ -189,6 +189,11 @@ class Operations:
             "services": list(self._services),
             "s3Url": self._objects.url,
             "objects": self._settings.objects_url,
+            "engine": self._settings.engine,
+            "prices": {
+                "usdGpuHour": self._settings.usd_gpu_hour,
+                "usdVcpuHour": self._settings.usd_vcpu_hour,
+            },
             "daemons": await self._present(),
             **seen,
         }

@@ -379,6 +379,7 @@ def test_what_up_says(capsys, tmp_path):
         "warning: no cgroups",
         "warning: no bubblewrap",
         "`windfall doctor` says more about this host, and what to do",
+        f"run a job, in another shell: windfall run --data '{tmp_path / 'a b'}' -- CMD",
         f"for AWS clients, in another shell: eval \"$(windfall env --data '{tmp_path / 'a b'}')\"",
     ]
 

@@ -66,7 +66,7 @@ def test_from_up_to_down(real):
     again = real("run", "--name", "second", "--", "sh", "-c", "echo $AWS_BATCH_JQ_NAME; pwd")
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[0] == "windfall"
-    assert "made the compute environment" not in again.stderr
+    assert "made the queue" not in again.stderr
 
     failed, succeeded = sorted(
         json.loads(real("jobs", "--json").stdout)["jobs"], key=lambda job: job["status"]

@@ -139,8 +139,8 @@ def test_a_fresh_daemon_gets_what_a_run_needs_once(fresh, windfall):
     [
         (["--share", "blue"], "has no shares: leave --share and --priority out"),
         (["--spot", "--priority", "1"], "'windfall-spot', has no shares"),
-        (["--git", "https://host/repo"], "windfall:git"),
-        (["--checkpoint=here"], "windfall:checkpoint"),
+        (["--git", "https://host/repo"], "--git"),
+        (["--checkpoint=here"], "--checkpoint must be true"),
         (["--gpus", "2", "--gpu-share", "0.5"], "a part of one GPU"),
         (["--tag", "windfall:worker=a:b"], "windfall:worker is for the children of an array job"),
         (["--dir", "/nowhere/at/all"], "is not a directory"),
@@ -158,7 +158,12 @@ def test_a_run_that_would_be_refused_makes_nothing(fresh, windfall, options, wor
 def test_a_run_that_is_refused_makes_nothing(fresh, windfall, options):
     fresh.answers["submitjob"] = Error("ClientException", "Job queue q does not exist")
     ran = windfall("run", *options, "--", "true")
-    assert (ran.code, ran.err) == (1, "windfall: Job queue q does not exist\n")
+    assert (ran.code, ran.err) == (
+        1,
+        "windfall: there is no queue 'q'; `windfall queues` lists the queues there are\n"
+        if options
+        else "windfall: Job queue q does not exist\n",
+    )
     assert {one.operation for one in fresh.asked} <= HARMLESS
 
 
