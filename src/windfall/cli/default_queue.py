@@ -6,17 +6,13 @@ Must not change anything that a user made.
 
 from __future__ import annotations
 
-import hashlib
-import re
-
+from windfall.aws_api.batch.run_definitions import definition_name, plain_definition
 from windfall.cli.client import Client
 from windfall.cli.errors import CliError, Refused
 from windfall.cli.notes import note
 
 NAME = "windfall"
 SPOT_NAME = "windfall-spot"
-IMAGE = "windfall/host"
-DEFINITION = "windfall-run"
 #: More than any machine has: the default environment offers all of it, whatever it grows to.
 MAX_VCPUS = 1_000_000
 
@@ -57,33 +53,12 @@ def make_queue(client: Client, name: str) -> None:
     note(f"made the queue {name!r}")
 
 
-def definition_name(image: str | None) -> str:
-    """The name of the definition that a run with this image overrides, as AWS allows it."""
-    if image is None or image == IMAGE:
-        return DEFINITION
-    words = re.sub(r"[^A-Za-z0-9_]+", "-", image).strip("-_")[-64:].lstrip("-_")
-    # Two images must not share one because their names differ in a sign only.
-    return f"{DEFINITION}-{words}-{hashlib.sha256(image.encode()).hexdigest()[:8]}"
-
-
 def find_or_make_definition(client: Client, image: str | None = None) -> str:
     """The definition that every `windfall run` of one image overrides."""
     name = definition_name(image)
     answer = client.batch("DescribeJobDefinitions", jobDefinitionName=name, status="ACTIVE", maxResults=1)
     if not answer["jobDefinitions"]:
-        client.batch(
-            "RegisterJobDefinition",
-            jobDefinitionName=name,
-            type="container",
-            containerProperties={
-                "image": image or IMAGE,
-                "command": [],
-                "resourceRequirements": [
-                    {"type": "VCPU", "value": "1"},
-                    {"type": "MEMORY", "value": "2048"},
-                ],
-            },
-        )
+        client.batch("RegisterJobDefinition", **plain_definition(image))
     return name
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from windfall.cli.default_queue import DEFINITION
+from windfall.aws_api.batch.run_definitions import DEFINITION
 
 #: What AWS says of every process that ended by itself.
 EXITED = "Essential container in task exited"

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from windfall.aws_api.batch.run_definitions import definition_name
 from windfall.cli.client import Client, connect
-from windfall.cli.default_queue import choose_queue, definition_name, find_or_make_definition, make_queue
+from windfall.cli.default_queue import choose_queue, find_or_make_definition, make_queue
 from windfall.cli.errors import BadUsage, CliError, Refused
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json

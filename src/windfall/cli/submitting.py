@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from windfall.aws_api.batch.run_definitions import definition_name
 from windfall.cli.capacity_lookup import LEAST_DEFAULT_MIB, Capacity
 from windfall.cli.client import Client
-from windfall.cli.default_queue import choose_queue, definition_name, find_or_make_definition, make_queue
+from windfall.cli.default_queue import choose_queue, find_or_make_definition, make_queue
 from windfall.cli.errors import BadUsage, CliError, Refused
 from windfall.cli.listing import job_id
 from windfall.cli.plain_words import with_options

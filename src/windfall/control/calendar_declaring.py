@@ -18,6 +18,7 @@ from windfall.control.deletions import is_done, note_deletion
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.errors import Conflict, Invalid, NotFound
+from windfall.jobs.submitters import Submitter
 from windfall.jobs.tenants import given_name, split_name, split_schedule
 from windfall.schedules.due_times import Due, next_due
 from windfall.schedules.errors import LimitReached, ScheduleError
@@ -60,8 +61,7 @@ def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: R
     new = replace(
         asked, created_at=old.created_at, modified_at=round_.now, tags=old.tags, last_run=old.last_run
     )
-    if old.submitter.tenant != asked.submitter.tenant:
-        new = replace(new, submitter=old.submitter)  # An administrator's change leaves it to its tenant.
+    new = replace(new, submitter=_submitter_after(old, asked))
     if _times(new) == _times(old) and old.switch is Switch.ENABLED:
         new = replace(new, decided_at=old.decided_at)
     else:
@@ -69,6 +69,25 @@ def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: R
     if _times(new) != _times(old):
         _check_comes(state, new)
     return _keep(state, new, round_)
+
+
+def _submitter_after(old: Schedule, asked: Schedule) -> Submitter:
+    """Whose rights a schedule has after an update: a key that pauses it does not lend its rights to the target.
+
+    The rights never grow, not even where the target changes: a client that reads a schedule and writes it back may
+    send a target that somebody else has replaced meanwhile.
+    """
+    before, now = old.submitter, asked.submitter
+    if now.has_rights_of(before):
+        return now
+    if now.is_admin or asked.target == old.target:
+        return before
+    if now.user != before.user:
+        raise Conflict(
+            f"Jobs of schedule {old.name} run as another user than those of this key: its target can be changed with a"
+            " key of that user or an admin key; or create a schedule of another name."
+        )
+    return now
 
 
 def on_delete_schedule(state: State, command: commands.DeleteSchedule, round_: Round) -> None:

@@ -173,7 +173,8 @@ class TickInvoker:
         key = self._find_key(submitter.key_id) if submitter.key_id else None
         if key is None and submitter.key_id:
             raise BadTarget(
-                f"the key {submitter.key_id} that made this schedule is revoked; update the schedule with a valid key"
+                f"the key {submitter.key_id} that made this schedule is revoked; delete the schedule and"
+                " create it again with a valid key"
             )
         return Caller.on_behalf_of(submitter) if key is None else Caller.of(key)
 

@@ -23,6 +23,7 @@ from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job, JobKind
 from windfall.jobs.states import FAILED, SUCCEEDED
+from windfall.jobs.submitters import Submitter
 
 #: Names the job that a job runs again.
 RETRY_OF = "windfall:retry-of"
@@ -42,7 +43,8 @@ class Retrying:
         job, failed = await self._gate.read(lambda store: _looked_up(store, JobId(job_id)))
         if job is None:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
-        _check(job, failed, call.caller.tenant, everything=everything)
+        _check_rights(job, call.caller.submitter)
+        _check(job, failed, everything=everything)
         command = _command(job, None if everything else failed, call)
         try:
             submitted: Job = await self._gate.execute(command)
@@ -72,13 +74,24 @@ def _looked_up(store: Store, job_id: JobId) -> tuple[Job | None, list[int]]:
     return job, [number for number, code in enumerate(states) if state_of_code(code) is FAILED]
 
 
-def _check(job: Job, failed: list[int], tenant: str, *, everything: bool) -> None:
-    """Refuse what cannot be run again, with what to do instead."""
-    owner = job.submission.submitter.tenant
-    if owner != tenant:
+def _check_rights(job: Job, caller: Submitter) -> None:
+    """Refuse a key that may not run the job as the user that it ran as; its command would run as another one."""
+    owner = job.submission.submitter
+    if owner.tenant != caller.tenant:
         raise ApiError(
-            "Invalid", f"{job.id} belongs to the tenant {owner}: run it again with a key of that tenant."
+            "Invalid",
+            f"{job.id} belongs to the tenant {owner.tenant}: run it again with a key of that tenant.",
         )
+    if owner.user != caller.user and not caller.is_admin:
+        raise ApiError(
+            "Invalid",
+            f"{job.id} ran as another user than jobs of this key do: run it again with a key of that user or an admin"
+            " key, or submit a job of your own.",
+        )
+
+
+def _check(job: Job, failed: list[int], *, everything: bool) -> None:
+    """Refuse what cannot be run again, with what to do instead."""
     if job.submission.kind is not JobKind.BATCH:
         raise ApiError(
             "Invalid",
@@ -126,7 +139,9 @@ def _command(job: Job, failed: list[int] | None, call: Call) -> SubmitJob:
         tags=tags,
         propagate_tags=asked.propagate_tags,
         # A retry gets no more rights than the job was submitted with.
-        submitter=replace(caller, is_admin=caller.is_admin and asked.submitter.is_admin),
+        submitter=replace(
+            caller, is_admin=caller.is_admin and asked.submitter.is_admin, user=asked.submitter.user
+        ),
         document=asked.document,
         share=asked.share,
         priority=None if asked.share is None else asked.priority,

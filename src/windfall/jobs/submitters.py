@@ -22,6 +22,14 @@ class Submitter:
     #: The Unix account that its jobs run as, where an administrator has mapped the key to one.
     user: str | None = None
 
+    def has_rights_of(self, other: Submitter) -> bool:
+        """Whether jobs of both may do the same."""
+        return (self.tenant, self.is_admin, self.user) == (other.tenant, other.is_admin, other.user)
+
+    def may_steer(self, other: Submitter) -> bool:
+        """Whether this key may decide what runs with the rights of the other: an admin, or one with those rights."""
+        return self.is_admin or self.has_rights_of(other)
+
 
 #: For records of earlier versions, and where it does not matter.
 UNKNOWN = Submitter()

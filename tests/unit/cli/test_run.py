@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID, FakeLogs, a_job
-from windfall.cli.default_queue import definition_name
+from windfall.aws_api.batch.run_definitions import definition_name
 from windfall.cli.progress import exit_code
 from windfall.cli.submitting import name_of
 

@@ -22,6 +22,7 @@ from windfall.control.commands.calendar import (
 from windfall.control.state import CLIENT_TOKEN_MS
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId
+from windfall.jobs.submitters import Submitter
 from windfall.schedules.errors import LimitReached, ScheduleError
 from windfall.schedules.schedule import Schedule, ScheduleGroup
 
@@ -88,6 +89,46 @@ def test_an_update_that_leaves_the_times_alone_loses_none_that_are_due(world):
     world.now += 10 * 86_400_000
     same = replace(NIGHTLY, document='{"Description":"x"}', window_minutes=3)
     assert world.happens(UpdateSchedule(same)).decided_at == made.decided_at
+
+
+MEMBER, ADMIN = Submitter("default", "AKIAMEMBER"), Submitter("default", "AKIAADMIN", is_admin=True)
+MAPPED = Submitter("default", "AKIAMAPPED", user="alice")
+OTHER_TARGET = replace(NIGHTLY.target, input="another")
+
+
+@pytest.mark.parametrize(
+    ("maker", "caller"),
+    [(MEMBER, ADMIN), (MEMBER, MAPPED), (MAPPED, MEMBER), (MAPPED, ADMIN), (ADMIN, MEMBER)],
+)
+def test_pausing_a_schedule_lends_it_nobodys_rights(world, maker, caller):
+    world.happens(CreateSchedule(replace(NIGHTLY, submitter=maker)))
+    for switch in (Switch.DISABLED, Switch.ENABLED):
+        paused = world.happens(UpdateSchedule(replace(NIGHTLY, switch=switch, submitter=caller)))
+        assert (paused.switch, paused.submitter) == (switch, maker)
+
+
+@pytest.mark.parametrize(
+    ("maker", "caller", "owner"),
+    [(MEMBER, ADMIN, MEMBER), (MAPPED, ADMIN, MAPPED), (ADMIN, MEMBER, MEMBER), (ADMIN, ADMIN, ADMIN)],
+)
+def test_a_new_target_has_no_more_rights_than_the_old_one(world, maker, caller, owner):
+    world.happens(CreateSchedule(replace(NIGHTLY, submitter=maker)))
+    asked = replace(NIGHTLY, target=OTHER_TARGET, submitter=caller)
+    assert world.happens(UpdateSchedule(asked)).submitter == owner
+
+
+@pytest.mark.parametrize(("maker", "caller"), [(MEMBER, MAPPED), (MAPPED, MEMBER)])
+def test_a_target_is_not_changed_by_a_key_of_another_user(world, maker, caller):
+    made = world.happens(CreateSchedule(replace(NIGHTLY, submitter=maker)))
+    with pytest.raises(Conflict, match="run as another user"):
+        world.happens(UpdateSchedule(replace(NIGHTLY, target=OTHER_TARGET, submitter=caller)))
+    assert world.state.schedules == {made.key: made}
+
+
+def test_another_key_with_the_same_rights_takes_a_schedule_over(world):
+    world.happens(CreateSchedule(replace(NIGHTLY, submitter=MEMBER)))
+    other = replace(MEMBER, key_id="AKIANEW")
+    assert world.happens(UpdateSchedule(replace(NIGHTLY, submitter=other))).submitter == other
 
 
 def test_a_schedule_that_was_off_makes_up_for_nothing(world):

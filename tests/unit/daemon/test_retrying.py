@@ -58,7 +58,24 @@ def test_rights_do_not_grow(caller, was_admin, is_admin):
     [command] = world.executed
     assert command.submitter.is_admin is is_admin
     assert command.submitter.key_id == caller.access_key_id
-    assert command.submitter.user == caller.user
+    assert command.submitter.user is None, "as before, not as the account of the administrator's key"
+
+
+def test_an_administrator_runs_it_again_as_the_user_that_it_ran_as():
+    world = World()
+    world.fails("a", submitter=Submitter("default", "AKIAOLD", user="alice"))
+    world.retry("a", ADMIN)
+    [command] = world.executed
+    assert (command.submitter.user, command.submitter.is_admin) == ("alice", False)
+
+
+@pytest.mark.parametrize(("ran_as", "account"), [(None, "alice"), ("alice", None), ("alice", "bob")])
+def test_a_command_is_not_run_again_as_another_user(ran_as, account):
+    world = World()
+    world.fails("a", submitter=Submitter("default", "AKIAOLD", user=ran_as))
+    with pytest.raises(ApiError, match="a ran as another user than jobs of this key do"):
+        world.retry("a", Caller("AKIAOTHER", Role.SUBMIT, "default", account))
+    assert world.executed == []
 
 
 def test_dependencies_are_left_out_and_the_rest_is_kept():

@@ -28,6 +28,7 @@ from windfall.aws_api.batch.lint.telling import tell
 from windfall.aws_api.batch.nodes import MULTINODE, main_container, node_plan
 from windfall.aws_api.batch.paging import PAGE_MAX, page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown, unsupported
+from windfall.aws_api.batch.run_definitions import is_plain, is_reserved
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.errors import AccessDeniedError
 from windfall.aws_api.protocol.service import Call, Caller, Role
@@ -66,6 +67,7 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
             f"Job definition size must be less than 24 KiB, got {-(-call.size // 1024)} KiB"
         )
     refuse_unsupported(call.operation, params)
+    _check_name_is_free(params, call.caller)
     plan = _nodes(params)
     container = _container(params, _properties(params)) if plan is None else main_container(plan)
     for each in [container] if plan is None else [one.container for one in plan.ranges]:
@@ -205,6 +207,16 @@ def _container(params: Mapping[str, Any], container: Mapping[str, Any]) -> Conta
         fargate_beside=_fargate_beside(params, resources) if fargate else None,
         has_role=bool(container.get("jobRoleArn")),
     )
+
+
+def _check_name_is_free(params: Mapping[str, Any], caller: Caller) -> None:
+    """Refuse a definition that would run in the place of another one in every `windfall run` of the tenant."""
+    name = params["jobDefinitionName"]
+    if caller.role < Role.ADMIN and is_reserved(name) and not is_plain(params):
+        raise AccessDeniedError(
+            f"Job definition {shown(name)} is the one that `windfall run` uses, and changing it needs an admin key; the"
+            f" key {caller.access_key_id} has the role {caller.role.name.lower()}. Choose another name."
+        )
 
 
 def _check_rights(container: ContainerSpec, caller: Caller) -> None:

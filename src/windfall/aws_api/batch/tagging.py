@@ -5,7 +5,7 @@ Decides which ARNs can be tagged. The core, which has the existing tags, decides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import (
@@ -29,10 +29,11 @@ from windfall.aws_api.batch.job_details import find_jobs, job_tags
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.quota_shares import quota_share_in
 from windfall.aws_api.batch.rejections import client_exception, does_not_exist, unsupported
+from windfall.aws_api.batch.run_definitions import is_reserved
 from windfall.aws_api.batch.scheduling_policies import policy_in
 from windfall.aws_api.batch.service_environments import service_environment_tags
 from windfall.aws_api.batch.service_jobs import service_job_tags
-from windfall.aws_api.batch.tags import check_tags
+from windfall.aws_api.batch.tags import OWN, check_tags, is_own
 from windfall.aws_api.protocol.errors import AccessDeniedError
 from windfall.aws_api.protocol.service import Call, Role
 from windfall.control.events import TagResource
@@ -72,14 +73,14 @@ _KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB, *_DECLARED})
 
 async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """TagResource: add tags, or change those of the same key."""
-    kind, name = await _taggable(desk, call)
+    kind, name = await _taggable(desk, call, call.params["tags"])
     await desk.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
     return {}
 
 
 async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """UntagResource: remove tags by key; missing keys are ignored."""
-    kind, name = await _taggable(desk, call)
+    kind, name = await _taggable(desk, call, call.params["tagKeys"])
     await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
     return {}
 
@@ -102,23 +103,34 @@ def _resource(call: Call) -> tuple[str, str]:
     return kind, name
 
 
-async def _taggable(desk: Desk, call: Call) -> tuple[str, str]:
+async def _taggable(desk: Desk, call: Call, keys: Iterable[str]) -> tuple[str, str]:
     kind, name = _resource(call)
     if call.caller.role < Role.ADMIN and await _is_admins(desk, kind, name):
         raise AccessDeniedError(
-            f"All tenants share this {kind}, and changing its tags needs an admin key; the key"
+            f"Others use this {kind} too, and changing its tags needs an admin key; the key"
             f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
         )
     if kind == JOB and ":" in name:
         raise client_exception(f"The children of an array share its tags; tag job {name.partition(':')[0]}")
+    if kind == JOB and any(map(is_own, keys)) and not await _may_steer(desk, call, name):
+        raise AccessDeniedError(
+            f"Tags that begin with {OWN} decide how job {name} is run again, and it has other rights than jobs of the"
+            f" key {call.caller.access_key_id}: change them with a key like the one that submitted it, or an admin key."
+        )
     return kind, name
 
 
 async def _is_admins(desk: Desk, kind: str, name: str) -> bool:
-    """Whether only an admin key may change a thing: shared capacity, and definitions that serve all tenants."""
+    """Whether only an admin key may change a thing: shared capacity, and definitions that serve others too."""
     if kind != DEFINITION:
         return kind in _ADMIN_KINDS
-    return await is_shared(desk, name)
+    return is_reserved(name) or await is_shared(desk, name)
+
+
+async def _may_steer(desk: Desk, call: Call, name: str) -> bool:
+    job_id = job_reference(name)
+    jobs = await desk.read(lambda store: [] if job_id is None else store.jobs([job_id]))
+    return all(call.caller.submitter.may_steer(job.submission.submitter) for job in jobs)
 
 
 def _tags_of(store: Store, kind: str, name: str) -> Mapping[str, str] | None:

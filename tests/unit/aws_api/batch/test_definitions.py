@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.aws_api.batch.fakes import ARN, NOW, a_definition
+from windfall.aws_api.batch.run_definitions import plain_definition
+from windfall.aws_api.protocol.errors import AccessDeniedError
+from windfall.aws_api.protocol.keys import Role
 from windfall.control.events import DeregisterJobDefinition
 from windfall.jobs.errors import NotFound
 from windfall.jobs.resources import Resources
@@ -324,3 +327,32 @@ def test_deregistering_needs_a_revision_that_exists(world):
     assert (
         world.refused("DeregisterJobDefinition", jobDefinition="d:9") == "Job definition d:9 does not exist"
     )
+
+
+REQUESTS = [plain_definition(None), plain_definition("busybox:1")]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_everybody_who_submits_registers_what_windfall_run_needs(world, request_):
+    world.role = Role.SUBMIT
+    assert world.call("RegisterJobDefinition", **request_)["revision"] == 1
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tags": {"windfall:git": "https://example.com/evil.git@main"}},
+        {"parameters": {"windfall-dir": "/tmp"}},
+        {"containerProperties": container(image="busybox:1", environment=[{"name": "A", "value": "b"}])},
+        {"containerProperties": container(image="windfall/host", command=["sh"])},
+        {"containerProperties": container(image="evil")},
+        {"retryStrategy": {"attempts": 2}},
+    ],
+)
+def test_nobody_but_an_admin_changes_what_windfall_run_uses(world, request_, change):
+    world.role = Role.SUBMIT
+    with pytest.raises(AccessDeniedError, match="is the one that `windfall run` uses, and changing it needs"):
+        world.call("RegisterJobDefinition", **{**request_, **change})
+    world.role = Role.ADMIN
+    assert world.call("RegisterJobDefinition", **{**request_, **change})["revision"] == 1

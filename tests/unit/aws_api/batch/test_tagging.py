@@ -17,6 +17,7 @@ from tests.unit.aws_api.batch.fakes import (
 from windfall.aws_api.protocol.keys import Role
 from windfall.control.events import TagResource
 from windfall.jobs.errors import NotFound
+from windfall.jobs.submitters import Submitter
 
 RESOURCES = [
     ("compute-environment", "env"),
@@ -110,3 +111,37 @@ def test_tags_of_shared_capacity_need_the_role_that_changing_it_needs(world, kin
     assert world.gate.commands == []
     client.tag_resource(resourceArn=f"{ARN}:job/{JOB_ID}", tags={"windfall:budget-usd": "1"})
     assert world.last == TagResource("job", JOB_ID, add={"windfall:budget-usd": "1"})
+
+
+@pytest.mark.parametrize("submitter", [Submitter(is_admin=True), Submitter(user="alice")])
+def test_another_keys_job_is_not_steered_by_tags(world, submitter):
+    world.store.all_jobs[JOB_ID] = a_job(submission={"submitter": submitter})
+    arn, steering = f"{ARN}:job/{JOB_ID}", "windfall:git"
+    world.role = Role.SUBMIT
+    client = world.client()
+    for ask in (
+        lambda: client.tag_resource(resourceArn=arn, tags={steering: "https://example.com/evil.git@main"}),
+        lambda: client.untag_resource(resourceArn=arn, tagKeys=[steering]),
+    ):
+        with pytest.raises(ClientError, match="decide how job"):
+            ask()
+    client.tag_resource(resourceArn=arn, tags={"project": "x"})
+    world.role = Role.ADMIN
+    client.untag_resource(resourceArn=arn, tagKeys=[steering])
+    assert world.last == TagResource("job", JOB_ID, remove=(steering,))
+
+
+def test_a_key_steers_jobs_with_its_own_rights(world):
+    world.store.all_jobs[JOB_ID] = a_job(submission={"submitter": Submitter(key_id="AKIAOTHER")})
+    world.role = Role.SUBMIT
+    world.client().tag_resource(resourceArn=f"{ARN}:job/{JOB_ID}", tags={"windfall:checkpoint": "true"})
+    assert world.last == TagResource("job", JOB_ID, add={"windfall:checkpoint": "true"})
+
+
+def test_tags_of_what_windfall_run_uses_are_changed_by_administrators_alone(world):
+    world.store.all_definitions["windfall-run:1"] = a_definition("windfall-run", 1)
+    world.role = Role.SUBMIT
+    with pytest.raises(ClientError, match="needs an admin key"):
+        world.client().tag_resource(
+            resourceArn=f"{ARN}:job-definition/windfall-run:1", tags={"windfall:dir": "/tmp"}
+        )
