@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from windfall.aws_api.protocol.sigv4 import sign
-from windfall.cli.endpoint import Endpoint, find_endpoint
+from windfall.cli.endpoint import Endpoint, find_endpoint, is_address, not_an_address
 from windfall.cli.errors import CliError, NoDaemon, Refused
 
 #: The server closes a connection that idles; one that idled for less can be used again.
@@ -177,17 +177,11 @@ class Client:
         return response.status, content
 
     def _open(self) -> http.client.HTTPConnection:
-        try:
-            parts = urlsplit(self.endpoint.url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port, parts = None, None, urlsplit("")
-        if host is None or parts.scheme not in {"http", "https"}:
-            raise CliError(
-                f"{self.endpoint.url!r} is not an address; set AWS_ENDPOINT_URL_BATCH to http://HOST:PORT"
-            )
+        if not is_address(self.endpoint.url):
+            raise not_an_address(self.endpoint.url)
+        parts = urlsplit(self.endpoint.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(host, port, timeout=self._timeout_s)
+        connection = kind(str(parts.hostname), parts.port, timeout=self._timeout_s)
         connection.connect()
         return connection
 

@@ -7,9 +7,11 @@ may not read the data directory can work too. Must not open a connection.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from windfall.aws_api.protocol.errors import KeyFileError
 from windfall.aws_api.protocol.keys import Key, Role, load_keys
@@ -31,6 +33,8 @@ ENDPOINT_VARIABLES = {
 S3_VARIABLE = "AWS_ENDPOINT_URL_S3"
 #: Requests of any region are served; this one is signed for when the user has none.
 DEFAULT_REGION = "us-east-1"
+#: What a header, a shell and a line of a settings file keep as it is.
+_ONE_WORD = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
     """Put the endpoint together, from files where they can be read and from AWS_* variables where not."""
     environ = os.environ if environment is None else environment
     directory = data_directory(data)
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
+    region = _read(environ, "AWS_REGION") or _read(environ, "AWS_DEFAULT_REGION") or DEFAULT_REGION
     url = directory.read_address()
     told = environ.get(ENDPOINT_VARIABLES["batch"])
     keys = readable_keys(directory)
@@ -68,19 +72,49 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
         url = told or url
     if url is None:
         raise no_address(directory)
-    try:
-        return Endpoint(
-            url,
-            environ["AWS_ACCESS_KEY_ID"],
-            environ["AWS_SECRET_ACCESS_KEY"],
-            environ.get("AWS_SESSION_TOKEN") or None,
-            region,
-        )
-    except KeyError:
+    if not is_address(url):
+        raise not_an_address(url)
+    key_id, secret = (_read(environ, name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+    if key_id is None or secret is None:
         raise CliError(
             f"you may not read the keys in {directory.root}; ask its owner for a key "
             "(`windfall keys create`) and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        ) from None
+        )
+    return Endpoint(url, key_id, secret, _read(environ, "AWS_SESSION_TOKEN"), region)
+
+
+def is_one_word(value: object) -> bool:
+    """Whether a value is printable ASCII without a blank: others can add a line to a header or a settings file."""
+    return isinstance(value, str) and _ONE_WORD.fullmatch(value) is not None
+
+
+def is_address(url: object) -> bool:
+    """Whether this is http://HOST:PORT, or the same with TLS."""
+    try:
+        parts = urlsplit(str(url))
+        return (
+            is_one_word(url)
+            and parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
+    except ValueError:
+        return False
+
+
+def not_an_address(url: str) -> CliError:
+    """The refusal of what cannot be asked."""
+    return CliError(f"{url!r} is not an address; set {ENDPOINT_VARIABLES['batch']} to http://HOST:PORT")
+
+
+def _read(environ: Mapping[str, str], name: str) -> str | None:
+    """A variable; None where it is not set or empty. It is never shown: it may be a secret."""
+    value = environ.get(name) or None
+    if value is not None and not is_one_word(value):
+        raise CliError(
+            f"{name} holds a blank, a line break or a letter that is not ASCII; set it again without it"
+        )
+    return value
 
 
 def no_address(directory: DataDirectory) -> NoDaemon:

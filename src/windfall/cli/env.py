@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,6 +22,8 @@ from windfall.cli.endpoint import (
     Endpoint,
     data_directory,
     find_endpoint,
+    is_address,
+    is_one_word,
     no_address,
     pick_key,
     readable_keys,
@@ -203,16 +206,26 @@ def _key(directory: DataDirectory, key_id: str | None) -> Key:
 
 def _told_by_daemon(directory: DataDirectory, endpoint: Endpoint) -> tuple[str, str | None]:
     """The region that the daemon was started with (from its settings when it does not answer), and its S3 server."""
-    client = Client(endpoint, timeout_s=2)
+    client, status = Client(endpoint, timeout_s=2), {}
     try:
         status = client.own("Status")
-        if isinstance(region := status.get("region"), str):
-            return region, status.get("s3Url")
     except CliError as error:
         note(str(error))
     finally:
         client.close()
+    if "region" in status:
+        return _checked(endpoint, status["region"], status.get("s3Url"))
     try:
         return read_settings({"data": directory.root}).region, None
     except DaemonError as error:
         raise CliError(str(error)) from None
+
+
+def _checked(endpoint: Endpoint, region: Any, s3_url: Any) -> tuple[str, str | None]:
+    """What a daemon said, which may be somebody else's: a line break in it would add lines to ~/.aws/config."""
+    if not is_one_word(region) or not (s3_url is None or is_address(s3_url)):
+        raise CliError(
+            f"the daemon at {endpoint.url} names the region {region!r} and the S3 server {s3_url!r}, which is not"
+            " usable; nothing is written"
+        )
+    return region, s3_url

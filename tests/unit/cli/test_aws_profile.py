@@ -164,3 +164,54 @@ def test_profiles_that_are_written_at_once_are_all_there(furnished, daemon, wind
         list(pool.map(write, range(16)))
     found = botocore.session.Session().available_profiles
     assert sorted(found) == sorted(["default", "work", *(f"p{n}" for n in range(16))])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"region": "us-east-1\n[default]\ncredential_process = /tmp/evil"},
+        {"region": "eu-west-1", "s3Url": "http://h\n[profile x]\ncredential_process = /tmp/evil"},
+        {"region": "eu-west-1", "s3Url": "file:///etc/passwd"},
+        {"region": 7},
+    ],
+)
+def test_a_hostile_daemon_writes_no_lines_of_its_own(furnished, daemon, windfall, told):
+    daemon.answers["Status"] = told
+    for form in ((), ("--profile", "windfall")):
+        ran = windfall("env", *form)
+        assert (ran.code, ran.out) == (1, "")
+        assert "which is not usable; nothing is written" in ran.err
+    assert (furnished / "config").read_bytes() == CONFIG
+    assert (furnished / "credentials").read_bytes() == CREDENTIALS
+
+
+@pytest.mark.parametrize(
+    "name", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_SESSION_TOKEN"]
+)
+@pytest.mark.parametrize("rest", ["\n[default]", "\r", " ", "é"])
+def test_a_variable_with_a_line_break_is_refused_and_not_shown(
+    furnished, daemon, windfall, monkeypatch, tmp_path, name, rest
+):
+    monkeypatch.setenv("WINDFALL_DATA", str(tmp_path / "nobody-here"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_BATCH", daemon.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", daemon.key.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", daemon.key.secret_access_key)
+    monkeypatch.setenv(name, f"very-secret{rest}")
+    for command in (("env", "--profile", "windfall"), ("jobs",)):
+        ran = windfall(*command)
+        assert ran.code == 1
+        assert f"{name} holds a blank, a line break" in ran.err
+        assert "very-secret" not in ran.err
+    assert (furnished / "credentials").read_bytes() == CREDENTIALS
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "http://h\n[default]", "nonsense", "http://[::1"])
+def test_an_address_that_is_none_is_refused(furnished, windfall, monkeypatch, tmp_path, address):
+    monkeypatch.setenv("WINDFALL_DATA", str(tmp_path / "nobody-here"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_BATCH", address)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
+    ran = windfall("env", "--profile", "windfall")
+    assert ran.code == 1
+    assert "is not an address" in ran.err
+    assert (furnished / "config").read_bytes() == CONFIG
