@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 
 from windfall.agent.warden import follow_log, now_text
@@ -22,14 +23,19 @@ CANNOT_SERVE = "cannot serve: "
 LOG_BYTES_MAX = 10 << 20
 #: How many of the files that were put aside are kept.
 LOGS_KEPT = 3
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def say(text: str) -> None:
-    """Write one line to the agent's log; a disk that is full must not end who tells of it."""
+    """Write one line to the agent's log; a disk that is full must not end who tells of it.
+
+    A job chooses names that are in it: what would begin another line or steer a terminal is written as an escape.
+    """
+    line = _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
     try:
         follow_log()
         # Not through sys.stderr: that keeps what it could not write, and makes the process end as if it had failed.
-        os.write(_STDERR, f"{now_text()} {SPEAKER}{text}\n".encode(errors="replace"))
+        os.write(_STDERR, f"{now_text()} {SPEAKER}{line}\n".encode(errors="replace"))
         put_aside_if_large(LOG_BYTES_MAX)
     except OSError:
         return

@@ -70,7 +70,9 @@ def cost(job: str | None, by: str | None, since: str | None, data: Path | None, 
             raise BadUsage("JOB excludes --by and --since; one job has one ledger")
         answer = client.own("Cost", jobId=job_id(client, job))
     else:
-        answer = client.own("Cost", by=by or "queue", sinceAt=since_at(since or "7d", now))
+        answer = client.own(
+            "Cost", by="queue" if by is None else by, sinceAt=since_at("7d" if since is None else since, now)
+        )
     if as_json:
         print_json(answer)
         return

@@ -28,6 +28,7 @@ from windfall.cli.errors import CliError
 from windfall.cli.marks import ListedMark, chosen, marks_of
 from windfall.cli.notes import note
 from windfall.cli.stored import READ_BYTES, SMALL_BYTES, StoredPart
+from windfall.cli.terminal_text import for_terminal
 from windfall.cli.wording import counted
 from windfall.objects.errors import NotFound
 from windfall.objects.port import Entry, ObjectStore
@@ -109,7 +110,8 @@ def _none_of(marks: Sequence[ListedMark], at: str | None) -> str:
         return (
             "none of the job's checkpoints can be used; `windfall checkpoints` says what is wrong with each"
         )
-    known = ", ".join(dict.fromkeys(mark.title for mark in marks if mark.manifest is not None))
+    titles = (for_terminal(mark.title, colours=False) for mark in marks if mark.manifest is not None)
+    known = ", ".join(dict.fromkeys(titles))
     return f"there is no checkpoint at {at!r}; there are: {known or 'none'}"
 
 

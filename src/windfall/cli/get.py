@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windfall.cli.client import Client, connect
-from windfall.cli.errors import CliError
+from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.listing import job_id
 from windfall.cli.options import data_option, job_argument, json_option, print_json
 from windfall.cli.terminal_text import for_terminal
@@ -65,6 +65,8 @@ def get(
     """
     from windfall.cli.stored import Connections, stored_files
 
+    if at is not None and not at.strip():
+        raise BadUsage("--at is empty; give it a step or a name that `windfall checkpoints` shows")
     client = connect(data)
     wanted = job_id(client, job)
     known = stored_files(client, wanted)

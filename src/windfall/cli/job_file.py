@@ -50,7 +50,7 @@ def read_options(context: click.Context, file: Path | None, defaults: Path) -> l
     """The options of each job that the command line, a file and the defaults ask for."""
     given, source = context.params, click.core.ParameterSource.COMMANDLINE
     explicit = {name: value for name, value in given.items() if context.get_parameter_source(name) is source}
-    base = [_Table(str(defaults), _default_keys(defaults), defaults.parent)] if defaults.is_file() else []
+    base = [_Table(str(defaults), _default_keys(defaults), defaults.parent)] if _is_there(defaults) else []
     jobs: Sequence[Sequence[_Table]] = [base]
     if file is not None:
         jobs = [[*base, *tables] for tables in _tables_of(file)]
@@ -123,6 +123,14 @@ def _default_keys(file: Path) -> dict[str, Any]:
     return keys
 
 
+def _is_there(defaults: Path) -> bool:
+    """Whether the user has defaults; a home directory that may not be entered, as under sudo, is somebody else's."""
+    try:
+        return defaults.is_file()
+    except OSError:
+        return False
+
+
 def _load(file: Path) -> dict[str, Any]:
     import tomllib
 
@@ -164,8 +172,8 @@ def _near(key: str, known: Iterable[str]) -> str:
 def _raw(table: _Table, key: str, option: click.Parameter, value: Any) -> Any:
     """A value of TOML as the command line would give it."""
     is_flag = isinstance(option, click.Option) and option.is_flag
-    if key == _CHECKPOINT and isinstance(value, bool):
-        return "true" if value else None
+    if key == _CHECKPOINT and not isinstance(value, str):
+        return _switch(value)
     if isinstance(value, bool) != is_flag:
         raise click.BadParameter(
             "it must be true or false" if is_flag else f"{str(value).lower()} is not a value"
@@ -176,11 +184,11 @@ def _raw(table: _Table, key: str, option: click.Parameter, value: Any) -> Any:
         except ValueError as error:
             raise click.BadParameter(f"{value!r} is not a command: {error}") from None
     if key == _DIRECTORY:
-        return str(table.above / Path(str(value)).expanduser())
+        return _directory(table.above, value)
     if option.name in _PAIRS:
         if not isinstance(value, dict):
             raise click.BadParameter('write it as a table, such as { NAME = "value" }')
-        return [f"{name}={_text(each)}" for name, each in value.items()]
+        return [_pair(name, each) for name, each in value.items()]
     if isinstance(option, click.Argument) or (isinstance(option, click.Option) and option.multiple):
         words = [value] if isinstance(value, str) else value
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -191,5 +199,22 @@ def _raw(table: _Table, key: str, option: click.Parameter, value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _switch(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else None
+    raise click.BadParameter("it must be true, false or a URI")
+
+
+def _directory(above: Path, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise click.BadParameter("it must be the path of a directory")
+    return str(above / Path(value).expanduser())
+
+
+def _pair(name: str, value: Any) -> str:
+    """A name and its value as the command line has them, where the first = ends the name."""
+    if not name or "=" in name:
+        raise click.BadParameter(f"{name!r} is not a name: it is empty or has a =")
+    if not isinstance(value, str | int | float):
+        raise click.BadParameter(f"{name} must be a text or a number")
+    return f"{name}={str(value).lower() if isinstance(value, bool) else value}"

@@ -68,6 +68,8 @@ def create(
     The job is what `windfall run` with the same options would submit now: the current directory and your
     environment are taken along.
     """
+    if not schedule_name:
+        raise BadUsage("NAME is empty; give the schedule a name")
     when = expression(every, cron, at)
     wanted = wanted_of(options)
     wanted = replace(wanted, name=wanted.name or schedule_name.replace(".", "-"))

@@ -130,20 +130,29 @@ def restore_backup(directory: DataDirectory, source: Path, *, replace: bool) -> 
             f"{directory.root} is not empty ({', '.join(found[:6])}{', ...' if len(found) > 6 else ''});"
             " name another with --data DIR, or put aside what is there with --force"
         )
-    directory.prepare()
-    lock = directory.lock()
+    is_new = not directory.root.exists()
+    fresh = directory.root / f".restoring.{secrets.token_hex(4)}"
     try:
-        fresh = directory.root / f".restoring.{secrets.token_hex(4)}"
-        fresh.mkdir(mode=0o700)
-        try:
-            _extract(source, backup, fresh)
-            return _exchange(directory.root, fresh, backup)
-        finally:
-            _remove_tree(fresh)
+        fresh.mkdir(mode=0o700, parents=True)
+        _extract(source, backup, fresh)
+        return _exchanged(directory, fresh, backup)
     except OSError as error:
         raise DaemonError(
             f"nothing was restored: {error.filename or directory.root}: {error.strerror or error}"
         ) from None
+    finally:
+        _remove_tree(fresh)
+        if is_new:
+            with contextlib.suppress(OSError):  # It is empty only where nothing was restored.
+                directory.root.rmdir()
+
+
+def _exchanged(directory: DataDirectory, fresh: Path, backup: Backup) -> list[str]:
+    """Put what is whole now in its place, while no daemon uses the directory."""
+    directory.prepare()
+    lock = directory.lock()
+    try:
+        return _exchange(directory.root, fresh, backup)
     finally:
         os.close(lock)
 

@@ -7,6 +7,7 @@ do: it tries. Decides nothing; the agent tests again when a job starts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from windfall.aws_api.protocol.service import Call
 
 _MOST = 16
-_ANSWERS_WITHIN_S = 5.0
+_ANSWERS_WITHIN_S, _DIES_WITHIN_S = 5.0, 1.0
+#: A longer path names nothing on Linux, and many of them would be too long for one command.
+_PATH_BYTES = 4096
 #: Prints a line for each directory: whether it can be entered and written.
 _TRY = """
 for place; do
@@ -41,7 +44,10 @@ class Entering:
         """Answer which user the caller's jobs run as, and which directories that user may enter and write."""
         paths = call.params.get("directories")
         if not isinstance(paths, list) or len(paths) > _MOST or not all(map(_is_directory, paths)):
-            raise ApiError("Invalid", f"directories must be a list of at most {_MOST} absolute paths.")
+            raise ApiError(
+                "Invalid",
+                f"directories must be a list of at most {_MOST} absolute paths of less than {_PATH_BYTES} bytes.",
+            )
         submitter = call.caller.submitter
         wanted = await self._loop.inspect(lambda state, *_: expected_user(state, submitter))
         # Agent code, loaded only when this is called.
@@ -67,7 +73,7 @@ def _is_directory(path: object) -> bool:
     if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
         return False
     try:
-        return bool(path.encode())
+        return len(path.encode()) < _PATH_BYTES
     except UnicodeEncodeError:
         return False
 
@@ -78,14 +84,20 @@ def _try_each(user: JobUser, paths: list[str]) -> list[tuple[bool, bool]]:
     if user.drop:
         rights = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
     command = ["/bin/sh", "-c", _TRY, "sh", *paths]
-    with subprocess.Popen(
-        command, cwd="/", env={}, text=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, **rights
-    ) as process:
-        try:
-            said, _ = process.communicate(timeout=_ANSWERS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            said, _ = process.communicate()
-    lines = said.split()
+    # Not as a context, which would wait for a process that hangs in a dead network mount and cannot be killed.
+    process = subprocess.Popen(
+        command, cwd="/", env={}, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, **rights
+    )
+    try:
+        said, _ = process.communicate(timeout=_ANSWERS_WITHIN_S)
+    except subprocess.TimeoutExpired as late:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_DIES_WITHIN_S)
+        said = late.stdout or b""
+    finally:
+        assert process.stdout is not None
+        process.stdout.close()
+    lines = said.decode(errors="replace").split()
     lines += ["no"] * (len(paths) - len(lines))
     return [_WORDS.get(line, (False, False)) for line in lines]

@@ -78,3 +78,12 @@ def test_a_process_that_may_not_open_the_new_log_goes_on_in_the_old_one(tmp_path
     run(program.format(str(log)), log)
     assert said(tmp_path) == ["hello"]
     assert [path.name for path in tmp_path.iterdir()] == ["agent.log.1"]
+
+
+def test_a_name_that_a_job_chose_is_one_line_without_escapes(tmp_path):
+    name = "esc\x1b[2J\n2026-01-01T00:00:00Z windfall agent: cannot serve: forged\u2028x\x9bé"
+    log = tmp_path / "agent.log"
+    run(f"from windfall.agent.speech import say; say({name!r})", log)
+    assert said(tmp_path) == [
+        r"esc\x1b[2J\n2026-01-01T00:00:00Z windfall agent: cannot serve: forged\u2028x\x9bé"
+    ]

@@ -316,6 +316,18 @@ def test_a_hostile_name_does_not_steer_the_terminal(archive, windfall):
     listed = windfall("checkpoints", JOB)
     assert listed.code == 0
     assert "\x1b" not in listed.out
+    archive.objects.put(Order(1, 1).key, forged({"name": "x\nwindfall: all is well"}))
+    refused = windfall("get", "--at", "3", JOB, "other")
+    assert len(refused.err.splitlines()) == 1, "it does not begin a line of its own"
+
+
+def test_an_empty_step_does_not_mean_any(archive, windfall, tmp_path):
+    archive.commit({"a": b"1"}, step=1_000)
+    for text in ("", " "):
+        refused = windfall("get", "--at", text, JOB, "other")
+        assert refused.code == 2
+        assert "--at is empty" in refused.err
+    assert not (tmp_path / "other").exists()
 
 
 def forged(body: dict[str, Any]) -> bytes:

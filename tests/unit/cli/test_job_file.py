@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -204,3 +205,32 @@ def test_what_is_for_one_job_is_refused_for_several(numbered, windfall, place, m
     ran = windfall("run", "--file", a_file(place, PIPELINE), *more)
     assert ran.code == 2
     assert "has 2 jobs" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('env = {"A=B" = "x"}', "env: 'A=B' is not a name"),
+        ('env = {"" = "x"}', "env: '' is not a name"),
+        ("env = {A = {B = 1}}", "env: A must be a text or a number"),
+        ("env = {A = 1979-05-27}", "env: A must be a text or a number"),
+        ('tag = {"a=b" = "x"}', "tag: 'a=b' is not a name"),
+        ("checkpoint = 1", "checkpoint: it must be true, false or a URI"),
+        ('dir = ""', "dir: it must be the path of a directory"),
+        ("dir = 7", "dir: it must be the path of a directory"),
+    ],
+)
+def test_a_value_is_not_bent_into_another(ready, windfall, place, text, words):
+    ran = windfall("run", "--file", a_file(place, f'command = "true"\n{text}\n'))
+    assert ran.code == 2
+    assert words in ran.err
+    assert ready.asked == []
+
+
+def test_a_home_directory_of_somebody_else_has_no_defaults_for_us(ready, windfall, place, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    ran = windfall("run", "--detach", "--", "true")
+    assert (ran.code, ran.out.strip()) == (0, ID)

@@ -72,3 +72,10 @@ def test_a_job_that_is_over_by_then_cannot_be_waited_for(windfall):
     ran = windfall("schedule", "create", "x", "--every", "1d", "--after", "a", "--", "true")
     assert (ran.code, "--after" in ran.err) == (2, True)
     assert windfall("schedule", "create", "x", "--", "true").code == 2
+
+
+def test_a_schedule_needs_a_name(daemon, windfall):
+    ran = windfall("schedule", "create", "", "--every", "1h", "--clean", "--", "true")
+    assert ran.code == 2
+    assert "NAME is empty" in ran.err
+    assert daemon.asked == []

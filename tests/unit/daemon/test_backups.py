@@ -136,8 +136,13 @@ def test_a_backup_that_is_damaged_or_made_up_changes_nothing(made, tmp_path, cha
     target = DataDirectory(tmp_path / "target")
     with pytest.raises(DaemonError, match=text):
         restore_backup(target, bad, replace=False)
-    left = tree(target.root) if target.root.exists() else {}
-    assert set(left) <= {"daemon.lock"}
+    assert not target.root.exists()
+    target.root.mkdir()
+    with pytest.raises(DaemonError, match=text):
+        restore_backup(target, bad, replace=False)
+    assert list(target.root.iterdir()) == []
+    restore_backup(target, made, replace=False)
+    assert target.keys.exists(), "a good backup can be restored there at once"
 
 
 def test_what_is_cut_off_or_no_backup_at_all_is_said_so(made, tmp_path):
