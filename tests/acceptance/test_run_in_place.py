@@ -145,7 +145,7 @@ def test_a_user_of_another_users_daemon_stands_in_a_closed_home(root_daemon, pro
         *COMMAND,
         cwd=project,
         **in_venv(project),
-        WINDFALL_DATA="",
+        WINDFALL_DATA=str(project / "no-daemon"),
         AWS_ENDPOINT_URL_BATCH=root_daemon.url,
         AWS_ACCESS_KEY_ID=made["accessKeyId"],
         AWS_SECRET_ACCESS_KEY=made["secretAccessKey"],
