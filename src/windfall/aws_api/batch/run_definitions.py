@@ -1,8 +1,8 @@
 """The job definitions that `windfall run` overrides: one for each image, under a name that is reserved for it.
 
-Every `windfall run` of a tenant uses them, with the rights of whoever types it. A submit key could otherwise register a
-revision with variables or tags of its own, which would run its code as another user. So these names hold the plain
-definition alone, unless an admin says otherwise. Must not know how a run overrides it.
+Every `windfall run` of a tenant uses them, with the rights of the key that submits. A submit key could otherwise
+register a revision with variables or tags of its own, which would run its code as another user. So these names hold
+the plain definition alone, unless an admin says otherwise. Must not know how a run overrides it.
 """
 
 from __future__ import annotations
