@@ -15,7 +15,7 @@ from windfall.control import events
 from windfall.control.commands.consumables import (
     CreateConsumableResource,
     DeleteConsumableResource,
-    Operation,
+    QuantityOperation,
     UpdateConsumableResource,
 )
 from windfall.jobs.errors import Rejected
@@ -118,9 +118,9 @@ class Life:
             "terminate": events.TerminateJob(job_id, "no"),
             "cancel": events.CancelJob(job_id, "no"),
             "interrupt": events.InterruptJob(job_id, 2.0),
-            "set": UpdateConsumableResource(resource, Operation.SET, count),
-            "add": UpdateConsumableResource(resource, Operation.ADD, count, f"t{number}"),
-            "remove": UpdateConsumableResource(resource, Operation.REMOVE, count),
+            "set": UpdateConsumableResource(resource, QuantityOperation.SET, count),
+            "add": UpdateConsumableResource(resource, QuantityOperation.ADD, count, f"t{number}"),
+            "remove": UpdateConsumableResource(resource, QuantityOperation.REMOVE, count),
             "delete": DeleteConsumableResource(resource),
             "time": events.TimePassed(),
         }[what]

@@ -15,7 +15,7 @@ from tests.properties.quota_lives import SHARES, VCPUS, Life, random_shares
 from windfall.control.why import why
 from windfall.jobs.states import RUNNABLE
 from windfall.scheduling.quota_gate import in_units
-from windfall.scheduling.quotas import Quotas, Verdict
+from windfall.scheduling.quotas import Quotas, QuotaVerdict
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,8 +85,8 @@ def test_what_the_arithmetic_admits_never_breaks_its_own_rules(seed):
             continue
         lacks = quotas.missing(share, amounts)
         verdict = quotas.verdict(share, amounts)
-        assert (verdict is Verdict.ADMITTED) == (not lacks)
-        if verdict is Verdict.ADMITTED:
+        assert (verdict is QuotaVerdict.ADMITTED) == (not lacks)
+        if verdict is QuotaVerdict.ADMITTED:
             quotas.note(share, amounts)
             held.append((share, amounts))
             assert quotas.never(share, amounts) is None

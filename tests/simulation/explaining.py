@@ -12,7 +12,7 @@ from windfall.control.why import why
 from windfall.jobs.job import Job
 from windfall.jobs.states import RUNNABLE
 from windfall.scheduling.quota_gate import in_units
-from windfall.scheduling.quotas import Quotas, Verdict
+from windfall.scheduling.quotas import Quotas, QuotaVerdict
 
 TOKENS, QUOTA = "CONSUMABLE_RESOURCE_TAKEN", "QUOTA_SHARE"
 
@@ -35,7 +35,7 @@ def check_gates_named(state: State, changes: Changes, offers: Offers, now: int) 
         if job.submission.queue == QUOTA_QUEUE.name and QUOTA_QUEUE.name in state.queues:
             quotas = quotas or quotas_of(state)
             share, needs = job.submission.share or "", in_units(job.needs)
-            if quotas.verdict(share, needs) is not Verdict.ADMITTED:
+            if quotas.verdict(share, needs) is not QuotaVerdict.ADMITTED:
                 barred.add(QUOTA)
         answer = why(state, job_id, offers, now) if barred else None
         codes = {code for code, _ in answer.reasons} if answer is not None else barred

@@ -10,7 +10,7 @@ from windfall.capacity.consumables import ConsumableResource
 from windfall.control.commands.consumables import (
     CreateConsumableResource,
     DeleteConsumableResource,
-    Operation,
+    QuantityOperation,
     UpdateConsumableResource,
 )
 from windfall.control.state import State
@@ -47,7 +47,7 @@ def declare_tokens(clients: Clients) -> None:
     for resource in RESOURCES:
         clients.call(CreateConsumableResource(resource))
         total = resource.total if resource.replenishable else PLENTY
-        clients.call(UpdateConsumableResource(resource.name, Operation.SET, total))
+        clients.call(UpdateConsumableResource(resource.name, QuantityOperation.SET, total))
 
 
 def change_tokens(clients: Clients) -> None:
@@ -59,7 +59,9 @@ def change_tokens(clients: Clients) -> None:
         clients.call(DeleteConsumableResource(name))
         return
     token = rng.choice((None, "again"))
-    clients.call(UpdateConsumableResource(name, rng.choice(list(Operation)), rng.choice((0, 1, 2, 4)), token))
+    clients.call(
+        UpdateConsumableResource(name, rng.choice(list(QuantityOperation)), rng.choice((0, 1, 2, 4)), token)
+    )
 
 
 def check_tokens(state: State) -> None:

@@ -21,7 +21,7 @@ NO_PRICE = HourPrice(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One attempt in the ledger, with the waiting before it; or, without an attempt, the waiting since the last one."""
 
     times: Times
@@ -50,7 +50,7 @@ class Ledger:
     """All entries of a job, in order."""
 
     job: Job
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
     @property
     def times(self) -> Times:
@@ -62,14 +62,14 @@ def ledger_of(job: Job, rates: Rates, now: int) -> Ledger:
     """The ledger of a job as it stands at `now`; for a finished one, `now` changes nothing."""
     until = max(job.created_at, now if job.stopped_at is None else job.stopped_at)
     since = job.created_at
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     for attempt, kept in zip(job.attempts, kept_until(job.attempts), strict=True):
         times = divided(attempt, since, until, kept)
         held = held_of(attempt, job.resources)
-        entries.append(Entry(times, attempt, price_of(attempt, job.resources, rates), held))
+        entries.append(LedgerEntry(times, attempt, price_of(attempt, job.resources, rates), held))
         since += times.wall_ms
     if since < until:
-        entries.append(Entry(Times(waiting_ms=until - since)))
+        entries.append(LedgerEntry(Times(waiting_ms=until - since)))
     return Ledger(job, tuple(entries))
 
 

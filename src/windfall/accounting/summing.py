@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windfall.accounting.ledger import Entry
+from windfall.accounting.ledger import LedgerEntry
 from windfall.accounting.times import HELD, Times
 from windfall.jobs.ids import JobId
 
@@ -31,7 +31,7 @@ class Sum:
     vcpu_ms: float = 0.0
     usd_by_category: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HELD, 0.0))
 
-    def add(self, job_id: JobId, entry: Entry) -> None:
+    def add(self, job_id: JobId, entry: LedgerEntry) -> None:
         """Take an entry in."""
         self.times += entry.times
         self.jobs.add(job_id)

@@ -31,7 +31,7 @@ _SIGKILL, _SIGBUS, _TIMEOUT_CODE = 137, 135, 124
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AttemptEnd:
     """All that is known of an attempt's end."""
 
     exit_code: int | None
@@ -46,7 +46,7 @@ class Ending:
     memory_peak: float | None = None
 
 
-def diagnose(ending: Ending) -> Diagnosis | None:
+def diagnose(ending: AttemptEnd) -> Diagnosis | None:
     """The cause of a failed attempt, or None when nothing known shows one."""
     if ending.exit_code == 0 and ending.reason is None:
         return None
@@ -62,7 +62,7 @@ def diagnose(ending: Ending) -> Diagnosis | None:
     return _by_code(ending)
 
 
-def _by_own_facts(ending: Ending) -> Diagnosis | None:
+def _by_own_facts(ending: AttemptEnd) -> Diagnosis | None:
     reason, status = ending.reason or "", ending.status_reason or ""
     if status == TIMED_OUT:
         return _diagnosis(FailureCause.KILLED_BY_TIME, TIMED_OUT)
@@ -157,7 +157,7 @@ def _match(line: str) -> Pattern | None:
     return next((pattern for pattern in PATTERNS if pattern.text.search(line)), None)
 
 
-def _by_code(ending: Ending) -> Diagnosis | None:
+def _by_code(ending: AttemptEnd) -> Diagnosis | None:
     if ending.exit_code == _SIGBUS:
         return _diagnosis(
             FailureCause.SHARED_MEMORY, "exit code 135 (SIGBUS): a bus error, mostly of a full /dev/shm"

@@ -49,7 +49,7 @@ class Header:
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-class Layout:
+class SampleLayout:
     """The records of a file whose attempt has this many GPUs."""
 
     def __init__(self, gpu_count: int) -> None:
@@ -98,7 +98,7 @@ def parse(content: bytes) -> tuple[Header, list[Sample]] | None:
     if parsed is None:
         return None
     header, begin = parsed
-    layout = Layout(len(header.gpus))
+    layout = SampleLayout(len(header.gpus))
     history = []
     for offset in range(begin + layout.size, len(content) - layout.size + 1, layout.size):
         sample = layout.unpack(content[offset : offset + layout.size])
@@ -122,7 +122,7 @@ def newest(content: bytes) -> tuple[tuple[SampledGpu, ...], Sample] | None:
     if parsed is None:
         return None
     header, begin = parsed
-    layout = Layout(len(header.gpus))
+    layout = SampleLayout(len(header.gpus))
     sample = layout.unpack(content[begin : begin + layout.size])
     return None if sample is None else (header.gpus, sample)
 

@@ -13,7 +13,7 @@ from math import isnan
 import msgspec
 
 from windfall.advisor import sample_file
-from windfall.advisor.failures import TAIL_BYTES, Ending, diagnose
+from windfall.advisor.failures import TAIL_BYTES, AttemptEnd, diagnose
 from windfall.agent.attempt import Attempt
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited
@@ -32,7 +32,7 @@ def diagnosed(attempt: Attempt, result: Exited, machine: Machine) -> Exited:
     peak = None
     if result.exit_code == _SIGKILL_CODE and result.reason is None:
         peak = _memory_share(attempt)
-    ending = Ending(
+    ending = AttemptEnd(
         result.exit_code,
         result.reason,
         lines=log_tail(attempt.intended.log_path),

@@ -30,7 +30,7 @@ from windfall.objects.errors import ObjectsError
 
 if TYPE_CHECKING:
     from windfall.agent.courier.metadata import MetadataServer
-    from windfall.objects.sessions import Session
+    from windfall.objects.sessions import SessionCredentials
 
 #: Where the daemon says whose sessions jobs get, beside the keys in the agent's file of variables.
 ROLE_VARIABLE, STS_VARIABLE = "WINDFALL_SESSION_ROLE", "WINDFALL_STS_URL"
@@ -58,7 +58,7 @@ class JobCredentials:
         self._objects_file = objects_file
         self._attempts: Mapping[str, Attempt] = {}
         self._lock = threading.Lock()
-        self._sessions: dict[str, tuple[Session, float]] = {}
+        self._sessions: dict[str, tuple[SessionCredentials, float]] = {}
         self._server: MetadataServer | None = None
         self._secret = b""
 
@@ -116,7 +116,7 @@ class JobCredentials:
         attempt = self._attempts.get(token)
         return attempt is not None and attempt.story.result is None and attempt.story.departed is None
 
-    def _session(self, identity: _Identity, now: float) -> Session:
+    def _session(self, identity: _Identity, now: float) -> SessionCredentials:
         from windfall.objects.credentials import ObjectOptions, resolved
         from windfall.objects.policies import storage_policy
         from windfall.objects.sessions import assume_role

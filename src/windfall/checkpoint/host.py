@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 from windfall.checkpoint.layout import Extent
 from windfall.checkpoint.leaves import Leaf
-from windfall.checkpoint.plans import Plan
+from windfall.checkpoint.plans import SavePlan
 from windfall.checkpoint.shared_memory import SharedBuffer, copy_into
 
 
 def copy_leaves(
-    plan: Plan,
+    plan: SavePlan,
     leaves: Sequence[Leaf],
     buffer: SharedBuffer,
     host_bytes: Callable[[Leaf], memoryview],
@@ -31,7 +31,7 @@ def copy_leaves(
 
 
 def _copy_tensors(
-    plan: Plan, entries: Sequence[tuple[Extent, int]], leaves: Sequence[Leaf], buffer: SharedBuffer
+    plan: SavePlan, entries: Sequence[tuple[Extent, int]], leaves: Sequence[Leaf], buffer: SharedBuffer
 ) -> None:
     torch = sys.modules["torch"]
     key = ("host", plan.number)

@@ -49,7 +49,7 @@ def parse_every(value: int | float | str) -> Every:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class SaveCosts:
     """What saves have cost so far."""
 
     #: Seconds that the loop stood still for one save.
@@ -66,7 +66,7 @@ class Costs:
         return self.stall_s + share * self.write_s
 
 
-def best_interval_s(costs: Costs | None, mtbi_s: float, budget: float) -> float:
+def best_interval_s(costs: SaveCosts | None, mtbi_s: float, budget: float) -> float:
     """Seconds from one save to the next; the shortest while nothing has been measured."""
     if costs is None:
         return SHORTEST_S
@@ -99,11 +99,11 @@ class CostMeter:
         pace[0] += steps
         pace[1] += seconds
 
-    def costs(self) -> Costs | None:
+    def costs(self) -> SaveCosts | None:
         """What one save costs; None before the first."""
         if self._stall_s is None:
             return None
-        return Costs(self._stall_s, self._write_s, self._interference())
+        return SaveCosts(self._stall_s, self._write_s, self._interference())
 
     def _interference(self) -> float | None:
         (alone, alone_s), (beside, beside_s) = self._pace[False], self._pace[True]

@@ -17,7 +17,7 @@ Pair = tuple[layouts.Extent, Leaf]
 
 
 @dataclass(slots=True)
-class Plan:
+class SavePlan:
     """Where the leaves of one form of state go; lists hold positions in the order of flattening."""
 
     number: int
@@ -33,7 +33,7 @@ class Plan:
 class Fitted:
     """A plan, the leaves to copy by it, and what has changed since the last look."""
 
-    plan: Plan
+    plan: SavePlan
     leaves: list[Leaf]
     new: bool
     #: Whether leaves on CUDA devices may be other ones than at the last look.
@@ -53,7 +53,7 @@ class Planner:
     def __init__(self, describe: Callable[[Leaf], LeafForm]) -> None:
         self._describe = describe
         self._parts: dict[str, _Part] = {}
-        self.plan: Plan | None = None
+        self.plan: SavePlan | None = None
 
     def fit(self, state: Mapping[str, Flattened]) -> Fitted:
         """The plan for this state, and its leaves in order."""
@@ -85,10 +85,10 @@ def _key(leaf: Leaf) -> tuple[Any, ...]:
     return (type(leaf), leaf.shape, leaf.dtype, getattr(leaf, "device", None))
 
 
-def _make(number: int, paths: list[str], forms: list[LeafForm]) -> Plan:
+def _make(number: int, paths: list[str], forms: list[LeafForm]) -> SavePlan:
     layout = layouts.plan(list(zip(paths, forms, strict=True)))
     position = {path: place for place, path in enumerate(paths)}
-    plan = Plan(number, layout)
+    plan = SavePlan(number, layout)
     for extent in layout.extents:
         entry = (extent, position[extent.path])
         if layouts.is_cuda(extent.form):

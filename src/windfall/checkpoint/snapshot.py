@@ -24,7 +24,7 @@ from windfall.checkpoint.directory import name_of
 from windfall.checkpoint.errors import SaveFailed
 from windfall.checkpoint.host import copy_leaves
 from windfall.checkpoint.leaves import Flattened, Frameworks, Leaf
-from windfall.checkpoint.plans import Fitted, Pair, Plan, Planner
+from windfall.checkpoint.plans import Fitted, Pair, Planner, SavePlan
 from windfall.checkpoint.shared_memory import copy_into
 from windfall.checkpoint.tiers import Tier
 from windfall.checkpoint.writer_link import WriterLink
@@ -77,7 +77,7 @@ class _Work:
 
     snapshot: Snapshot
     slot: Slot
-    plan: Plan
+    plan: SavePlan
     head: dict[str, Any]
     trees: dict[str, Any]
     transfers: list[Transfer] = field(default_factory=list)
@@ -88,7 +88,7 @@ class _Work:
 class _Early:
     """Copies that were queued before the state was looked at, in the hope that it is where it was."""
 
-    plan: Plan
+    plan: SavePlan
     slot: Slot
     transfers: list[Transfer]
 
@@ -97,7 +97,7 @@ class _Early:
 class _Remembered:
     """The tensors on devices at the last look, and where they were."""
 
-    plan: Plan
+    plan: SavePlan
     pairs: dict[str, list[Pair]]
     places: list[Any]
 
@@ -252,7 +252,7 @@ class SnapshotEngine:
         ]
         return _Early(known.plan, slot, transfers)
 
-    def _remember(self, plan: Plan, leaves: Sequence[Leaf]) -> None:
+    def _remember(self, plan: SavePlan, leaves: Sequence[Leaf]) -> None:
         if not plan.layout.regions:
             return
         pairs = {
@@ -261,7 +261,7 @@ class SnapshotEngine:
         }
         self._remembered = _Remembered(plan, pairs, _places(plan, leaves))
 
-    def _is_where_it_was(self, plan: Plan, leaves: Sequence[Leaf]) -> bool:
+    def _is_where_it_was(self, plan: SavePlan, leaves: Sequence[Leaf]) -> bool:
         return self._remembered is not None and _places(plan, leaves) == self._remembered.places
 
     def _copy_devices(self, work: _Work, leaves: Sequence[Leaf], settled: Settled) -> None:
@@ -372,7 +372,7 @@ def _never(_: Any) -> bool:
     return False
 
 
-def _places(plan: Plan, leaves: Sequence[Leaf]) -> list[Any]:
+def _places(plan: SavePlan, leaves: Sequence[Leaf]) -> list[Any]:
     return [
         (leaves[place].data_ptr(), leaves[place].stride())
         for entries in plan.on_device.values()

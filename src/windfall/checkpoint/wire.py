@@ -15,7 +15,7 @@ _MOST_DESCRIPTORS = 16
 _READ_BYTES = 1 << 18
 
 
-class Line:
+class SocketEnd:
     """One end of the socket pair."""
 
     def __init__(self, end: socket.socket) -> None:

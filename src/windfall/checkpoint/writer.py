@@ -29,7 +29,7 @@ from typing import Any
 
 from windfall.checkpoint import directory as places
 from windfall.checkpoint import manifest
-from windfall.checkpoint.wire import Line
+from windfall.checkpoint.wire import SocketEnd
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 #: Few: a disk is slower than two of them, and the cores are the job's.
@@ -151,12 +151,12 @@ def _take_lock(directory: Path, trainer: int, wait_s: float) -> bool:
             return True
 
 
-def _answer(line: Line, message: dict[str, Any]) -> None:
+def _answer(line: SocketEnd, message: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # the trainer may be dead; its snapshots are finished all the same
         line.send(message)
 
 
-def _handle(writer: Writer, line: Line, message: dict[str, Any]) -> None:
+def _handle(writer: Writer, line: SocketEnd, message: dict[str, Any]) -> None:
     if message["op"] == "image":
         writer.add_image(message["image"], line.take_descriptor(), message["size"])
     elif message["op"] == "layout":
@@ -169,7 +169,7 @@ def _handle(writer: Writer, line: Line, message: dict[str, Any]) -> None:
             _answer(line, {"op": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
 
 
-def _serve(writer: Writer, line: Line, trainer: int) -> None:
+def _serve(writer: Writer, line: SocketEnd, trainer: int) -> None:
     alive = True
     while True:
         # A process forked by the trainer (a data loader's worker) may hold the socket open after the trainer
@@ -195,7 +195,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(10)  # the job's own work comes first
-    line = Line(socket.socket(fileno=int(socket_fd)))
+    line = SocketEnd(socket.socket(fileno=int(socket_fd)))
     try:
         trainer = os.pidfd_open(int(trainer_pid))
     except ProcessLookupError:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from windfall.checkpoint.errors import SaveFailed, WrongUse
-from windfall.checkpoint.wire import Line
+from windfall.checkpoint.wire import SocketEnd
 
 #: How long a Python process may take to start on a busy machine.
 START_S = 60.0
@@ -40,7 +40,7 @@ class WriterLink:
         self._lock_wait_s = lock_wait_s
         self._heard = heard
         ours, theirs = socket.socketpair()
-        self._line = Line(ours)
+        self._line = SocketEnd(ours)
         self._lock = threading.Lock()
         self._settled = threading.Event()
         self._refusal = ""

@@ -14,7 +14,7 @@ from windfall.capacity.consumables import PER_JOB_MAX, QUANTITY_MAX, RESOURCES_M
 from windfall.control.commands.consumables import (
     CreateConsumableResource,
     DeleteConsumableResource,
-    Operation,
+    QuantityOperation,
     UpdateConsumableResource,
 )
 from windfall.control.round import Round
@@ -61,9 +61,9 @@ def on_update_consumable_resource(
     if command.quantity < 0:
         raise Invalid(f"quantity must not be negative, got {command.quantity}; use REMOVE to lower the total")
     total = {
-        Operation.SET: command.quantity,
-        Operation.ADD: old.total + command.quantity,
-        Operation.REMOVE: old.total - command.quantity,
+        QuantityOperation.SET: command.quantity,
+        QuantityOperation.ADD: old.total + command.quantity,
+        QuantityOperation.REMOVE: old.total - command.quantity,
     }[command.operation]
     if total < 0:
         raise Invalid(

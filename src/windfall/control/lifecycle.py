@@ -12,7 +12,7 @@ from windfall.control.consumables import give_back_tokens
 from windfall.control.events import FinishedJob
 from windfall.control.gangs import nodes_of, outcome, return_nodes
 from windfall.control.holding import let_wait
-from windfall.control.round import Ended, Round
+from windfall.control.round import NewlyFinished, Round
 from windfall.control.state import RecentEnd, State, Waits
 from windfall.control.state_changes import tell_of
 from windfall.jobs.arrays import CHILD_FAILED, state_of_code
@@ -83,7 +83,7 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
         state.finished[job.id] = RecentEnd(round_.now, known, job.submission.submitter.tenant)
     else:
         note_child(state, job, round_)
-    round_.ended.append(Ended(job.id, new is SUCCEEDED, job.parent, job.index))
+    round_.ended.append(NewlyFinished(job.id, new is SUCCEEDED, job.parent, job.index))
 
 
 def _stopped_at(job: Job, round_: Round) -> int:
@@ -130,7 +130,7 @@ def end_rest(state: State, array: Job, reason: str, round_: Round) -> None:
     touch(state, array.id, round_)
     if state.dependents:
         round_.ended.extend(
-            Ended(child_id(array.id, index), succeeded=False, parent=array.id, index=index)
+            NewlyFinished(child_id(array.id, index), succeeded=False, parent=array.id, index=index)
             for index in indices
         )
     _finish_array_if_done(state, array, round_)
@@ -179,7 +179,7 @@ def _finish_array_if_done(state: State, array: Job, round_: Round) -> None:
         finish(state, array, FAILED, array.stop_reason or CHILD_FAILED, round_)
 
 
-def _dependency_ended(state: State, dependent: JobId, ended: Ended, round_: Round) -> None:
+def _dependency_ended(state: State, dependent: JobId, ended: NewlyFinished, round_: Round) -> None:
     job, waits = state.jobs.get(dependent), state.waits.get(dependent)
     if job is None or waits is None:
         return

@@ -27,7 +27,7 @@ from windfall.jobs.states import FAILED, RUNNABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class LimitDeadline:
     """A limit, and when it is reached if nothing changes."""
 
     at: int
@@ -48,7 +48,7 @@ def watch(state: State, job: Job) -> None:
         heapq.heappush(state.limits, (due.at, job.id))
 
 
-def next_limit(state: State, job: Job) -> Due | None:
+def next_limit(state: State, job: Job) -> LimitDeadline | None:
     """The limit that a live job reaches first as things are; one that is being stopped reaches none."""
     attempt = current_try(state, job)
     if attempt is not None and (attempt.stop_cause is not None or attempt.exited_at is not None):
@@ -141,27 +141,27 @@ def _stop(state: State, job: Job, cause: StopCause, round_: Round) -> None:
             member.attempt.deadline_at = round_.now + int(grace_of(state, job) * 1000)
 
 
-def _time_limits(job: Job, attempt: Attempt | None) -> list[Due]:
+def _time_limits(job: Job, attempt: Attempt | None) -> list[LimitDeadline]:
     limits = job.submission.limits
     if limits is None:
         return []
     found = []
     if limits.wait_s is not None:
-        found.append(Due(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME))
+        found.append(LimitDeadline(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME))
     if limits.run_s is not None:
         before = job.tries if attempt is None else job.tries[:-1]
         left_ms = limits.run_s * 1000 - sum(_run_ms(tried) for tried in before)
         if attempt is not None and attempt.started_at is not None:
-            found.append(Due(attempt.started_at + left_ms, StopCause.RUN_TIME))
+            found.append(LimitDeadline(attempt.started_at + left_ms, StopCause.RUN_TIME))
         elif left_ms <= 0:
-            found.append(Due(job.created_at, StopCause.RUN_TIME))
+            found.append(LimitDeadline(job.created_at, StopCause.RUN_TIME))
     if limits.pending_s is not None and attempt is None:
         since, waited_ms = job.created_at, 0
         for tried in job.tries:
             waited_ms += max(0, tried.placed_at - since)
             since = tried.stopped_at or tried.placed_at
         at = since + limits.pending_s * 1000 - waited_ms
-        found.append(Due(at, StopCause.PENDING_TIME))
+        found.append(LimitDeadline(at, StopCause.PENDING_TIME))
     return found
 
 
@@ -172,7 +172,7 @@ def _run_ms(attempt: Attempt) -> int:
     return max(0, ended_at - attempt.started_at)
 
 
-def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
+def _budget(state: State, job: Job, attempt: Attempt | None) -> list[LimitDeadline]:
     budget, rates = job.submission.budget_usd, state.rules.rates
     if budget is None:
         return []
@@ -183,7 +183,7 @@ def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
     )
     left_usd = budget - sum(spent_usd(each, rates, until) for each in payers)
     if left_usd <= 0:
-        return [Due(job.created_at, StopCause.BUDGET)]
+        return [LimitDeadline(job.created_at, StopCause.BUDGET)]
     if attempt is None:
         return []
     prices = [
@@ -194,4 +194,4 @@ def _budget(state: State, job: Job, attempt: Attempt | None) -> list[Due]:
         return []
     # A thousand years are enough: a price of next to nothing must not overflow.
     held_ms = min(left_usd / usd_hour * HOUR_MS, 1000 * 365 * 24 * HOUR_MS)
-    return [Due(until + int(held_ms), StopCause.BUDGET)]
+    return [LimitDeadline(until + int(held_ms), StopCause.BUDGET)]

@@ -11,7 +11,7 @@ from windfall.jobs.ids import AttemptToken, JobId
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class NewlyFinished:
     """A job that has just finished and whose dependants have not yet been told."""
 
     id: JobId
@@ -31,6 +31,6 @@ class Round:
     #: Attempts that were closed in this round: a start that was asked for earlier in it must not go out any more.
     closed: set[AttemptToken] = field(default_factory=set)
     #: A work list, so that a chain of ten thousand dependants needs no recursion.
-    ended: deque[Ended] = field(default_factory=deque)
+    ended: deque[NewlyFinished] = field(default_factory=deque)
     #: The tenant on whose behalf the command at hand is done; None for an administrator's and the daemon's own.
     tenant: str | None = None

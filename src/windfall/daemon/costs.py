@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from windfall.accounting.billing import billable_seconds, savings_percent, training_seconds
-from windfall.accounting.ledger import Entry, Ledger, ledger_of
+from windfall.accounting.ledger import Ledger, LedgerEntry, ledger_of
 from windfall.accounting.prices import Rates
 from windfall.accounting.summing import Sum
 from windfall.accounting.times import CATEGORIES, HELD, Times, in_category
@@ -221,7 +221,7 @@ def _ledger(ledger: Ledger, rates: Rates, now: int) -> Answer:
     }
 
 
-def _attempt(entry: Entry) -> Answer:
+def _attempt(entry: LedgerEntry) -> Answer:
     attempt = entry.attempt
     told: Answer = {"number": None, "ms": _ms(entry.times)}
     if attempt is None:

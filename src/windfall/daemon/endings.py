@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.advisor.failures import Ending, diagnose
+from windfall.advisor.failures import AttemptEnd, diagnose
 from windfall.advisor.remedies import remedies
 from windfall.control.job_options import PREEMPTIONS_MAX
 from windfall.jobs.attempts import EXITED, Attempt
@@ -88,7 +88,7 @@ def _diagnosis(attempt: Attempt) -> Diagnosis | None:
     """What the agent found in its log, or what follows from its exit status alone."""
     if attempt.diagnosis is not None:
         return attempt.diagnosis
-    return diagnose(Ending(attempt.exit_code, attempt.reason, attempt.status_reason))
+    return diagnose(AttemptEnd(attempt.exit_code, attempt.reason, attempt.status_reason))
 
 
 def _shared_memory_mib(job: Job, definition: JobDefinition | None) -> int | None:

@@ -27,7 +27,7 @@ _TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Session:
+class SessionCredentials:
     """Temporary credentials. Never log or print them."""
 
     access_key_id: str
@@ -39,7 +39,7 @@ class Session:
 
 def assume_role(
     sts_url: str, role: str, name: str, policy: str, duration_s: int, options: ObjectOptions
-) -> Session:
+) -> SessionCredentials:
     """Ask for a session; ObjectsError says why there is none."""
     if len(policy) > _POLICY_MAX:
         raise Refused(
@@ -67,10 +67,10 @@ def assume_role(
         raise Unreachable(f"{sts_url} does not answer: {error}") from None
 
 
-def _session(content: bytes) -> Session:
+def _session(content: bytes) -> SessionCredentials:
     values = {part.tag.rpartition("}")[2]: part.text or "" for part in _tree(content).iter()}
     try:
-        return Session(
+        return SessionCredentials(
             values["AccessKeyId"], values["SecretAccessKey"], values["SessionToken"], values["Expiration"]
         )
     except KeyError as error:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from windfall.schedules.schedule import Tick
 
 
-class Verdict(StrEnum):
+class ForecastVerdict(StrEnum):
     """What the past says about the next run."""
 
     #: Nine in ten were over within the time that there will be.
@@ -41,7 +41,7 @@ class Certainty(StrEnum):
 class Forecast:
     """What is to be expected of the next run."""
 
-    verdict: Verdict
+    verdict: ForecastVerdict
     certainty: Certainty
     #: How many runs it is judged by, and how many of them would have been over in time.
     runs: int
@@ -75,18 +75,18 @@ def forecast(durations: Sequence[int], due: Sequence[int]) -> Forecast:
     certainty = _certainty(runs)
     room_ms = due[1] - due[0] if len(due) > 1 else None
     if not runs:
-        return Forecast(Verdict.UNKNOWN, certainty, 0, 0, room_ms=room_ms)
+        return Forecast(ForecastVerdict.UNKNOWN, certainty, 0, 0, room_ms=room_ms)
     ordered = sorted(durations)
     median_ms, p90_ms = _rank(ordered, 50), _rank(ordered, 90)
     in_time = runs if room_ms is None else sum(duration_ms <= room_ms for duration_ms in ordered)
     if not due:
-        verdict = Verdict.UNKNOWN
+        verdict = ForecastVerdict.UNKNOWN
     elif room_ms is None:
-        verdict = Verdict.UNBOUNDED
+        verdict = ForecastVerdict.UNBOUNDED
     elif p90_ms <= room_ms:
-        verdict = Verdict.FITS
+        verdict = ForecastVerdict.FITS
     else:
-        verdict = Verdict.TIGHT if median_ms <= room_ms else Verdict.OVERRUNS
+        verdict = ForecastVerdict.TIGHT if median_ms <= room_ms else ForecastVerdict.OVERRUNS
     return Forecast(verdict, certainty, runs, in_time, median_ms, p90_ms, room_ms)
 
 

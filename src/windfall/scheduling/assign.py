@@ -15,7 +15,7 @@ from windfall.scheduling.admission import Admission
 from windfall.scheduling.dispatch_order import Turns, Until, by_priority
 from windfall.scheduling.fit import Floor, Places, takers
 from windfall.scheduling.gangs import keep_rooms, needs_of, on_its_way, seat_all
-from windfall.scheduling.horizon import Held
+from windfall.scheduling.horizon import KeptPlaces
 from windfall.scheduling.lanes import Line
 from windfall.scheduling.launchable import Pools
 from windfall.scheduling.precedence import Prospects
@@ -309,7 +309,7 @@ def _claim_head(assignment: Assignment, left: Blocked) -> int:
     return max(0, min(left.count, claims.count(left) - left.ahead))
 
 
-def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> Held | None:
+def claim(assignment: Assignment, left: Blocked, job_id: JobId) -> KeptPlaces | None:
     """Make others vacate a place for a job that found none, unless new capacity can come and is what it lacks."""
     if not assignment.claims.rooms(left, left.environments):
         return None

@@ -24,7 +24,7 @@ from windfall.scheduling.gang_obstacles import (
     passing_gang_obstacles,
 )
 from windfall.scheduling.gangs import needs_of
-from windfall.scheduling.horizon import Held
+from windfall.scheduling.horizon import KeptPlaces
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
 from windfall.scheduling.quota_gate import QUOTA, group_key
 from windfall.scheduling.quota_reasons import quota_words
@@ -203,9 +203,9 @@ def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Rese
     return reserve(assignment, frozenset(view.queue.environments), left)
 
 
-def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
+def _claimed(assignment: Assignment, left: Blocked) -> list[KeptPlaces]:
     """The places that others vacate for the job, or for the children of an array."""
-    found: list[Held] = []
+    found: list[KeptPlaces] = []
     while len(found) < min(left.count, MOST_AT_ONCE):
         held = claim(assignment, left, left.head.job_id)
         if held is None:
@@ -214,7 +214,7 @@ def _claimed(assignment: Assignment, left: Blocked) -> list[Held]:
     return found
 
 
-def _left_to_it(held: list[Held], queue: QueueName) -> list[Reason]:
+def _left_to_it(held: list[KeptPlaces], queue: QueueName) -> list[Reason]:
     """Which jobs vacate its place and until when, if any have to."""
     left = [held_places for held_places in held if held_places.leaving]
     leaving = [release for held_places in left for release in held_places.leaving]

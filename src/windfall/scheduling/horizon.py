@@ -20,7 +20,7 @@ from windfall.scheduling.victims import freed_by
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeptPlace:
     """Room for one job, or for one node."""
 
     room: Room
@@ -30,11 +30,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeptPlaces:
     """What is kept for a job while others vacate it: a place, or one for each node."""
 
     job_id: JobId
-    places: tuple[Place, ...]
+    places: tuple[KeptPlace, ...]
     #: The latest time at which it has them.
     expected_at: int
     #: The attempts that leave: asked now, or asked before.
@@ -92,7 +92,7 @@ class Horizon:
         return devices
 
     def keep(
-        self, job_id: JobId, places: Iterable[Place], leaving: Iterable[Release], expected_at: int
+        self, job_id: JobId, places: Iterable[KeptPlace], leaving: Iterable[Release], expected_at: int
     ) -> None:
         """Keep the places that these attempts vacate for a job."""
         places, by_machine = tuple(places), dict[int, Guard]()
@@ -122,7 +122,7 @@ def matters_which(room: Room, shape: Shape) -> bool:
     return bool(shape.resources.gpus) and not room.machine.devices.interchangeable
 
 
-def lift(place: Place) -> None:
+def lift(place: KeptPlace) -> None:
     """Stop keeping a place."""
     guard = place.room.machine.guard
     assert guard is not None, "a place is kept on a machine that has no guard"
@@ -131,7 +131,7 @@ def lift(place: Place) -> None:
         place.room.machine.guard = None
 
 
-def _keep(guard: Guard, place: Place, sign: int) -> None:
+def _keep(guard: Guard, place: KeptPlace, sign: int) -> None:
     wanted = place.shape.resources
     guard.keep(place.room, wanted if sign > 0 else NOTHING - wanted)
     part = min(1, wanted.gpus) * sign

@@ -18,7 +18,7 @@ from windfall.jobs.resources import Resources
 from windfall.scheduling.eviction_sets import EvictionSet, Holders, members_of
 from windfall.scheduling.fit import Room
 from windfall.scheduling.quota_gate import InQueue, QuotaGate, amounts_of, in_units
-from windfall.scheduling.quotas import Amounts, Quotas, Verdict
+from windfall.scheduling.quotas import Amounts, Quotas, QuotaVerdict
 from windfall.scheduling.snapshot import Preemption, Release
 from windfall.scheduling.victims import Lack, Need, cost_of, freed_by, victims
 
@@ -69,7 +69,7 @@ class Terms:
             self.quotas.note(share, amounts)
         if within and any(amount > before.get(unit, 0.0) + _EQUAL for unit, amount in after.items()):
             return False
-        return verdict is Verdict.ADMITTED
+        return verdict is QuotaVerdict.ADMITTED
 
     def helped_by(self, eviction_set: EvictionSet) -> float:
         """The largest fraction of what its quota lacks that one candidate gives back."""

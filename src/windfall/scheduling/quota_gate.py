@@ -15,7 +15,7 @@ from typing import Protocol
 from windfall.jobs.ids import QueueName
 from windfall.jobs.resources import Resources
 from windfall.scheduling.quota_reasons import quota_reason
-from windfall.scheduling.quotas import Amounts, Quotas, Verdict
+from windfall.scheduling.quotas import Amounts, Quotas, QuotaVerdict
 from windfall.scheduling.reasons import Reason
 from windfall.scheduling.snapshot import SchedulingClass, Shape, Snapshot
 
@@ -104,7 +104,7 @@ class QuotaGate:
         """Whether one more of them may start after those asked to leave have left."""
         quotas = self.soon.get(asking.queue)
         share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
-        return quotas is None or quotas.verdict(share, amounts) is Verdict.ADMITTED
+        return quotas is None or quotas.verdict(share, amounts) is QuotaVerdict.ADMITTED
 
     def started(self, asking: InQueue, count: int) -> None:
         """Count `count` jobs that got a place."""
@@ -130,7 +130,7 @@ class QuotaGate:
             return []
         share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
         for quotas in (self.soon[asking.queue], self.now[asking.queue]):
-            if quotas.verdict(share, amounts) is not Verdict.ADMITTED:
+            if quotas.verdict(share, amounts) is not QuotaVerdict.ADMITTED:
                 return [quota_reason(quotas, asking.queue, share, amounts)]
         return []
 

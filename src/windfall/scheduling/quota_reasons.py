@@ -11,7 +11,7 @@ from math import inf
 from typing import ClassVar
 
 from windfall.jobs.ids import QueueName
-from windfall.scheduling.quotas import Amounts, AwsQuotaReason, Quotas, Verdict
+from windfall.scheduling.quotas import Amounts, AwsQuotaReason, Quotas, QuotaVerdict
 from windfall.scheduling.wording import number
 
 _UNITS = {
@@ -38,7 +38,7 @@ class QuotaReason:
     code: ClassVar[str] = "QUOTA_SHARE"
     queue: QueueName
     share: str
-    verdict: Verdict
+    verdict: QuotaVerdict
     #: For the units that are too few: what it needs, and its share's use and limit.
     asked: Amounts
     used: Amounts
@@ -52,18 +52,18 @@ class QuotaReason:
     aws_reason: AwsQuotaReason | None = None
 
     def text(self) -> str:
-        if self.verdict is Verdict.UNKNOWN:
+        if self.verdict is QuotaVerdict.UNKNOWN:
             return f"queue {self.queue} has no quota share {self.share} any more: create it, or submit the job again"
         held = f"its quota share {self.share} holds {in_words(self.used)} of {in_words(self.limits)}"
         own = f"asks for {in_words(self.asked)}; {held}"
         if self.aws_reason is not None:
             return f"{own}; it never starts so: {self.aws_reason.value.partition(' - ')[2]}"
-        if self.verdict is Verdict.LIMIT:
+        if self.verdict is QuotaVerdict.LIMIT:
             return f"{own}, and may not borrow"
-        if self.verdict is Verdict.BORROW_LIMIT:
+        if self.verdict is QuotaVerdict.BORROW_LIMIT:
             return f"{own}, and may have {in_words(self.ceiling)} with what it may borrow"
         lent = f"of {in_words(self.lendable)} that shares lend, {in_words(self.borrowed)} are borrowed"
-        if self.verdict is Verdict.LENT_OUT:
+        if self.verdict is QuotaVerdict.LENT_OUT:
             return f"{own}, and others have the rest: {lent}"
         return f"{own}, and there is too little to borrow: {lent}"
 

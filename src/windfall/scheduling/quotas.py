@@ -24,7 +24,7 @@ Amounts = Mapping[str, float]
 _EQUAL = 1e-6
 
 
-class Verdict(StrEnum):
+class QuotaVerdict(StrEnum):
     """How a share's quota answers a job."""
 
     ADMITTED = "admitted"
@@ -126,15 +126,20 @@ class Quotas:
             if amount
         )
 
-    def verdict(self, share: str, amounts: Amounts, count: int = 1) -> Verdict:
+    def verdict(self, share: str, amounts: Amounts, count: int = 1) -> QuotaVerdict:
         """Whether this many jobs may start in a share now, and what bars them if they may not."""
         if share not in self.shares:
-            return Verdict.UNKNOWN
+            return QuotaVerdict.UNKNOWN
         bars = {self._at(share, unit, amount * count) for unit, amount in amounts.items() if amount}
-        for verdict in (Verdict.LIMIT, Verdict.BORROW_LIMIT, Verdict.NOTHING_LENT, Verdict.LENT_OUT):
+        for verdict in (
+            QuotaVerdict.LIMIT,
+            QuotaVerdict.BORROW_LIMIT,
+            QuotaVerdict.NOTHING_LENT,
+            QuotaVerdict.LENT_OUT,
+        ):
             if verdict in bars:
                 return verdict
-        return Verdict.ADMITTED
+        return QuotaVerdict.ADMITTED
 
     def admits(self, share: str, amounts: Amounts, wanted: int = 1, *, own: bool = False) -> int:
         """How many of `wanted` equal jobs may start in a share now; with `own`, without borrowing."""
@@ -143,7 +148,7 @@ class Quotas:
         while few < most:
             middle = (few + most + 1) // 2
             free = not own or self.entitles(share, amounts, middle)
-            if free and self.verdict(share, amounts, middle) is Verdict.ADMITTED:
+            if free and self.verdict(share, amounts, middle) is QuotaVerdict.ADMITTED:
                 few = middle
             else:
                 most = middle - 1
@@ -182,15 +187,17 @@ class Quotas:
             if other.name != share and other.sharing is not Sharing.RESERVE
         )
 
-    def _at(self, share: str, unit: str, amount: float) -> Verdict:
+    def _at(self, share: str, unit: str, amount: float) -> QuotaVerdict:
         """How the quota of one unit answers a request for `more` of it."""
         if self._lack(share, unit, amount) <= _EQUAL:
-            return Verdict.ADMITTED
+            return QuotaVerdict.ADMITTED
         after = self.used(share).get(unit, 0.0) + amount
         if after > self.ceiling(share, unit) + _EQUAL:
             borrows = self.shares[share].sharing is Sharing.LEND_AND_BORROW
-            return Verdict.BORROW_LIMIT if borrows else Verdict.LIMIT
-        return Verdict.NOTHING_LENT if after > self._limits[share][unit] + _EQUAL else Verdict.LENT_OUT
+            return QuotaVerdict.BORROW_LIMIT if borrows else QuotaVerdict.LIMIT
+        return (
+            QuotaVerdict.NOTHING_LENT if after > self._limits[share][unit] + _EQUAL else QuotaVerdict.LENT_OUT
+        )
 
     def _lack(self, share: str, unit: str, amount: float) -> float:
         """How much of a unit must be given back before `more` of it may be held; 0 or less if nothing."""

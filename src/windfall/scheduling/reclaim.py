@@ -22,7 +22,7 @@ from windfall.scheduling.eviction_sets import EvictionSet, Holders, members_of
 from windfall.scheduling.fit import Floor, Room, takers
 from windfall.scheduling.gang_victims import GangNeed
 from windfall.scheduling.gangs import needs_of
-from windfall.scheduling.horizon import Held, Horizon, Place, lift, matters_which
+from windfall.scheduling.horizon import Horizon, KeptPlace, KeptPlaces, lift, matters_which
 from windfall.scheduling.preempting import PlaceNeed, Preempting, Terms, least_loss, preemption_of
 from windfall.scheduling.projected_capacity import ProjectedCapacity
 from windfall.scheduling.quota_gate import GroupKey, InQueue, group_key
@@ -37,7 +37,7 @@ MOST_AT_ONCE = 64
 class _Offer:
     """What a place, or one for each node, would cost."""
 
-    places: tuple[Place, ...]
+    places: tuple[KeptPlace, ...]
     asked: tuple[EvictionSet, ...]
 
     @property
@@ -53,7 +53,7 @@ class Claims:
     notice_ms: int
     admission: Admission
     #: By queue, shape and scheduling class: jobs of one group take such places in their order.
-    held: dict[GroupKey, list[Held]] = field(default_factory=dict)
+    held: dict[GroupKey, list[KeptPlaces]] = field(default_factory=dict)
     reclaims: list[Reclaim] = field(default_factory=list)
     #: For queues with quota shares.
     preempting: Preempting | None = field(init=False)
@@ -66,7 +66,7 @@ class Claims:
         self._horizon = Horizon(holders)
         self.preempting = None if quota is None else Preempting(quota, holders)
 
-    def all(self) -> Iterator[Held]:
+    def all(self) -> Iterator[KeptPlaces]:
         """All that is kept."""
         return (held for each in self.held.values() for held in each)
 
@@ -123,7 +123,7 @@ class Claims:
         *,
         ask: bool,
         by: int | None = None,
-    ) -> Held | None:
+    ) -> KeptPlaces | None:
         """Keep for a job what others vacate, asking some to leave if that is allowed and helps.
 
         With `by`, a multi-node job counts only on what is left by then.
@@ -143,7 +143,7 @@ class Claims:
 
     def claim_one_of(
         self, job_id: JobId, asking: InQueue, rooms: Iterable[Room], *, ask: bool
-    ) -> Held | None:
+    ) -> KeptPlaces | None:
         """The same for one place in these rooms."""
         terms = self._terms(asking) if ask else None
         offers = [self._offer(room, asking, terms, ask=ask) for room in rooms]
@@ -162,7 +162,7 @@ class Claims:
         roomless = self._roomless.pop(group_key(asking), 0)
         self.pledge(asking, -max(0, roomless - max(0, first - self.count(asking))))
 
-    def lift(self, asking: InQueue, first: int = 0) -> list[Held]:
+    def lift(self, asking: InQueue, first: int = 0) -> list[KeptPlaces]:
         """Stop keeping the places of these jobs, except for the first ones, so that they can be taken."""
         kept = self.held.get(group_key(asking), [])
         lifted = kept[first:]
@@ -173,7 +173,7 @@ class Claims:
         self.pledge(asking, -len(lifted))
         return lifted
 
-    def restore(self, asking: InQueue, lifted: Iterable[Held]) -> None:
+    def restore(self, asking: InQueue, lifted: Iterable[KeptPlaces]) -> None:
         """Keep again what was lifted, with nothing taken in between."""
         for held in lifted:
             self._horizon.keep(held.job_id, held.places, (), held.expected_at)
@@ -208,7 +208,7 @@ class Claims:
         if chosen is None:
             return None
         gpu_ids = None if needed is None else needed.after(need.on_machine(members_of(chosen)))
-        return _Offer((Place(room, shape, gpu_ids or ()),), chosen)
+        return _Offer((KeptPlace(room, shape, gpu_ids or ()),), chosen)
 
     def _offer_all(
         self,
@@ -231,7 +231,7 @@ class Claims:
         if chosen is None:
             return None
         return _Offer(
-            tuple(Place(seat.room, seat.shape, seat.gpu_ids) for seat in need.seats(chosen)), chosen
+            tuple(KeptPlace(seat.room, seat.shape, seat.gpu_ids) for seat in need.seats(chosen)), chosen
         )
 
     def _candidates(self, rooms: Iterable[Room], queue: QueueName) -> list[EvictionSet]:
@@ -246,7 +246,7 @@ class Claims:
             if release.reclaimable and release.queue != queue
         )
 
-    def _take(self, job_id: JobId, asking: InQueue, offer: _Offer) -> Held:
+    def _take(self, job_id: JobId, asking: InQueue, offer: _Offer) -> KeptPlaces:
         now, holders = self.floor.now, self._horizon.holders
         machines = {id(place.room.machine): place.room.machine for place in offer.places}
         asked = list(members_of(offer.asked))
@@ -257,7 +257,7 @@ class Claims:
             coming = list(self._horizon.coming(rooms))
             leaving = [release for release in coming if release.leaving]
             expected_at = max((release.at or now for release in leaving or coming), default=now)
-        held = Held(job_id, offer.places, max(expected_at, now), tuple(leaving), bool(asked))
+        held = KeptPlaces(job_id, offer.places, max(expected_at, now), tuple(leaving), bool(asked))
         self._horizon.keep(job_id, offer.places, asked, held.expected_at)
         self.held.setdefault(group_key(asking), []).append(held)
         holders.asked.update(release.token for release in asked)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from windfall.capacity.policies import INSTANCES
-from windfall.scheduling.quotas import AwsQuotaReason, Quotas, Verdict
+from windfall.scheduling.quotas import AwsQuotaReason, Quotas, QuotaVerdict
 from windfall.scheduling.service_room import ServiceRoom
 from windfall.scheduling.service_views import (
     MAX_RESOURCE,
     HoldingService,
     Preempt,
-    Preemption,
     ServicePlan,
+    ServicePreemption,
     ServiceQueueView,
     WaitingService,
 )
@@ -25,7 +25,7 @@ from windfall.scheduling.service_views import (
 #: Whether it is enough that a set of holders leaves.
 Enough = Callable[[Sequence[HoldingService]], bool]
 #: Which jobs have to leave, and why.
-Chosen = tuple[list[HoldingService], Preemption]
+Chosen = tuple[list[HoldingService], ServicePreemption]
 
 
 def serve_quota_shares(queue: ServiceQueueView, room: ServiceRoom, plan: ServicePlan) -> None:
@@ -100,7 +100,7 @@ class _Serving:
             lent = self._least_loss(job, others)
         if lent is None or (own is not None and _loss(own[0]) < _loss(lent)):
             return own
-        return lent, Preemption.CROSS_SHARE
+        return lent, ServicePreemption.CROSS_SHARE
 
     def _outranked(self, job: WaitingService) -> Chosen | None:
         """Which less urgent jobs of its own share leave for a job, if the share wants that."""
@@ -108,7 +108,7 @@ class _Serving:
             return None
         lesser = [it for it in self._staying if it.share == job.share and it.priority < job.priority]
         found = self._least_loss(job, lesser)
-        return None if found is None else (found, Preemption.IN_SHARE)
+        return None if found is None else (found, ServicePreemption.IN_SHARE)
 
     def _least_loss(
         self, job: WaitingService, candidates: Sequence[HoldingService]
@@ -138,7 +138,7 @@ class _Serving:
         if not self._room.fits(job.needs, [holder.needs for holder in gone]):
             return False
         with _gone(self._quotas, gone):
-            return self._quotas.verdict(job.share, job.needs) is Verdict.ADMITTED
+            return self._quotas.verdict(job.share, job.needs) is QuotaVerdict.ADMITTED
 
 
 class _gone:  # noqa: N801 (reads as a word in a with statement)

@@ -24,7 +24,7 @@ MAX_RESOURCE = (
 )
 
 
-class Preemption(StrEnum):
+class ServicePreemption(StrEnum):
     """Why a job is asked to leave, in AWS's words where they are known."""
 
     CROSS_SHARE = "Cross-share preemption triggered to reclaim borrowed capacity"
@@ -89,7 +89,7 @@ class Preempt:
 
     victim: JobId
     for_job: JobId
-    cause: Preemption
+    cause: ServicePreemption
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.advisor.failures import Ending, diagnose
+from windfall.advisor.failures import AttemptEnd, diagnose
 from windfall.jobs.attempts import FAILED_TO_START, TIMED_OUT
 from windfall.jobs.diagnosis import FailureCause
 
@@ -33,7 +33,7 @@ DRIVER = (
 
 
 def cause_of(text: str, exit_code: int = 1, **more: object) -> FailureCause | None:
-    found = diagnose(Ending(exit_code, lines=text.splitlines(), **more))  # type: ignore[arg-type]  # by keyword
+    found = diagnose(AttemptEnd(exit_code, lines=text.splitlines(), **more))  # type: ignore[arg-type]  # by keyword
     return None if found is None else found.cause
 
 
@@ -79,7 +79,7 @@ def test_the_exception_that_ended_a_program(told):
 
 
 def test_the_evidence_is_the_line_itself():
-    found = diagnose(Ending(1, lines=TORCH_OOM.splitlines()))
+    found = diagnose(AttemptEnd(1, lines=TORCH_OOM.splitlines()))
     assert found is not None
     assert found.evidence.startswith(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB"
@@ -154,7 +154,7 @@ def test_shared_memory_is_never_the_cause_of_a_full_gpu():
 
 
 def test_a_success_has_no_cause_whatever_its_log_says():
-    assert diagnose(Ending(0, lines=TORCH_OOM.splitlines())) is None
+    assert diagnose(AttemptEnd(0, lines=TORCH_OOM.splitlines())) is None
 
 
 # --- several processes, several exceptions ------------------------------------------------------------
@@ -191,8 +191,8 @@ def test_the_cause_of_a_chained_exception_counts():
 
 def test_what_windfall_itself_did_comes_before_what_the_log_says():
     lines = TORCH_OOM.splitlines()
-    timed_out = diagnose(Ending(137, None, TIMED_OUT, lines))
-    killed = diagnose(Ending(137, "OutOfMemoryError: Container killed due to memory usage", None, lines))
+    timed_out = diagnose(AttemptEnd(137, None, TIMED_OUT, lines))
+    killed = diagnose(AttemptEnd(137, "OutOfMemoryError: Container killed due to memory usage", None, lines))
     assert timed_out is not None
     assert timed_out.cause is FailureCause.KILLED_BY_TIME
     assert killed is not None
@@ -200,9 +200,9 @@ def test_what_windfall_itself_did_comes_before_what_the_log_says():
 
 
 def test_a_start_that_failed_says_why():
-    pull = diagnose(Ending(None, "CannotPullContainerError: pull access denied", FAILED_TO_START))
+    pull = diagnose(AttemptEnd(None, "CannotPullContainerError: pull access denied", FAILED_TO_START))
     runtime = 'CannotStartContainerError: could not select device driver "" with capabilities: [[gpu]]'
-    no_gpu = diagnose(Ending(None, runtime, FAILED_TO_START))
+    no_gpu = diagnose(AttemptEnd(None, runtime, FAILED_TO_START))
     assert pull is not None
     assert pull.cause is FailureCause.NOT_STARTED
     assert no_gpu is not None
@@ -227,7 +227,7 @@ def test_the_kernels_word_on_a_gpu_counts_where_the_log_shows_nothing():
         "NVRM: Xid (PCI:0000:3b:00): 48, an uncorrectable error",
         "NVRM: Xid (PCI:0000:3b:00): 45, cut off",
     ]
-    found = diagnose(Ending(1, lines=["step 1"], kernel_lines=xids))
+    found = diagnose(AttemptEnd(1, lines=["step 1"], kernel_lines=xids))
     assert found is not None
     assert (found.cause, found.evidence) == (FailureCause.GPU_FAULT, xids[0])
     assert cause_of(TORCH_OOM, kernel_lines=xids) is FailureCause.GPU_MEMORY

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windfall.advisor.sample_file import (
     MOST_RECORDS,
     Header,
-    Layout,
+    SampleLayout,
     halved,
     merged,
     newest,
@@ -28,7 +28,7 @@ def a_sample(at: int = 2_000, **more) -> Sample:
 
 
 def a_file(header: Header, samples: list[Sample], latest: Sample | None = None) -> bytes:
-    layout = Layout(len(header.gpus))
+    layout = SampleLayout(len(header.gpus))
     first = layout.pack(latest) if latest is not None else bytes(layout.size)
     return header.encode() + first + b"".join(layout.pack(sample) for sample in samples)
 
@@ -70,7 +70,7 @@ def test_a_torn_last_record_is_left_out(cut):
 
 
 def test_a_record_of_zeros_that_a_crash_left_is_left_out():
-    content = a_file(Header("job#1", 1.0, 64), [a_sample(1)]) + bytes(Layout(0).size)
+    content = a_file(Header("job#1", 1.0, 64), [a_sample(1)]) + bytes(SampleLayout(0).size)
     assert [sample.at for sample in recording(content).samples] == [1]
 
 
@@ -123,4 +123,4 @@ def test_halving_keeps_the_time_and_the_processor_seconds(rows):
 
 
 def test_a_full_file_is_as_large_as_the_page_says():
-    assert [MOST_RECORDS * Layout(gpus).size // 1000 for gpus in (0, 1, 8)] == [311, 507, 1884]
+    assert [MOST_RECORDS * SampleLayout(gpus).size // 1000 for gpus in (0, 1, 8)] == [311, 507, 1884]

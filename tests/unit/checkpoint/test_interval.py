@@ -7,8 +7,8 @@ from windfall.checkpoint.interval import (
     LONGEST_S,
     SHORTEST_S,
     CostMeter,
-    Costs,
     Every,
+    SaveCosts,
     best_interval_s,
     parse_every,
 )
@@ -33,24 +33,24 @@ def test_nothing_measured_means_soon():
 
 
 def test_a_cheap_save_is_made_often_and_a_dear_one_rarely():
-    cheap = best_interval_s(Costs(0.005, 0.5), 7200, 0.01)
-    dear = best_interval_s(Costs(1.0, 30.0), 7200, 0.01)
+    cheap = best_interval_s(SaveCosts(0.005, 0.5), 7200, 0.01)
+    dear = best_interval_s(SaveCosts(1.0, 30.0), 7200, 0.01)
     assert cheap < dear
-    assert best_interval_s(Costs(60.0, 60.0), 7200, 0.01) == LONGEST_S
+    assert best_interval_s(SaveCosts(60.0, 60.0), 7200, 0.01) == LONGEST_S
 
 
 def test_the_budget_bounds_the_share_of_time():
-    costs = Costs(0.5, 1.0, interference=0.0)
+    costs = SaveCosts(0.5, 1.0, interference=0.0)
     assert costs.stall_s / best_interval_s(costs, 60, 0.01) <= 0.01
 
 
 def test_more_interruptions_mean_more_saves():
-    costs = Costs(0.2, 5.0)
+    costs = SaveCosts(0.2, 5.0)
     assert best_interval_s(costs, 3600, 0.05) < best_interval_s(costs, 36000, 0.05)
 
 
 def test_a_save_is_not_begun_before_the_last_one_is_written():
-    assert best_interval_s(Costs(0.0, 100.0, interference=0.0), 60, 1.0) >= 100.0
+    assert best_interval_s(SaveCosts(0.0, 100.0, interference=0.0), 60, 1.0) >= 100.0
 
 
 def test_slower_steps_while_writing_count_as_cost():

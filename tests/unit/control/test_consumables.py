@@ -11,7 +11,7 @@ from windfall.control import events
 from windfall.control.commands.consumables import (
     CreateConsumableResource,
     DeleteConsumableResource,
-    Operation,
+    QuantityOperation,
     UpdateConsumableResource,
 )
 from windfall.control.state import CLIENT_TOKEN_MS
@@ -27,7 +27,7 @@ def a_world_with(total: int, *, replenishable: bool = True, **rules) -> TestWorl
     return world
 
 
-def update(world: TestWorld, operation: Operation, quantity: int, token: str | None = None) -> int:
+def update(world: TestWorld, operation: QuantityOperation, quantity: int, token: str | None = None) -> int:
     return world.happens(UpdateConsumableResource("licence", operation, quantity, token)).total
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_come_back_is_used_up_once_a_job_however_often_it_was_trie
     assert (kept(world).consumed, kept(world).in_use, kept(world).free) == (2, 0, 1)
     world.submits(a_job("two").wanting(licence=2))
     assert world.state_of("two") is RUNNABLE
-    assert update(world, Operation.ADD, 1) == 4
+    assert update(world, QuantityOperation.ADD, 1) == 4
     assert world.state_of("two") is STARTING
 
 
@@ -95,7 +95,7 @@ def test_children_of_an_array_hold_tokens_one_by_one():
 
 def test_a_total_below_what_is_in_use_takes_nothing_away_and_shrinks_as_jobs_end():
     world = a_world_with(5).submits(a_job("one").wanting(licence=3), a_job("two").wanting(licence=2))
-    assert update(world, Operation.REMOVE, 4) == 1
+    assert update(world, QuantityOperation.REMOVE, 4) == 1
     assert (kept(world).in_use, kept(world).free, kept(world).shown_total) == (5, 0, 5)
     world.exits("one")
     assert (kept(world).in_use, kept(world).free, kept(world).shown_total) == (2, 0, 2)
@@ -105,23 +105,23 @@ def test_a_total_below_what_is_in_use_takes_nothing_away_and_shrinks_as_jobs_end
 
 def test_an_update_that_is_sent_again_happens_once():
     world = a_world_with(1)
-    assert update(world, Operation.ADD, 2, "again") == 3
-    assert update(world, Operation.ADD, 2, "again") == 3
-    assert update(world, Operation.ADD, 5, "again") == 8, "another payload is another request"
+    assert update(world, QuantityOperation.ADD, 2, "again") == 3
+    assert update(world, QuantityOperation.ADD, 2, "again") == 3
+    assert update(world, QuantityOperation.ADD, 5, "again") == 8, "another payload is another request"
     world.restarted()
-    assert update(world, Operation.ADD, 2, "again") == 8
+    assert update(world, QuantityOperation.ADD, 2, "again") == 8
     world.now += CLIENT_TOKEN_MS
-    assert update(world, Operation.ADD, 2, "again") == 10
-    assert update(world, Operation.SET, 4) == 4
-    assert update(world, Operation.SET, 4) == 4
+    assert update(world, QuantityOperation.ADD, 2, "again") == 10
+    assert update(world, QuantityOperation.SET, 4) == 4
+    assert update(world, QuantityOperation.SET, 4) == 4
 
 
 @pytest.mark.parametrize(
     ("operation", "quantity", "text"),
     [
-        (Operation.REMOVE, 2, "has a total of 1, so 2 cannot be removed"),
-        (Operation.ADD, -1, "use REMOVE"),
-        (Operation.SET, 2**60, "must be between 0 and"),
+        (QuantityOperation.REMOVE, 2, "has a total of 1, so 2 cannot be removed"),
+        (QuantityOperation.ADD, -1, "use REMOVE"),
+        (QuantityOperation.SET, 2**60, "must be between 0 and"),
     ],
 )
 def test_a_total_that_cannot_be_is_refused(operation, quantity, text):

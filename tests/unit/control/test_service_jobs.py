@@ -31,7 +31,7 @@ from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.service_jobs import ServiceState
 from windfall.jobs.states import FAILED
 from windfall.scheduling.explain import AwsReason
-from windfall.scheduling.service_views import MAX_RESOURCE, Preemption
+from windfall.scheduling.service_views import MAX_RESOURCE, ServicePreemption
 
 SUBMITTED, RUNNABLE, SCHEDULED, STARTING, RUNNING, SUCCEEDED, ENDED = (
     ServiceState.SUBMITTED,
@@ -187,19 +187,19 @@ def test_lent_instances_come_back_and_the_borrower_waits_again():
     world.runs("b2")
     world.submits(a_service_job("a1", quota_share="a"))
     # b2 has run for less time, so it loses less.
-    assert world.job("b2").status_reason == f"PREEMPTION_IN_PROGRESS: {Preemption.CROSS_SHARE}"
+    assert world.job("b2").status_reason == f"PREEMPTION_IN_PROGRESS: {ServicePreemption.CROSS_SHARE}"
     assert world.states("b1", "b2", "a1") == [RUNNING, RUNNING, RUNNABLE]
     world.world.restarted().connected((world.training("b1"), world.training("b2")))
     assert len([job for job in world.world.state.service_jobs.values() if job.attempt]) == 2
     world.ends("b2", 143)
     assert world.states("b1", "b2", "a1") == [RUNNING, RUNNABLE, SCHEDULED]
     (preempted,) = world.job("b2").attempts
-    assert (preempted.preempted, preempted.status_reason) == (True, Preemption.CROSS_SHARE)
+    assert (preempted.preempted, preempted.status_reason) == (True, ServicePreemption.CROSS_SHARE)
     # Once more, and it has been preempted more often than it allows.
     world.runs("a1").ends("a1").runs("b2")
     world.submits(a_service_job("a2", quota_share="a"))
     world.ends("b2", 143)
-    assert (world.job("b2").state, world.job("b2").status_reason) == (ENDED, Preemption.CROSS_SHARE)
+    assert (world.job("b2").state, world.job("b2").status_reason) == (ENDED, ServicePreemption.CROSS_SHARE)
 
 
 def test_one_whose_training_job_has_no_place_yet_leaves_at_once():

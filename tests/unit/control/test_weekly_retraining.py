@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.control.schedules import BERLIN, KEY, Calendar, a_calendar, a_schedule, ms
 from windfall.control.timekeeping import next_due
-from windfall.schedules.forecast import Verdict, durations_ms, forecast
+from windfall.schedules.forecast import ForecastVerdict, durations_ms, forecast
 from windfall.schedules.schedule import Tick, TickOutcome
 
 HOUR_MS = 3_600_000
@@ -73,9 +73,9 @@ def test_runs_that_last_into_the_next_day_are_skipped_over_and_the_forecast_says
     assert outcomes == {TickOutcome.STARTED: 156, TickOutcome.SKIPPED: 104}
     assert all("was not over" in (tick.reason or "") for tick in ticks if tick.outcome is TickOutcome.SKIPPED)
     monday = [ms("2027-11-15 01:00"), ms("2027-11-16 01:00")]
-    assert forecast(durations_ms(ticks), monday).verdict is Verdict.OVERRUNS
+    assert forecast(durations_ms(ticks), monday).verdict is ForecastVerdict.OVERRUNS
     friday = [ms("2027-11-19 01:00"), ms("2027-11-22 01:00")]
-    assert forecast(durations_ms(ticks), friday).verdict is Verdict.FITS
+    assert forecast(durations_ms(ticks), friday).verdict is ForecastVerdict.FITS
 
 
 def test_a_daemon_that_is_started_on_wednesday_makes_up_for_what_it_missed_once():

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from windfall.engines.simulated.fleet import Fleet, Happening, SimulatedInstance, Stage
+from windfall.engines.simulated.fleet import Fleet, InstanceEvent, InstanceStage, SimulatedInstance
 from windfall.engines.simulated.market import Fate
 from windfall.jobs.ids import EnvironmentName, InstanceId
 from windfall.jobs.resources import Resources
 
 
-def an_instance(fate: Fate, name: str = "i-1", stage: Stage = Stage.BOOTING) -> SimulatedInstance:
+def an_instance(
+    fate: Fate, name: str = "i-1", stage: InstanceStage = InstanceStage.BOOTING
+) -> SimulatedInstance:
     return SimulatedInstance(
         InstanceId(name), EnvironmentName("e"), "g5.xlarge", Resources(4, 1024), 0, fate, stage
     )
 
 
-def happened(fleet: Fleet, now: int, *, can_boot: bool = True) -> list[Happening]:
+def happened(fleet: Fleet, now: int, *, can_boot: bool = True) -> list[InstanceEvent]:
     return [happening for happening, _ in fleet.advance(now, can_boot=can_boot)]
 
 
@@ -26,14 +28,18 @@ def test_a_whole_life_in_order():
     fleet.add(instance)
     assert fleet.next_at(can_boot=True) == 10
     assert happened(fleet, 9) == []
-    assert happened(fleet, 10) == [Happening.BOOTED]
+    assert happened(fleet, 10) == [InstanceEvent.BOOTED]
     assert fleet.next_at(can_boot=True) == 20
-    assert happened(fleet, 20) == [Happening.ADVISED]
+    assert happened(fleet, 20) == [InstanceEvent.ADVISED]
     assert happened(fleet, 29) == []
-    assert happened(fleet, 30) == [Happening.NOTICED]
+    assert happened(fleet, 30) == [InstanceEvent.NOTICED]
     assert instance.fate.lost_at == 150
-    assert happened(fleet, 150) == [Happening.GONE]
-    assert (instance.stage, instance.gone_at, fleet.next_at(can_boot=True)) == (Stage.GOING, 150, None)
+    assert happened(fleet, 150) == [InstanceEvent.GONE]
+    assert (instance.stage, instance.gone_at, fleet.next_at(can_boot=True)) == (
+        InstanceStage.GOING,
+        150,
+        None,
+    )
 
 
 def test_nothing_boots_while_there_is_no_agent():
@@ -45,16 +51,16 @@ def test_nothing_boots_while_there_is_no_agent():
 
 def test_a_notice_that_comes_late_is_whole():
     fleet = Fleet()
-    instance = an_instance(Fate(10, 20, 30, 150), stage=Stage.READY)
+    instance = an_instance(Fate(10, 20, 30, 150), stage=InstanceStage.READY)
     fleet.add(instance)
-    assert happened(fleet, 1_000) == [Happening.NOTICED]  # without a recommendation in the same breath
+    assert happened(fleet, 1_000) == [InstanceEvent.NOTICED]  # without a recommendation in the same breath
     assert instance.fate.lost_at == 1_120
 
 
 def test_without_notice_it_is_gone_at_once():
     fleet = Fleet()
     fleet.add(an_instance(Fate(10, lost_at=30)))
-    assert happened(fleet, 30) == [Happening.BOOTED, Happening.GONE]
+    assert happened(fleet, 30) == [InstanceEvent.BOOTED, InstanceEvent.GONE]
 
 
 def test_attempts_are_known_by_their_place():

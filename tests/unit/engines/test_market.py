@@ -7,19 +7,19 @@ import pytest
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.capacity.market_tags import MarketTags
 from windfall.engines.simulated.errors import BadTrace
-from windfall.engines.simulated.market import Fate, Market, market_of
+from windfall.engines.simulated.market import Fate, SpotMarket, market_of
 from windfall.engines.simulated.settings import SimulatedSettings
-from windfall.engines.simulated.traces import Trace, parse_trace, read_trace
+from windfall.engines.simulated.traces import AvailabilityTrace, parse_trace, read_trace
 from windfall.jobs.ids import EnvironmentName, InstanceId
 
 CALM = SimulatedSettings(boot_s=10, mtbi_s=1000, notice_s=120, rebalance=0)
 
 
-def a_market(tags: MarketTags | None = None, settings: SimulatedSettings = CALM, **more) -> Market:
-    return Market(tags or MarketTags(), settings, **{"spot": True, **more})
+def a_market(tags: MarketTags | None = None, settings: SimulatedSettings = CALM, **more) -> SpotMarket:
+    return SpotMarket(tags or MarketTags(), settings, **{"spot": True, **more})
 
 
-def lives(market: Market, count: int = 2_000) -> list[int]:
+def lives(market: SpotMarket, count: int = 2_000) -> list[int]:
     fates = [market.fate(InstanceId(f"i-{n}"), "g5.xlarge", 1, 0) for n in range(count)]
     return [fate.lost_at - fate.ready_at for fate in fates]
 
@@ -82,7 +82,7 @@ def test_a_recommendation_comes_between_boot_and_notice():
 
 # Traces ---------------------------------------------------------------------------------------------------
 
-WAVES = Trace(10, (2, 2, 0, 1, 3), (1.0, 1.5, 2.0, 2.5, 3.0))
+WAVES = AvailabilityTrace(10, (2, 2, 0, 1, 3), (1.0, 1.5, 2.0, 2.5, 3.0))
 
 
 def test_a_trace_bounds_capacity_and_names_the_price_and_begins_again():
@@ -111,7 +111,7 @@ def test_a_fall_takes_the_newest_or_whom_the_seed_hits():
 
 
 def test_with_a_seed_types_begin_at_different_places_of_the_trace():
-    long = Trace(10, tuple(range(1_000)))
+    long = AvailabilityTrace(10, tuple(range(1_000)))
     market = a_market(MarketTags(seed=3), trace=long)
     assert len({market.capacity(type_, 0) for type_ in ("a", "b", "c", "d")}) > 1
     assert {a_market(trace=long).capacity(type_, 0) for type_ in ("a", "b")} == {0}
@@ -119,7 +119,7 @@ def test_with_a_seed_types_begin_at_different_places_of_the_trace():
 
 def test_a_pool_is_the_safer_the_longer_it_has_been_quiet():
     assert [WAVES.calm_s(10.0 * n) for n in range(5)] == [0, 10, 0, 10, 20]
-    assert Trace(10, (4, 4)).calm_s(0) == 20  # never fell
+    assert AvailabilityTrace(10, (4, 4)).calm_s(0) == 20  # never fell
 
 
 def test_an_instance_taken_by_a_trace_has_a_whole_notice_from_now():
@@ -129,7 +129,7 @@ def test_an_instance_taken_by_a_trace_has_a_whole_notice_from_now():
 def test_a_trace_file_is_read(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text('{"metadata": {"gap_seconds": 600, "zone": "a"}, "data": [16, 3]}')
-    assert read_trace(str(path)) == Trace(600, (16, 3))
+    assert read_trace(str(path)) == AvailabilityTrace(600, (16, 3))
 
 
 @pytest.mark.parametrize(

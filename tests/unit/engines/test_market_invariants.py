@@ -29,7 +29,7 @@ from windfall.control.events import (
 )
 from windfall.control.instructions import ForgetAttempt, LaunchInstance, TerminateInstance
 from windfall.control.ports import Holdings
-from windfall.engines.simulated.fleet import Stage
+from windfall.engines.simulated.fleet import InstanceStage
 from windfall.jobs.ids import AttemptToken, InstanceId
 
 MARKETS = [
@@ -265,7 +265,7 @@ class MarketMachine(RuleBasedStateMachine):
     @invariant()
     def what_goes_is_gone_while_the_agent_answers(self) -> None:
         if hasattr(self, "world") and not self.away:
-            assert not [one.id for one in self.world.engine._fleet if one.stage is Stage.GOING]
+            assert not [one.id for one in self.world.engine._fleet if one.stage is InstanceStage.GOING]
 
     @invariant()
     def capacity_holds(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.schedules.forecast import Certainty, Verdict, durations_ms, forecast
+from windfall.schedules.forecast import Certainty, ForecastVerdict, durations_ms, forecast
 from windfall.schedules.schedule import Tick, TickOutcome
 
 HOUR = 3_600_000
@@ -14,14 +14,14 @@ TOMORROW = [24 * HOUR, 48 * HOUR]
 @pytest.mark.parametrize(
     ("hours", "due", "verdict", "in_time"),
     [
-        ([2, 3, 4], TOMORROW, Verdict.FITS, 3),
-        ([24] * 10, TOMORROW, Verdict.FITS, 10),
-        ([2] * 8 + [30, 30], TOMORROW, Verdict.TIGHT, 8),
-        ([2] * 9 + [30], TOMORROW, Verdict.FITS, 9),
-        ([30, 30, 2], TOMORROW, Verdict.OVERRUNS, 1),
-        ([2], [24 * HOUR], Verdict.UNBOUNDED, 1),
-        ([2], [], Verdict.UNKNOWN, 1),
-        ([], TOMORROW, Verdict.UNKNOWN, 0),
+        ([2, 3, 4], TOMORROW, ForecastVerdict.FITS, 3),
+        ([24] * 10, TOMORROW, ForecastVerdict.FITS, 10),
+        ([2] * 8 + [30, 30], TOMORROW, ForecastVerdict.TIGHT, 8),
+        ([2] * 9 + [30], TOMORROW, ForecastVerdict.FITS, 9),
+        ([30, 30, 2], TOMORROW, ForecastVerdict.OVERRUNS, 1),
+        ([2], [24 * HOUR], ForecastVerdict.UNBOUNDED, 1),
+        ([2], [], ForecastVerdict.UNKNOWN, 1),
+        ([], TOMORROW, ForecastVerdict.UNKNOWN, 0),
     ],
 )
 def test_the_next_run_is_judged_by_the_ones_before(hours, due, verdict, in_time):

@@ -7,7 +7,7 @@ import pytest
 from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, Sharing
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.quota_reasons import quota_reason, quota_words
-from windfall.scheduling.quotas import AwsQuotaReason, Quotas, Verdict
+from windfall.scheduling.quotas import AwsQuotaReason, Quotas, QuotaVerdict
 
 GPU = {"GPU": 1.0}
 LEND, RESERVE, BORROW = Sharing.LEND, Sharing.RESERVE, Sharing.LEND_AND_BORROW
@@ -23,7 +23,7 @@ def a_share(
 def test_a_share_that_reserves_has_its_own_and_no_more():
     quotas = Quotas([a_share("a", GPU=2), a_share("b", LEND, GPU=4)])
     assert quotas.admits("a", GPU, 5) == 2
-    assert quotas.verdict("a", GPU, 3) is Verdict.LIMIT
+    assert quotas.verdict("a", GPU, 3) is QuotaVerdict.LIMIT
 
 
 def test_what_is_lent_is_what_its_owner_leaves_unused():
@@ -34,31 +34,31 @@ def test_what_is_lent_is_what_its_owner_leaves_unused():
     quotas.note("a", GPU, 5)
     assert (quotas.borrowed("GPU"), quotas.lendable("GPU")) == (3, 3)
     assert quotas.above("a") == {"GPU": 3}
-    assert quotas.verdict("a", GPU) is Verdict.NOTHING_LENT
+    assert quotas.verdict("a", GPU) is QuotaVerdict.NOTHING_LENT
 
 
 def test_those_who_reserve_lend_nothing():
     quotas = Quotas([a_share("a", BORROW, GPU=2), a_share("b", RESERVE, GPU=4)])
     assert quotas.admits("a", GPU, 10) == 2
-    assert quotas.verdict("a", GPU, 3) is Verdict.NOTHING_LENT
+    assert quotas.verdict("a", GPU, 3) is QuotaVerdict.NOTHING_LENT
 
 
 def test_a_borrow_limit_is_a_percentage_of_its_own():
     quotas = Quotas([a_share("a", BORROW, 50, GPU=4), a_share("b", LEND, GPU=9)])
     assert quotas.ceiling("a", "GPU") == 6
     assert quotas.admits("a", GPU, 10) == 6
-    assert quotas.verdict("a", GPU, 7) is Verdict.BORROW_LIMIT
+    assert quotas.verdict("a", GPU, 7) is QuotaVerdict.BORROW_LIMIT
     assert Quotas([a_share("a", BORROW, 0, GPU=4), a_share("b", LEND, GPU=9)]).admits("a", GPU, 9) == 4
 
 
 def test_an_owner_whose_own_is_lent_out_lacks_what_was_borrowed():
     quotas = Quotas([a_share("a", BORROW, GPU=2), a_share("b", LEND, GPU=4)], {"a": {"GPU": 6}})
     assert quotas.entitles("b", GPU, 4)
-    assert quotas.verdict("b", GPU) is Verdict.LENT_OUT
+    assert quotas.verdict("b", GPU) is QuotaVerdict.LENT_OUT
     assert quotas.missing("b", GPU) == {"GPU": 1}
     assert quotas.missing("b", {"GPU": 3}) == {"GPU": 3}
     quotas.note("a", GPU, -1)
-    assert quotas.verdict("b", GPU) is Verdict.ADMITTED
+    assert quotas.verdict("b", GPU) is QuotaVerdict.ADMITTED
 
 
 def test_one_that_reserves_is_never_kept_from_its_own_by_borrowers():
@@ -83,7 +83,7 @@ def test_a_job_that_asks_none_of_a_unit_is_not_kept_by_it():
 def test_limits_that_were_lowered_leave_a_share_above_them():
     quotas = Quotas([a_share("a", RESERVE, GPU=1), a_share("b", LEND, GPU=2)], {"a": {"GPU": 3}})
     assert quotas.above("a") == {"GPU": 2}
-    assert quotas.verdict("b", GPU) is Verdict.LENT_OUT
+    assert quotas.verdict("b", GPU) is QuotaVerdict.LENT_OUT
     assert quotas.missing("b", GPU) == {"GPU": 1}
 
 
@@ -97,7 +97,7 @@ def test_parts_of_gpus_add_up_to_whole_ones():
 
 
 def test_a_share_that_does_not_exist_admits_nobody():
-    assert Quotas([a_share("a", GPU=1)]).verdict("b", GPU) is Verdict.UNKNOWN
+    assert Quotas([a_share("a", GPU=1)]).verdict("b", GPU) is QuotaVerdict.UNKNOWN
     assert Quotas([a_share("a", GPU=1)]).admits("b", GPU, 3) == 0
 
 

@@ -10,8 +10,8 @@ from windfall.scheduling.service_views import (
     MAX_RESOURCE,
     HoldingService,
     Preempt,
-    Preemption,
     ServicePlan,
+    ServicePreemption,
     ServiceQueueView,
     ServiceView,
     WaitingService,
@@ -125,7 +125,7 @@ def test_lent_capacity_is_taken_back_from_who_loses_the_least():
     queue = a_queue(waits("j1", share="a"), *running, quota_shares=shares)
     made = plan(queue, limits={G5: 3.0})
     assert made.dispatch == []
-    assert made.preempt == [Preempt("h2", "j1", Preemption.CROSS_SHARE)]
+    assert made.preempt == [Preempt("h2", "j1", ServicePreemption.CROSS_SHARE)]
 
 
 def test_nobody_within_its_limits_is_asked_to_leave():
@@ -154,7 +154,7 @@ def test_a_more_urgent_job_takes_the_place_of_a_lesser_one_of_its_share():
     running = [holds("h1", share="a", priority=3, loss=1), holds("h2", share="a", priority=1, loss=7)]
     urgent = waits("j1", share="a", priority=2)
     enabled = a_queue(urgent, *running, quota_shares=[a_share("a", 2, Sharing.RESERVE, within=True)])
-    assert plan(enabled, limits={G5: 2.0}).preempt == [Preempt("h2", "j1", Preemption.IN_SHARE)]
+    assert plan(enabled, limits={G5: 2.0}).preempt == [Preempt("h2", "j1", ServicePreemption.IN_SHARE)]
     disabled = a_queue(urgent, *running, quota_shares=[a_share("a", 2, Sharing.RESERVE)])
     assert plan(disabled, limits={G5: 2.0}).preempt == []
 

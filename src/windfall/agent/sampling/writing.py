@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from windfall.advisor.sample_file import MOST_RECORDS, Header, Layout, halved, merged, parse
+from windfall.advisor.sample_file import MOST_RECORDS, Header, SampleLayout, halved, merged, parse
 from windfall.advisor.samples import Sample
 
 
@@ -31,7 +31,7 @@ class SampleFile:
             header, history = replace(header, merges=before[0].merges), before[1]
             self._history, self.resumed = len(history), True
         self.header = header
-        self._layout = Layout(len(header.gpus))
+        self._layout = SampleLayout(len(header.gpus))
         # Written anew: so that what is torn at its end goes, and every record is where it is counted to be.
         self._rewrite(history)
 

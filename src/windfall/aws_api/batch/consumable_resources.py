@@ -19,7 +19,7 @@ from windfall.capacity.consumables import PER_JOB_MAX, ConsumableResource
 from windfall.control.commands.consumables import (
     CreateConsumableResource,
     DeleteConsumableResource,
-    Operation,
+    QuantityOperation,
     UpdateConsumableResource,
 )
 from windfall.control.ports import JobFilter, JobPage, Store
@@ -57,14 +57,14 @@ async def create_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
 async def update_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
     """UpdateConsumableResource: set, raise or lower the total."""
     params = call.params
-    text = params.get("operation", Operation.SET.value)
-    if text not in tuple(Operation):
-        raise client_exception(f"operation must be one of {', '.join(Operation)}, got {shown(text)}")
+    text = params.get("operation", QuantityOperation.SET.value)
+    if text not in tuple(QuantityOperation):
+        raise client_exception(f"operation must be one of {', '.join(QuantityOperation)}, got {shown(text)}")
     if "quantity" not in params:
         raise client_exception("quantity is required: the new total, or by how much to raise or lower it")
     command = UpdateConsumableResource(
         consumable_resource_name(params["consumableResource"]),
-        Operation(text),
+        QuantityOperation(text),
         params["quantity"],
         params.get("clientToken"),
     )

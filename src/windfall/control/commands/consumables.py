@@ -8,7 +8,7 @@ from enum import StrEnum
 from windfall.capacity.consumables import ConsumableResource
 
 
-class Operation(StrEnum):
+class QuantityOperation(StrEnum):
     """What an update does to the total."""
 
     SET = "SET"
@@ -26,7 +26,7 @@ class UpdateConsumableResource:
     """The reply is the ConsumableResource."""
 
     name: str
-    operation: Operation
+    operation: QuantityOperation
     quantity: int
     client_token: str | None = None
 

@@ -36,7 +36,7 @@ from windfall.control.instructions import (
 )
 from windfall.control.ports import Holdings, Sink
 from windfall.engines.agent_link import AgentLink, OnConnected, OnMessage
-from windfall.engines.simulated.fleet import Fleet, Happening, SimulatedInstance, Stage
+from windfall.engines.simulated.fleet import Fleet, InstanceEvent, InstanceStage, SimulatedInstance
 from windfall.engines.simulated.hardware import machine_of, real_devices
 from windfall.engines.simulated.launch_book import LaunchBook
 from windfall.engines.simulated.market import Fate
@@ -128,7 +128,7 @@ class SimulatedEngine:
                 forwarded.append(instruction)
             elif (instance := self._fleet.find(instruction.instance)) is None:
                 self._sink(InstanceLost(instruction.instance))
-            elif instance.stage is not Stage.GOING:
+            elif instance.stage is not InstanceStage.GOING:
                 self._fleet.place(instruction.token, instance)
                 forwarded.append(replace(instruction, gpu_ids=real_devices(instruction.gpu_ids)))
         self._link.write(to_messages(forwarded, self._logs))
@@ -138,7 +138,7 @@ class SimulatedEngine:
         self._link.wanted.set()
         known = self._fleet.find(launch.instance)
         if known is not None:
-            if known.stage is Stage.READY and (machine := self._machine(known)) is not None:
+            if known.stage is InstanceStage.READY and (machine := self._machine(known)) is not None:
                 self._sink(InstanceReady(known.id, machine))
             return
         now, offering = self._clock_ms(), self._offerings.find(launch.environment)
@@ -161,13 +161,13 @@ class SimulatedEngine:
 
     def _adopted(self, instance: Instance) -> SimulatedInstance:
         """An instance of the core's as this engine sees it."""
-        stage = Stage.BOOTING if instance.state is InstanceState.LAUNCHING else Stage.READY
+        stage = InstanceStage.BOOTING if instance.state is InstanceState.LAUNCHING else InstanceStage.READY
         fate = self._fate(instance)
         if instance.reclaim_at is not None:
-            stage, fate = Stage.NOTICED, replace(fate, lost_at=instance.reclaim_at)
+            stage, fate = InstanceStage.NOTICED, replace(fate, lost_at=instance.reclaim_at)
         taken_at = self._book.taken_at(instance.id)
         if taken_at is not None:
-            stage = Stage.GOING
+            stage = InstanceStage.GOING
         return SimulatedInstance(
             instance.id,
             instance.environment,
@@ -194,7 +194,11 @@ class SimulatedEngine:
         """One agent stands for all instances: for each of them it tells what runs, and with the first what ended."""
         self._inventory = inventory
         ended = [result for result in results if not _is_kept_back(self._fleet.close(result.token), result)]
-        staying = [instance for instance in self._fleet if instance.stage in (Stage.READY, Stage.NOTICED)]
+        staying = [
+            instance
+            for instance in self._fleet
+            if instance.stage in (InstanceStage.READY, InstanceStage.NOTICED)
+        ]
         for position, instance in enumerate(staying):
             machine = machine_of(instance.id, instance.type, instance.total, inventory)
             self._sink(to_connected(machine, inventory, () if position else ended))
@@ -203,7 +207,7 @@ class SimulatedEngine:
             for report in (*to_running(inventory), *to_ended(ended)):
                 self._sink(report)
         for instance in self._fleet:
-            if instance.stage is Stage.GOING:
+            if instance.stage is InstanceStage.GOING:
                 self._kill(instance.tokens)
                 self._report_if_gone(instance)
         self._wake.set()
@@ -225,7 +229,11 @@ class SimulatedEngine:
             return
         self._inventory = msgspec.structs.replace(self._inventory, gpus=reported.gpus)
         for instance in self._fleet:
-            machine = self._machine(instance) if instance.stage in (Stage.READY, Stage.NOTICED) else None
+            machine = (
+                self._machine(instance)
+                if instance.stage in (InstanceStage.READY, InstanceStage.NOTICED)
+                else None
+            )
             if machine is not None:
                 self._sink(DevicesChanged(machine.id, machine.gpus))
 
@@ -237,12 +245,12 @@ class SimulatedEngine:
         for instance in self._fleet:
             self._report_if_gone(instance)  # an earlier daemon may have taken it away
         for happening, instance in self._fleet.advance(now, can_boot=self._inventory is not None):
-            if happening is Happening.BOOTED:
+            if happening is InstanceEvent.BOOTED:
                 if (machine := self._machine(instance)) is not None:
                     self._sink(InstanceReady(instance.id, machine))
-            elif happening is Happening.ADVISED:
+            elif happening is InstanceEvent.ADVISED:
                 self._sink(RebalanceRecommended(instance.id))
-            elif happening is Happening.NOTICED:
+            elif happening is InstanceEvent.NOTICED:
                 self._sink(InterruptionNoticed(instance.id, instance.fate.lost_at or now))
             else:
                 self._take_away(instance)
@@ -251,7 +259,7 @@ class SimulatedEngine:
         """Take back what a trace says is not to be had any more."""
         for offering in self._offerings:
             for instance in self._fleet.taken_back(offering, now):
-                if instance.stage is Stage.BOOTING:
+                if instance.stage is InstanceStage.BOOTING:
                     self._fleet.remove(instance.id)
                     reason = f"InsufficientInstanceCapacity: {instance.type} was taken back while it booted"
                     self._sink(InstanceLaunchFailed(instance.id, reason))
@@ -270,7 +278,7 @@ class SimulatedEngine:
 
     def _report_if_gone(self, instance: SimulatedInstance) -> None:
         """Report an instance that was taken away, once nothing runs there any more."""
-        if instance.stage is Stage.GOING and not instance.tokens:
+        if instance.stage is InstanceStage.GOING and not instance.tokens:
             self._fleet.remove(instance.id)
             self._sink(InstanceLost(instance.id))
 
@@ -329,6 +337,10 @@ def _key(environment: ComputeEnvironment) -> str:
 
 def _is_kept_back(instance: SimulatedInstance | None, message: messages.ToDaemon) -> bool:
     """Whether an end is not told as such, because it came with or after the end of its host."""
-    if instance is None or instance.stage is not Stage.GOING or not isinstance(message, messages.Result):
+    if (
+        instance is None
+        or instance.stage is not InstanceStage.GOING
+        or not isinstance(message, messages.Result)
+    ):
         return False
     return message.at >= instance.gone_at

@@ -17,7 +17,7 @@ from windfall.jobs.ids import EnvironmentName, InstanceId
 from windfall.jobs.resources import Resources
 
 
-class Stage(Enum):
+class InstanceStage(Enum):
     """Where an instance is in its life."""
 
     BOOTING = "booting"
@@ -27,7 +27,7 @@ class Stage(Enum):
     GOING = "going"
 
 
-class Happening(Enum):
+class InstanceEvent(Enum):
     """What has become due for an instance."""
 
     BOOTED = "booted"
@@ -46,7 +46,7 @@ class SimulatedInstance:
     total: Resources
     launched_at: int
     fate: Fate
-    stage: Stage = Stage.BOOTING
+    stage: InstanceStage = InstanceStage.BOOTING
     #: The attempts that were sent there and have not been heard to end.
     tokens: set[str] = field(default_factory=set)
     #: When it was taken away: what ended there before that has ended by itself.
@@ -55,7 +55,7 @@ class SimulatedInstance:
     @property
     def lasts(self) -> bool:
         """Whether nobody is taking it away."""
-        return self.stage in (Stage.BOOTING, Stage.READY)
+        return self.stage in (InstanceStage.BOOTING, InstanceStage.READY)
 
 
 class Fleet:
@@ -122,7 +122,7 @@ class Fleet:
             taken += market.taken_back(running, market.capacity(type_, now) or 0)
         return [self._instances[instance] for instance in taken]
 
-    def advance(self, now: int, *, can_boot: bool) -> Iterable[tuple[Happening, SimulatedInstance]]:
+    def advance(self, now: int, *, can_boot: bool) -> Iterable[tuple[InstanceEvent, SimulatedInstance]]:
         """All that has become due, one thing at a time for each instance until nothing is left."""
         for instance in list(self._instances.values()):
             while (happening := _due(instance, now, can_boot=can_boot)) is not None:
@@ -142,43 +142,43 @@ class Fleet:
 
 def _next(instance: SimulatedInstance, *, can_boot: bool) -> int | None:
     fate = instance.fate
-    if instance.stage is Stage.BOOTING:
+    if instance.stage is InstanceStage.BOOTING:
         return fate.ready_at if can_boot else None
-    if instance.stage is Stage.READY:
+    if instance.stage is InstanceStage.READY:
         return min(
             (at for at in (fate.rebalance_at, fate.notice_at, _sudden_at(fate)) if at is not None),
             default=None,
         )
-    return fate.lost_at if instance.stage is Stage.NOTICED else None
+    return fate.lost_at if instance.stage is InstanceStage.NOTICED else None
 
 
 def _sudden_at(fate: Fate) -> int | None:
     return fate.lost_at if fate.notice_at is None else None
 
 
-def _due(instance: SimulatedInstance, now: int, *, can_boot: bool) -> Happening | None:
+def _due(instance: SimulatedInstance, now: int, *, can_boot: bool) -> InstanceEvent | None:
     at = _next(instance, can_boot=can_boot)
     if at is None or at > now:
         return None
-    if instance.stage is Stage.BOOTING:
-        return Happening.BOOTED
-    if instance.stage is Stage.NOTICED:
-        return Happening.GONE
+    if instance.stage is InstanceStage.BOOTING:
+        return InstanceEvent.BOOTED
+    if instance.stage is InstanceStage.NOTICED:
+        return InstanceEvent.GONE
     fate = instance.fate
     if fate.notice_at is not None and fate.notice_at <= now:
-        return Happening.NOTICED  # a recommendation that is due as well has come too late
-    return Happening.ADVISED if at == fate.rebalance_at else Happening.GONE
+        return InstanceEvent.NOTICED  # a recommendation that is due as well has come too late
+    return InstanceEvent.ADVISED if at == fate.rebalance_at else InstanceEvent.GONE
 
 
-def _move(instance: SimulatedInstance, happening: Happening, now: int) -> None:
+def _move(instance: SimulatedInstance, happening: InstanceEvent, now: int) -> None:
     fate = instance.fate
-    if happening is Happening.BOOTED:
-        instance.stage = Stage.READY
-    elif happening is Happening.ADVISED:
+    if happening is InstanceEvent.BOOTED:
+        instance.stage = InstanceStage.READY
+    elif happening is InstanceEvent.ADVISED:
         instance.fate = replace(fate, rebalance_at=None)
-    elif happening is Happening.NOTICED:
+    elif happening is InstanceEvent.NOTICED:
         # Whole, even if it is given late because the daemon was away: the market would have been in time.
         whole = (fate.lost_at or now) - (fate.notice_at or now)
-        instance.stage, instance.fate = Stage.NOTICED, replace(fate, lost_at=now + whole)
+        instance.stage, instance.fate = InstanceStage.NOTICED, replace(fate, lost_at=now + whole)
     else:
-        instance.stage, instance.gone_at = Stage.GOING, now
+        instance.stage, instance.gone_at = InstanceStage.GOING, now

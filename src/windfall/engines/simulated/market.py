@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment
 from windfall.capacity.market_tags import MarketTags
 from windfall.engines.simulated.settings import SimulatedSettings
-from windfall.engines.simulated.traces import Trace
+from windfall.engines.simulated.traces import AvailabilityTrace
 from windfall.jobs.ids import InstanceId
 
 
@@ -30,14 +30,14 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class SpotMarket:
     """One environment's market."""
 
     tags: MarketTags
     settings: SimulatedSettings
     #: Whether instances can be taken away.
     spot: bool
-    trace: Trace | None = None
+    trace: AvailabilityTrace | None = None
     #: When the trace began.
     opened_at: int = 0
 
@@ -145,8 +145,11 @@ class Market:
 
 
 def market_of(
-    environment: ComputeEnvironment, tags: MarketTags, settings: SimulatedSettings, trace: Trace | None
-) -> Market:
+    environment: ComputeEnvironment,
+    tags: MarketTags,
+    settings: SimulatedSettings,
+    trace: AvailabilityTrace | None,
+) -> SpotMarket:
     """The market of an environment; its trace begins when the environment was declared."""
     spot = environment.provisioning in RECLAIMABLE
-    return Market(tags, settings, spot, trace, environment.created_at)
+    return SpotMarket(tags, settings, spot, trace, environment.created_at)

@@ -19,10 +19,10 @@ from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment
 from windfall.capacity.machines import Offer
 from windfall.capacity.market_tags import parse_market_tags
 from windfall.engines.simulated.hardware import devices_of
-from windfall.engines.simulated.market import Market, market_of
+from windfall.engines.simulated.market import SpotMarket, market_of
 from windfall.engines.simulated.settings import SimulatedSettings
 from windfall.engines.simulated.traces import read_trace
-from windfall.jobs.attempts import Market as PaidAs
+from windfall.jobs.attempts import Market
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import EnvironmentName, InstanceId
 
@@ -57,7 +57,7 @@ class Offering:
 
     environment: ComputeEnvironment
     types: tuple[InstanceType, ...]
-    market: Market
+    market: SpotMarket
     #: What was offered last, for which stock and host, and from when until when it holds.
     _seen: tuple[Stock, messages.Inventory | None, int, float, tuple[Offer, ...]] | None = None
 
@@ -87,7 +87,7 @@ class Offering:
     def _offer(
         self, type_: InstanceType, stock: Stock, inventory: messages.Inventory | None, now: int
     ) -> Offer:
-        usd_hour = type_.usd_hour(PaidAs.SPOT if self.market.spot else PaidAs.ON_DEMAND)
+        usd_hour = type_.usd_hour(Market.SPOT if self.market.spot else Market.ON_DEMAND)
         if self.market.spot:
             traced = self.market.price(type_.name, now)
             usd_hour = usd_hour if traced is None else traced

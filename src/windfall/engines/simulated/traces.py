@@ -19,7 +19,7 @@ _MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class AvailabilityTrace:
     """One value for each tick of `gap_s` seconds."""
 
     gap_s: float
@@ -64,7 +64,7 @@ class _File(msgspec.Struct):
     prices: list[Annotated[float, msgspec.Meta(ge=0)]] = []
 
 
-def parse_trace(content: bytes, name: str) -> Trace:
+def parse_trace(content: bytes, name: str) -> AvailabilityTrace:
     """Read `{"metadata": {"gap_seconds": 600}, "data": [16, 3, ...]}`, with `prices` of the same length if wanted."""
     try:
         file = msgspec.json.decode(content, type=_File, strict=False)
@@ -78,10 +78,10 @@ def parse_trace(content: bytes, name: str) -> Trace:
         raise BadTrace(
             f"windfall:trace {name} has {len(file.prices)} prices for {len(file.data)} ticks; give one for each"
         )
-    return Trace(file.metadata.gap_seconds, tuple(file.data), tuple(file.prices))
+    return AvailabilityTrace(file.metadata.gap_seconds, tuple(file.data), tuple(file.prices))
 
 
-def read_trace(path: str) -> Trace:
+def read_trace(path: str) -> AvailabilityTrace:
     """Read a trace from a file; raises BadTrace."""
     try:
         # A FIFO in its place must not hold up the daemon.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.advisor.sample_file import Header, Layout
+from windfall.advisor.sample_file import Header, SampleLayout
 from windfall.advisor.samples import GpuSample, Sample, SampledGpu
 from windfall.agent.sampling.writing import SampleFile
 from windfall.daemon.samples import SampleReader
@@ -40,7 +40,7 @@ def test_a_file_never_grows_beyond_its_bound_and_keeps_the_whole_time(path, tmp_
     for number in range(1, 501):
         file.add(a_sample(number, cores=number % 2))
         largest = max(largest, path.stat().st_size)
-    assert largest <= len(file.header.encode()) + 9 * Layout(1).size
+    assert largest <= len(file.header.encode()) + 9 * SampleLayout(1).size
     samples = SampleReader(tmp_path).recording("t1").samples
     assert 4 <= len(samples) <= 8
     assert sum(sample.span_ms for sample in samples) == 1_000_000
