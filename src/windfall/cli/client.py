@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,15 @@ import click
 from windfall.aws_api.protocol.sigv4 import sign
 from windfall.cli.endpoint import Endpoint, find_endpoint, is_address, not_an_address
 from windfall.cli.errors import CliError, NoDaemon, Refused
+from windfall.cli.notes import note
 
 #: The server closes a connection that idles; one that idled for less can be used again.
 _REUSE_S = 2.0
 _WITHOUT_BODY = ("GET", "DELETE")
 _WRAPPED = re.compile(r"Error executing request, Exception : (.*?)(?:, RequestId: [0-9a-f-]+|\Z)", re.DOTALL)
+
+#: How the daemon refuses a key that it does not know.
+_UNKNOWN_KEY = "UnrecognizedClientException"
 
 Answer = dict[str, Any]
 
@@ -144,8 +149,28 @@ class Client:
                 "check the address, or start one with `windfall up`"
             )
         if status >= 400:
-            raise _refusal(answer, status)
+            raise self._refusal(answer, status)
         return answer
+
+    def _refusal(self, answer: Answer, status: int) -> Refused:
+        code = str(answer.get("__type") or f"HTTP {status}")
+        text = str(answer.get("message") or answer.get("Message") or f"the daemon answered HTTP {status}")
+        if code == _UNKNOWN_KEY:
+            text = self._unknown_key()
+        return Refused(code, unwrapped(text).strip().removesuffix("."))
+
+    def _unknown_key(self) -> str:
+        """What to do when the daemon does not know the key that the user has."""
+        url, directory = self.endpoint.url, self.endpoint.directory
+        if directory is None:
+            return (
+                f"the daemon at {url} does not know the key of AWS_ACCESS_KEY_ID: it was revoked, or another daemon"
+                " listens there now; ask its owner for a key of `windfall keys create`"
+            )
+        return (
+            f"the daemon at {url} does not know the keys in {directory}, so it is probably another user's; start your"
+            " own with `windfall up --port 0`, or ask its owner for the lines of `windfall env --key ID`"
+        )
 
     def _exchange(
         self, path: str, body: bytes, headers: dict[str, str], method: str = "POST"
@@ -196,6 +221,11 @@ class Client:
 def connect(data: Path | None, timeout_s: float = 30.0) -> Client:
     """A client of the daemon that --data, WINDFALL_DATA or the AWS_* variables mean; of any that answers."""
     endpoint = find_endpoint(data)
+    if endpoint.instead_of is not None:
+        note(
+            f"using the daemon at {endpoint.url}, which AWS_ENDPOINT_URL_BATCH and AWS_ACCESS_KEY_ID name; your own is"
+            f" used with --data {shlex.quote(str(endpoint.instead_of))}, or without these variables"
+        )
     client = Client(endpoint, timeout_s)
     if endpoint.others and not client.answers():
         for url in endpoint.others:
@@ -206,12 +236,6 @@ def connect(data: Path | None, timeout_s: float = 30.0) -> Client:
     if context := click.get_current_context(silent=True):
         context.call_on_close(client.close)
     return client
-
-
-def _refusal(answer: Answer, status: int) -> Refused:
-    code = str(answer.get("__type") or f"HTTP {status}")
-    text = str(answer.get("message") or answer.get("Message") or f"the daemon answered HTTP {status}")
-    return Refused(code, unwrapped(text).strip().removesuffix("."))
 
 
 def unwrapped(text: str) -> str:

@@ -1,7 +1,8 @@
 """Where the daemon is and with which key to speak to it.
 
 The data directory's own files come first, then the variables that `windfall env` exports, so that a user who
-may not read the data directory can work too. Must not open a connection.
+may not read the data directory can work too. Variables with the key of another daemon win over a directory that
+nobody named. Must not open a connection.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from windfall.aws_api.protocol.errors import KeyFileError
 from windfall.aws_api.protocol.keys import Key, Role, load_keys
 from windfall.cli.errors import CliError, NoDaemon
 from windfall.daemon.directory import DataDirectory
-from windfall.daemon.settings import default_data
+from windfall.daemon.settings import SYSTEM_DATA, default_data
 
 #: The variable that tells AWS clients where a service is, for each service that is served.
 ENDPOINT_VARIABLES = {
@@ -48,6 +49,10 @@ class Endpoint:
     region: str = DEFAULT_REGION
     #: Where else a daemon of the same store may answer.
     others: tuple[str, ...] = ()
+    #: The data directory whose key it is; None for a key of the variables.
+    directory: Path | None = None
+    #: The user's own data directory, where variables lead to another daemon.
+    instead_of: Path | None = None
 
 
 def data_directory(data: Path | None) -> DataDirectory:
@@ -61,12 +66,24 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
     directory = data_directory(data)
     region = _read(environ, "AWS_REGION") or _read(environ, "AWS_DEFAULT_REGION") or DEFAULT_REGION
     url = directory.read_address()
-    told = environ.get(ENDPOINT_VARIABLES["batch"])
+    told = environ.get(ENDPOINT_VARIABLES["batch"]) or None
     keys = readable_keys(directory)
+    own: Path | None = None
     if url is not None and keys is not None:
-        key = pick_key(keys, environ.get("AWS_ACCESS_KEY_ID"), directory)
         others = tuple(other for other in directory.other_addresses() if other != url)
-        return Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token, region, others)
+        is_named = data is not None or "WINDFALL_DATA" in environ
+        if is_named or told in {None, url, *others} or not _has_key_of_another_daemon(environ, keys):
+            key = pick_key(keys, environ.get("AWS_ACCESS_KEY_ID"), directory)
+            return Endpoint(
+                url,
+                key.access_key_id,
+                key.secret_access_key,
+                key.session_token,
+                region,
+                others,
+                directory=directory.root,
+            )
+        own = directory.root
     if data is None:
         # Who names a directory means its daemon and no other.
         url = told or url
@@ -80,7 +97,7 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
             f"you may not read the keys in {directory.root}; ask its owner for a key "
             "(`windfall keys create`) and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    return Endpoint(url, key_id, secret, _read(environ, "AWS_SESSION_TOKEN"), region)
+    return Endpoint(url, key_id, secret, _read(environ, "AWS_SESSION_TOKEN"), region, instead_of=own)
 
 
 def is_one_word(value: object) -> bool:
@@ -117,11 +134,28 @@ def _read(environ: Mapping[str, str], name: str) -> str | None:
     return value
 
 
-def no_address(directory: DataDirectory) -> NoDaemon:
+def _has_key_of_another_daemon(environ: Mapping[str, str], keys: Sequence[Key]) -> bool:
+    """Whether the variables have a whole key of Windfall that is none of these."""
+    from windfall.objects.credentials import is_api_key
+
+    key_id = environ.get("AWS_ACCESS_KEY_ID", "")
+    is_known = any(key.access_key_id == key_id for key in keys)
+    return is_api_key(key_id) and "AWS_SECRET_ACCESS_KEY" in environ and not is_known
+
+
+def no_address(directory: DataDirectory, system: Path = SYSTEM_DATA) -> NoDaemon:
     """The refusal when no daemon has ever listened for this directory."""
+    is_own_place = "WINDFALL_DATA" not in os.environ and directory.root == default_data().absolute()
+    shared = DataDirectory(system).read_address() if is_own_place and directory.root != system else None
+    if shared is not None:
+        return NoDaemon(
+            f"you have no Windfall daemon of your own in {directory.root}; to use that of this machine at {shared}, ask"
+            " its administrator for the lines of `windfall env --key ID`, with a key of `windfall keys create`; to"
+            " start your own: `windfall up --port 0`"
+        )
     return NoDaemon(
-        f"no Windfall daemon is known in {directory.root}; start one with `windfall up`, "
-        "or name its directory with --data DIR"
+        f"no Windfall daemon is known in {directory.root}; start one with `windfall up`, or name its directory with"
+        " --data DIR; for a daemon of another user, ask for the lines of `windfall env --key ID`"
     )
 
 

@@ -5,6 +5,7 @@ A secret is shown once, when its key is made. The daemon reads the file again wh
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from windfall.aws_api.protocol.errors import KeyFileError
 from windfall.aws_api.protocol.keys import Key, Role, create_key, list_keys, revoke_key
 from windfall.cli.endpoint import data_directory
 from windfall.cli.errors import CliError
+from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
 from windfall.cli.wording import ago, moment
 
@@ -47,7 +49,11 @@ def create(
         print_json(_described(key) | {"secretAccessKey": key.secret_access_key})
         return
     click.echo(f"AWS_ACCESS_KEY_ID={key.access_key_id}\nAWS_SECRET_ACCESS_KEY={key.secret_access_key}")
-    click.echo("windfall: the secret is shown this once; `windfall env --key ID` exports it", err=True)
+    where = "" if data is None else f" --data {shlex.quote(str(data))}"
+    note(
+        "the secret is shown this once; what its holder sets in a shell, with the address:"
+        f" windfall env{where} --key {key.access_key_id}"
+    )
 
 
 @keys.command(name="list")

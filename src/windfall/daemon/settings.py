@@ -29,12 +29,16 @@ RECORDED = "recorded:"
 _LEAST_SAMPLE_S = 0.1
 
 
+#: The data directory of a daemon of root.
+SYSTEM_DATA = Path("/var/lib/windfall")
+
+
 def default_data() -> Path:
     """The data directory: WINDFALL_DATA, or the system's usual place for it."""
     if told := os.environ.get("WINDFALL_DATA"):
         return Path(told)
     if os.geteuid() == 0:
-        return Path("/var/lib/windfall")
+        return SYSTEM_DATA
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "windfall"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from tests.unit.cli.fake_daemon import Error, fake_daemon
 from windfall.aws_api.protocol.keys import Role, create_key, revoke_key
 from windfall.cli.client import Client, connect
-from windfall.cli.endpoint import Endpoint, find_endpoint
+from windfall.cli.endpoint import Endpoint, find_endpoint, no_address
 from windfall.cli.errors import CliError, NoDaemon, Refused
+from windfall.daemon.directory import DataDirectory
 
 
 def test_each_api_is_asked_in_its_own_way_and_signed(daemon, client):
@@ -107,6 +109,78 @@ def test_address_from_the_file_and_key_from_the_variables(daemon):
     assert find_endpoint(daemon.directory, keys).url == daemon.url
     with pytest.raises(CliError, match="ask its owner for a key"):
         find_endpoint(daemon.directory, {})
+
+
+COLLEAGUE = {**AWS, "AWS_ACCESS_KEY_ID": "WNDFCOLLEAGUE", "AWS_SECRET_ACCESS_KEY": "SK"}
+
+
+@pytest.fixture
+def own_daemon(daemon, monkeypatch, tmp_path):
+    """A daemon in the place where the user's own is looked for, which nothing names."""
+    monkeypatch.delenv("WINDFALL_DATA")
+    monkeypatch.setattr("windfall.cli.endpoint.default_data", lambda: tmp_path / "data")
+    return daemon
+
+
+def test_variables_with_the_key_of_another_daemon_win_over_the_own_one_and_it_is_said(
+    own_daemon, windfall, monkeypatch
+):
+    found = find_endpoint(None, COLLEAGUE)
+    assert (found.url, found.access_key_id) == ("http://h:1", "WNDFCOLLEAGUE")
+    for name, value in {**COLLEAGUE, "AWS_ENDPOINT_URL_BATCH": "http://127.0.0.1:1"}.items():
+        monkeypatch.setenv(name, value)
+    ran = windfall("status")
+    assert ran.err.startswith(
+        "windfall: using the daemon at http://127.0.0.1:1, which AWS_ENDPOINT_URL_BATCH"
+    )
+    assert f"--data {own_daemon.directory}" in ran.err
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"AWS_ACCESS_KEY_ID": "AKIAOFAWS"},
+        {"AWS_SECRET_ACCESS_KEY": None},
+        {"AWS_ENDPOINT_URL_BATCH": None},
+        {"AWS_ENDPOINT_URL_BATCH": "own"},
+        {"AWS_ACCESS_KEY_ID": "own"},
+        {"WINDFALL_DATA": "own"},
+    ],
+)
+def test_the_own_daemon_is_meant_by_variables_that_are_not_those_of_another(own_daemon, changed):
+    of_own = {
+        "AWS_ENDPOINT_URL_BATCH": own_daemon.url,
+        "AWS_ACCESS_KEY_ID": own_daemon.key.access_key_id,
+        "WINDFALL_DATA": str(own_daemon.directory),
+    }
+    wanted = COLLEAGUE | {name: of_own[name] if value == "own" else value for name, value in changed.items()}
+    found = find_endpoint(None, {name: value for name, value in wanted.items() if value is not None})
+    assert (found.url, found.instead_of) == (own_daemon.url, None)
+
+
+def test_a_daemon_that_does_not_know_the_own_keys_is_another_users(daemon, client):
+    daemon.answers["Status"] = Error("UnrecognizedClientException", "The key is not valid here.", 403)
+    with pytest.raises(
+        CliError, match=r"probably another user's; start your own with `windfall up --port 0`"
+    ):
+        client.own("Status")
+    endpoint = Endpoint(daemon.url, daemon.key.access_key_id, daemon.key.secret_access_key)
+    with (
+        contextlib.closing(Client(endpoint)) as other,
+        pytest.raises(CliError, match=r"does not know the key of AWS_ACCESS_KEY_ID.*ask its owner"),
+    ):
+        other.own("Status")
+
+
+def test_a_daemon_of_the_machine_is_named_to_who_has_none(tmp_path, monkeypatch):
+    monkeypatch.delenv("WINDFALL_DATA", raising=False)
+    monkeypatch.setattr("windfall.cli.endpoint.default_data", lambda: tmp_path / "own")
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "address").write_text("http://127.0.0.1:8470")
+    told = str(no_address(DataDirectory(tmp_path / "own"), tmp_path / "system"))
+    assert "to use that of this machine at http://127.0.0.1:8470, ask its administrator" in told
+    assert "`windfall up --port 0`" in told
+    assert "this machine" not in str(no_address(DataDirectory(tmp_path / "named"), tmp_path / "system"))
 
 
 def test_secrets_are_not_in_representations():

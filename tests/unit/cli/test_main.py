@@ -130,8 +130,8 @@ def test_no_daemon_was_ever_there(windfall, tmp_path):
     ran = windfall("status", "--data", str(tmp_path / "none"))
     assert ran.code == 1
     assert ran.err == (
-        f"windfall: no Windfall daemon is known in {tmp_path / 'none'}; start one with `windfall up`, "
-        "or name its directory with --data DIR\n"
+        f"windfall: no Windfall daemon is known in {tmp_path / 'none'}; start one with `windfall up`, or name its"
+        " directory with --data DIR; for a daemon of another user, ask for the lines of `windfall env --key ID`\n"
     )
 
 

@@ -111,11 +111,11 @@ def create_key(
     return key
 
 
-def _own_account() -> str | None:
+def _own_account() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # A container may run as a number that has no account.
-        return None
+        return str(os.geteuid())
 
 
 def _check_user(path: Path, user: str) -> None:
