@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.container.state import KeeperState
-from windfall.agent.journal import Intended, Spawned, Story
 from windfall.agent.log_room import LogRoom
 from windfall.agent.log_times import LogTimes
 from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Progressed, Refused, Start
+from windfall.agent.stages import GONE, RUNS, UNSTARTED, Intended, Spawned, Stage, Story
 
 
 class Attempt:
@@ -96,19 +96,34 @@ class Attempt:
         return self.story.spawned.pid if self.story.spawned is not None else 0
 
     @property
+    def stage(self) -> Stage:
+        """How far it has come."""
+        return self.story.stage
+
+    @property
     def running(self) -> bool:
         """Whether the main process exists and has not ended."""
-        return self.story.spawned is not None and not self.ended
+        return self.story.stage in RUNS
 
     @property
     def starting(self) -> bool:
         """Whether its main process may be there already, although nobody has told of it yet."""
-        return self.story.spawned is None and not self.ended
+        return self.story.stage <= Stage.STARTING
 
     @property
-    def ended(self) -> bool:
+    def gone(self) -> bool:
         """Whether its main process is no more, or will never be."""
-        return self.story.result is not None or self.story.departed is not None
+        return self.story.stage in GONE
+
+    @property
+    def live(self) -> bool:
+        """Whether it has no result yet."""
+        return self.story.stage is not Stage.ENDED
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether it was asked to stop, or has notice."""
+        return self.story.stopping or self.story.noticed is not None
 
     @property
     def started_at(self) -> int | None:
@@ -118,10 +133,9 @@ class Attempt:
         return self.story.spawned.at if self.story.spawned is not None else None
 
     @property
-    def preparing(self) -> bool:
-        """Whether things are being brought for it, so that no process of it can exist yet."""
-        story = self.story
-        return story.accepted is not None and story.launching is None and story.result is None
+    def unstarted(self) -> bool:
+        """Whether no process of it exists or is being started; a container of an earlier agent's may be there."""
+        return self.story.stage in UNSTARTED and self.start is not None
 
     @property
     def state(self) -> AttemptState:

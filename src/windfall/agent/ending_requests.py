@@ -7,9 +7,9 @@ when they are due) or the socket.
 from __future__ import annotations
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.journal import Losing, Noticed
 from windfall.agent.messages import Interrupt, Lost, Rebalance, Stop
 from windfall.agent.notices import write_notice, write_rebalance
+from windfall.agent.stages import Losing, Noticed, Stage
 from windfall.agent.supervisor import Supervisor, now_ms
 
 
@@ -32,14 +32,13 @@ class EndingRequests:
         if attempt is None:
             return
         if stop.lose and not attempt.story.losing:
-            attempt.story.losing = True
-            supervisor.journal.add(Losing(stop.token))
+            supervisor.journal.note(attempt.story, Losing(stop.token))
         if stop.save_within_s is not None and attempt.hurried is None:
             attempt.hurried = (now_ms(), stop.save_within_s)
         attempt.given_up = attempt.given_up or stop.gives_up
-        if supervisor.is_unstarted(attempt):
+        if attempt.unstarted:
             supervisor.end_unstarted(attempt, "stopped before it was started")
-        elif attempt.story.departed is not None:
+        elif attempt.stage is Stage.STAGING_OUT:
             supervisor.staged.hasten(attempt)
         else:
             supervisor.stops.stop(attempt, stop.grace_s)
@@ -50,7 +49,7 @@ class EndingRequests:
         attempt = self._known_live(interrupt.token)
         if attempt is None:
             return
-        if supervisor.is_unstarted(attempt):
+        if attempt.unstarted:
             supervisor.end_unstarted(attempt, "its place was taken away before it was started")
             return
         if attempt.intended.container and attempt.started_at is None:
@@ -61,8 +60,7 @@ class EndingRequests:
             return
         at = now_ms() if before is None else before.at
         noticed = Noticed(interrupt.token, at, interrupt.deadline_at, interrupt.words)
-        attempt.story.noticed = noticed
-        supervisor.journal.add(noticed)
+        supervisor.journal.note(attempt.story, noticed)
         supervisor.journal.flush()
         # Before any signal: whoever is woken by one may look for it.
         write_notice(attempt)
@@ -73,7 +71,7 @@ class EndingRequests:
         """Pass a recommendation on to the job; it changes nothing else."""
         supervisor = self._supervisor
         attempt = supervisor.attempts.get(rebalance.token)
-        if attempt is not None and attempt.story.result is None:
+        if attempt is not None and attempt.live:
             write_rebalance(attempt, rebalance.at)
 
     def _known_live(self, token: str) -> Attempt | None:

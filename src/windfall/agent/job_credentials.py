@@ -114,7 +114,7 @@ class JobCredentials:
 
     def _is_running(self, token: str) -> bool:
         attempt = self._attempts.get(token)
-        return attempt is not None and attempt.story.result is None and attempt.story.departed is None
+        return attempt is not None and not attempt.gone
 
     def _session(self, identity: _Identity, now: float) -> SessionCredentials:
         from windfall.objects.credentials import ObjectOptions, resolved

@@ -22,15 +22,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from windfall.agent.credentials import JobUser
-from windfall.agent.messages import Exited, Lost, Result, Start
 from windfall.agent.room import Room
+from windfall.agent.stages import Accepted, Departed, Ended, Intended, Record, Story, Written
 
 _COMPACT_ABOVE_BYTES = 8 << 20
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Base of the journal's lines."""
 
 
 class Booted(Record, frozen=True, tag="B"):
@@ -45,177 +40,13 @@ class EpochSeen(Record, frozen=True, tag="H"):
     epoch: int
 
 
-class Intended(Record, frozen=True, tag="I"):
-    """An attempt is about to be started."""
-
-    token: str
-    task_id: str
-    log_path: str
-    #: Directories that belong to the attempt alone and go away at Forget.
-    private_directories: list[str]
-    memory_mib: int
-    vcpus: float
-    sandboxed: bool
-    at: int
-    gpu_ids: list[str] = []
-    #: Whether the attempt's process is the keeper of a container.
-    container: bool = False
-    #: The user that it runs as, where it has one of its own.
-    user: JobUser | None = None
-
-
-class Spawning(Record, frozen=True, tag="P"):
-    """The attempt's process is being started this very moment; before this line none exists."""
-
-    token: str
-    #: The time on the clock of a process's start.
-    ticks: int
-
-
-class Spawned(Record, frozen=True, tag="S"):
-    """The attempt's process exists.
-
-    It started within `ticks_span` ticks from `start_ticks` on: the clock is read around the start, because reading the
-    start time itself from /proc would cost a tenth of the whole start.
-    """
-
-    token: str
-    pid: int
-    start_ticks: int
-    at: int
-    isolation: str
-    ticks_span: int = 0
-
-    def started_at_ticks(self, ticks: int) -> bool:
-        """Whether a process of this pid that started then is this one."""
-        return self.start_ticks <= ticks <= self.start_ticks + self.ticks_span
-
-
-class Accepted(Record, frozen=True, tag="A"):
-    """A staged attempt in full: bringing, watching and saving are begun anew from this by the next agent."""
-
-    start: Start
-
-
-class Launching(Record, frozen=True, tag="G"):
-    """All that a staged attempt needs is there; from here on a process of it may exist."""
-
-    token: str
-    #: Where its metadata is served.
-    port: int
-    prepared_at: int
-
-
-class Hosted(Record, frozen=True, tag="W"):
-    """The attempt's work is done in a warm worker, below this process (its keeper)."""
-
-    token: str
-    pid: int
-    start_ticks: int
-    sandboxed: bool
-    #: The worker's own name where it is a container.
-    container: str = ""
-
-
-class Noticed(Record, frozen=True, tag="N"):
-    """The attempt has notice; a later line may only move the deadline forward."""
-
-    token: str
-    at: int
-    deadline_at: int
-    words: str
-
-
-class Told(Record, frozen=True, tag="T"):
-    """These processes have had SIGTERM for the notice; none gets it twice, whatever it does with it."""
-
-    token: str
-    #: Pid and start time of each, all so far.
-    processes: list[tuple[int, int]]
-
-
-class Losing(Record, frozen=True, tag="L"):
-    """The attempt's host counts as gone: nothing that it left may be saved."""
-
-    token: str
-
-
-class Departed(Record, frozen=True, tag="D"):
-    """The process of a staged attempt has gone; what it left must be saved before this is reported."""
-
-    result: Exited | Lost
-
-
-class Ended(Record, frozen=True, tag="E"):
-    """What will be told the daemon, now and at every connection until it is forgotten."""
-
-    result: Result
-
-
 class Forgotten(Record, frozen=True, tag="F"):
     """The daemon has these results."""
 
     tokens: list[str]
 
 
-AnyRecord: TypeAlias = (
-    Booted
-    | EpochSeen
-    | Intended
-    | Accepted
-    | Launching
-    | Spawning
-    | Spawned
-    | Hosted
-    | Noticed
-    | Told
-    | Losing
-    | Departed
-    | Ended
-    | Forgotten
-)
-
-
-class Story(msgspec.Struct):
-    """All that the journal knows of one attempt."""
-
-    intended: Intended
-    spawning: Spawning | None = None
-    spawned: Spawned | None = None
-    result: Result | None = None
-    #: These belong to staged attempts, except that any attempt may have notice and be told.
-    accepted: Start | None = None
-    launching: Launching | None = None
-    noticed: Noticed | None = None
-    told: Told | None = None
-    losing: bool = False
-    departed: Exited | Lost | None = None
-    #: For a child in a warm worker.
-    hosted: Hosted | None = None
-
-    def records(self) -> list[AnyRecord]:
-        """Return the lines that tell this story again; of an ended attempt only what is still needed."""
-        lines: list[AnyRecord] = [self.intended]
-        if self.result is None:
-            lines += self._unfinished()
-        if self.spawned is not None:
-            lines.append(self.spawned)
-        if self.result is not None:
-            lines.append(Ended(self.result))
-        return lines
-
-    def _unfinished(self) -> list[AnyRecord]:
-        token = self.intended.token
-        lines: list[AnyRecord] = []
-        if self.accepted is not None:
-            lines.append(Accepted(self.accepted))
-        told = (self.launching, self.spawning, self.hosted, self.noticed, self.told)
-        lines += [line for line in told if line is not None]
-        if self.losing:
-            lines.append(Losing(token))
-        if self.departed is not None:
-            lines.append(Departed(self.departed))
-        return lines
+AnyRecord: TypeAlias = Booted | EpochSeen | Forgotten | Written
 
 
 class Replay(msgspec.Struct):
@@ -264,43 +95,13 @@ def _apply(replay: Replay, record: AnyRecord) -> None:
     else:
         story = replay.stories.get(_token(record))
         if story is not None:
-            _continue(story, record)
+            story.add(record)
 
 
-_OfOneAttempt: TypeAlias = (
-    Accepted | Launching | Spawning | Spawned | Hosted | Noticed | Told | Losing | Departed | Ended
-)
-
-
-def _token(record: _OfOneAttempt) -> str:
+def _token(record: Written) -> str:
     if isinstance(record, Accepted):
         return record.start.token
     return record.result.token if isinstance(record, Departed | Ended) else record.token
-
-
-#: Records of which the last one stands, and where a story has it.
-_LATEST = {
-    Spawned: "spawned",
-    Spawning: "spawning",
-    Launching: "launching",
-    Hosted: "hosted",
-    Noticed: "noticed",
-    Told: "told",
-}
-
-
-def _continue(story: Story, record: _OfOneAttempt) -> None:
-    if isinstance(record, Ended):
-        # The first result stands: an attempt is never reported twice with different ends.
-        story.result = story.result or record.result
-    elif isinstance(record, Departed):
-        story.departed = story.departed or record.result
-    elif isinstance(record, Accepted):
-        story.accepted = record.start
-    elif isinstance(record, Losing):
-        story.losing = True
-    else:
-        setattr(story, _LATEST[type(record)], record)
 
 
 class Journal:
@@ -330,6 +131,11 @@ class Journal:
 
     def add(self, record: AnyRecord) -> None:
         """Keep a record for the next flush."""
+        self._waiting.append(record)
+
+    def note(self, story: Story, record: Written) -> None:
+        """Add a record to an attempt's story, and keep it for the next flush."""
+        story.add(record)
         self._waiting.append(record)
 
     def flush(self, *, sync: bool = False) -> None:

@@ -24,7 +24,7 @@ class _Owner(Protocol):
     @property
     def starting(self) -> bool: ...
     @property
-    def ended(self) -> bool: ...
+    def gone(self) -> bool: ...
 
 
 class Orphans:
@@ -64,7 +64,7 @@ class Orphans:
             elif len(tokens) > 1 and (token := attempt_token(pid, self._agent_id)) is not None:
                 # A process that is just becoming another program has no environment for a moment.
                 tokens = self._suspects[pid] = frozenset({token})
-            if not any(token in attempts and not attempts[token].ended for token in tokens):
+            if not any(token in attempts and not attempts[token].gone for token in tokens):
                 # It is a child that nobody else collects, so the pid cannot have been given to another
                 # process.
                 with contextlib.suppress(PermissionError):

@@ -19,7 +19,6 @@ from windfall.agent.directories import PrivateDirectories
 from windfall.agent.entering import enter_as
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts, write_hosts
-from windfall.agent.journal import Intended
 from windfall.agent.log_room import check_room
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
@@ -28,6 +27,7 @@ from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.secrets import secret_values
 from windfall.agent.spawner import PRIVATE_UMASK, USUAL_UMASK, Launch, errno_words, missing_program
+from windfall.agent.stages import Intended
 from windfall.jobs.attempts import ML_ROOT_ELSEWHERE
 
 #: Tokens look like `<job id>#<attempt>`. Never a leading dot: `..` would be the parent, and Forget removes

@@ -21,7 +21,7 @@ from functools import partial
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import AgentError
 from windfall.agent.exits import ExitsFile, OrphanExit
-from windfall.agent.journal import Launching, Replay, Spawned
+from windfall.agent.journal import Replay
 from windfall.agent.messages import Lost
 from windfall.agent.processes import (
     ProcessStat,
@@ -33,6 +33,7 @@ from windfall.agent.processes import (
 )
 from windfall.agent.sandbox import BUBBLEWRAP
 from windfall.agent.speech import say
+from windfall.agent.stages import BegunAnew, Launching, Spawned, Stage, Story
 from windfall.agent.stopping import send
 from windfall.agent.strays import empty_groups, stop_strays
 from windfall.agent.supervisor import Supervisor, now_ms
@@ -103,9 +104,9 @@ class Recovery:
             attempt = Attempt(story, None)
             attempt.adopted = True
             self._supervisor.keep(attempt)
-            if story.result is not None:
+            if story.stage is Stage.ENDED:
                 continue
-            if story.departed is not None:
+            if story.stage is Stage.STAGING_OUT:
                 self._supervisor.staged.take(attempt)
             elif replay.damaged and (story.spawned is None or not replay.boot_id):
                 # What became of it may be among the lines that are missing.
@@ -113,7 +114,7 @@ class Recovery:
             elif not same_boot:
                 # What a machine's own death left behind may be torn: the last committed checkpoint is better.
                 self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
-            elif attempt.preparing or not self._may_have_begun(attempt):
+            elif story.stage is Stage.STAGING_IN or not _may_have_begun(story):
                 self._begin_anew(attempt)
             elif story.spawned is None:
                 unsure[attempt.token] = attempt
@@ -122,10 +123,6 @@ class Recovery:
         adopted += self._search(unsure)
         self._stop_strays(replay)
         return adopted
-
-    def _may_have_begun(self, attempt: Attempt) -> bool:
-        story = attempt.story
-        return story.intended.container or story.spawning is not None or story.spawned is not None
 
     def _begin_anew(self, attempt: Attempt) -> None:
         """Start an attempt that was never begun: from its record, or when the daemon asks for it again."""
@@ -136,7 +133,7 @@ class Recovery:
             self._supervisor.disown(attempt)  # The daemon sees that it is not known here.
             return
         attempt.start, attempt.adopted = story.accepted, False
-        story.launching = story.spawning = None
+        story.add(BegunAnew())
         self._supervisor.staged.take(attempt)
 
     def _search(self, unsure: dict[str, Attempt]) -> list[Attempt]:
@@ -158,13 +155,12 @@ class Recovery:
             made_by = BUBBLEWRAP if tools is None else tools.words
             isolation = made_by if attempt.intended.sandboxed else "process"
             spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
-            attempt.story.spawned = spawned
             attempt.isolation = spawned.isolation
-            self._supervisor.journal.add(spawned)
+            self._supervisor.journal.note(attempt.story, spawned)
             if attempt.story.accepted is not None and attempt.story.launching is None:
                 # It runs, so all was there; where its metadata was served is not known any more.
-                attempt.story.launching = Launching(token, 0, attempt.intended.at)
-                self._supervisor.journal.add(attempt.story.launching)
+                launching = Launching(token, 0, attempt.intended.at)
+                self._supervisor.journal.note(attempt.story, launching)
             if self._adopt(attempt, spawned):
                 adopted.append(attempt)
         return adopted
@@ -321,7 +317,7 @@ class Recovery:
 
     def _stop_strays(self, replay: Replay) -> None:
         """Kill what is left of attempts that ended while no agent was there to see it, or that nobody knows."""
-        live = [one for one in self._supervisor.attempts.values() if not one.ended]
+        live = [one for one in self._supervisor.attempts.values() if not one.gone]
         cgroups = self._supervisor.machine.cgroups
         tokens = {one.token for one in live}
         roots = {one.pid for one in live if one.pid}
@@ -341,6 +337,11 @@ class Recovery:
             )
         for group in empty_groups(cgroups, tokens):
             group.remove()
+
+
+def _may_have_begun(story: Story) -> bool:
+    """Whether a process or container of an attempt may exist that an earlier agent was about to start."""
+    return story.intended.container or story.stage >= Stage.STARTING
 
 
 def pidfd_wait_status(pidfd: int) -> int | None:

@@ -24,11 +24,11 @@ from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
 from windfall.agent.credentials import JobUser, ThreadRights, unshare_working_directory
-from windfall.agent.journal import Spawned, Spawning
 from windfall.agent.posix_spawn import SpawnRecipe
 from windfall.agent.processes import boot_ticks
 from windfall.agent.sandbox import find_program
 from windfall.agent.speech import say
+from windfall.agent.stages import Spawned, Spawning
 
 #: Dispositions that the agent's Python changed, or that whoever started it may have had ignored.
 _RESET_SIGNALS = [

@@ -35,7 +35,7 @@ from windfall.agent.courier_link import Couriers
 from windfall.agent.demotion import Identity
 from windfall.agent.directories import make_shared_directory
 from windfall.agent.errors import AgentError
-from windfall.agent.journal import Departed, Journal, Launching
+from windfall.agent.journal import Journal
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start
 from windfall.agent.object_access import region
@@ -44,6 +44,7 @@ from windfall.agent.preparation import job_user, places_of, working_directory
 from windfall.agent.sealing import seal, unseal
 from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
+from windfall.agent.stages import Departed, Launching, Stage
 from windfall.agent.steward.messages import Admit
 from windfall.agent.unstored import Unstored
 from windfall.jobs.attempts import UNSTORED
@@ -101,15 +102,14 @@ class StagedAttempts:
 
     def departed(self, attempt: Attempt, result: Exited | Lost) -> None:
         """Its process has gone: have what it left saved, then report."""
-        attempt.story.departed = result
-        self._journal.add(Departed(result))
+        self._journal.note(attempt.story, Departed(result))
         news = Progressed(attempt.token, result.at, doing=_SAVING, exited_at=result.at)
         self._pass_on(attempt, news)
         self.take(attempt)
 
     def hasten(self, attempt: Attempt) -> None:
         """Something about the attempt's end has changed: say again how it is to be finished."""
-        if attempt.story.departed is not None and attempt.token in self._open:
+        if attempt.stage is Stage.STAGING_OUT and attempt.token in self._open:
             self._direct(attempt)
 
     def hasten_all(self) -> None:
@@ -260,7 +260,7 @@ class StagedAttempts:
             self._finished(attempt, report)
 
     def _prepared(self, attempt: Attempt, report: Prepared) -> None:
-        if attempt.story.launching is not None:
+        if attempt.stage is not Stage.STAGING_IN:
             return
         launching = Launching(attempt.token, report.port, report.at)
         user = self._courier_user(attempt)
@@ -273,8 +273,7 @@ class StagedAttempts:
         except AgentError as error:
             self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
             return
-        attempt.story.launching = launching
-        self._journal.add(launching)
+        self._journal.note(attempt.story, launching)
         self._on_ready(attempt)
 
     def _pass_on(self, attempt: Attempt, news: Progressed) -> None:

@@ -18,6 +18,7 @@ from windfall.agent.journal import Journal
 from windfall.agent.messages import Message, Progressed
 from windfall.agent.spawner import Launch, Launched, Spawner, refusal
 from windfall.agent.speech import say
+from windfall.agent.stages import NotStarted, Starting
 
 #: So many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
 #: process begins with a copy of them all and closes them one by one.
@@ -82,6 +83,7 @@ class Starts:
                 if not self.once_more(attempt, reason, getattr(error, "errno", 0)):
                     self._refuse(attempt, reason, _now_ms())
                 continue
+            attempt.story.add(Starting())
             launches.append(launch)
             self.in_flight += 1
         self.waiting.extend(held)
@@ -102,8 +104,7 @@ class Starts:
         """Keep an attempt that could not be started for another try; False when that is not worth it (any more)."""
         now = time.monotonic()
         until, _ = self._tried.get(attempt.token, (now + self._patience_s, now))
-        is_unwanted = attempt.kill_at is not None or attempt.story.noticed is not None
-        if number not in PASSING or now >= until or is_unwanted:
+        if number not in PASSING or now >= until or attempt.asked_to_end:
             self._tried.pop(attempt.token, None)
             return False
         if attempt.token not in self._tried:
@@ -112,6 +113,7 @@ class Starts:
             if attempt.story.accepted is None:  # What is told of a staged one is its courier's news.
                 self._tell(Progressed(attempt.token, _now_ms(), doing=f"waiting to be started: {reason}"))
         self._tried[attempt.token] = until, now + self._again_s
+        attempt.story.add(NotStarted())
         self.waiting.append(attempt)
         return True
 

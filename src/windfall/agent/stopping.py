@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.journal import Noticed, Told
 from windfall.agent.orphans import Orphans
 from windfall.agent.processes import ProcessStat, catches, members, snapshot
+from windfall.agent.stages import Noticed, Stopping, Told
 from windfall.agent.workers.hosts import contained_keeper, worker_pids
 
 #: Of a notice, so much is kept for the final flush, and so long before the end everybody gets SIGTERM.
@@ -45,7 +45,7 @@ def plan_notice(noticed: Noticed, *, staged: bool) -> NoticePlan:
 class Stops:
     """The attempts that are being stopped or have notice, until they have ended."""
 
-    def __init__(self, orphans: Orphans, note: Callable[[Told], None]) -> None:
+    def __init__(self, orphans: Orphans, note: Callable[[Attempt, Told], None]) -> None:
         self._orphans = orphans
         self._note = note
         self._attempts: dict[str, Attempt] = {}
@@ -58,6 +58,7 @@ class Stops:
         deadline = time.monotonic() + max(0.0, grace_s)
         attempt.kill_at = deadline if attempt.kill_at is None else min(attempt.kill_at, deadline)
         attempt.grace_s = grace_s
+        attempt.story.add(Stopping())
         self._attempts[attempt.token] = attempt
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -115,8 +116,7 @@ class Stops:
         if not fresh:
             return
         attempt.told |= frozenset(fresh)
-        attempt.story.told = Told(attempt.token, sorted(attempt.told))
-        self._note(attempt.story.told)
+        self._note(attempt, Told(attempt.token, sorted(attempt.told)))
         for pid, _ in fresh:
             reached = send(pid, signal.SIGTERM)
             if not reached and pid == attempt.container_pid:

@@ -21,7 +21,7 @@ from windfall.agent.courier_link import Couriers
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import AgentError
 from windfall.agent.janitor import Janitor
-from windfall.agent.journal import Accepted, Ended, Forgotten, Hosted, Journal, Story, Told
+from windfall.agent.journal import Forgotten, Journal
 from windfall.agent.left_files import with_findings
 from windfall.agent.machine import Machine
 from windfall.agent.messages import (
@@ -39,6 +39,7 @@ from windfall.agent.preparation import intend, make_directories, prepare
 from windfall.agent.spawner import Launch, Launched, refusal
 from windfall.agent.speech import say
 from windfall.agent.staged import StagedAttempts
+from windfall.agent.stages import Accepted, Ended, Hosted, Story, Told
 from windfall.agent.starting import Starts
 from windfall.agent.stopping import Stops, send
 from windfall.agent.workers.pool import WarmWorkers
@@ -112,8 +113,8 @@ class Supervisor:
         #: Forgotten by the daemon while the courier still had its hands on their files.
         self._forget_later: set[str] = set()
 
-    def _note_now(self, record: Told | Hosted) -> None:
-        self.journal.add(record)
+    def _note_now(self, attempt: Attempt, record: Told | Hosted) -> None:
+        self.journal.note(attempt.story, record)
         self.journal.flush()
 
     def _tell(self, message: Message) -> None:
@@ -140,18 +141,15 @@ class Supervisor:
             self._accept_staged(attempt, start)
 
     def _accept_staged(self, attempt: Attempt, start: Start) -> None:
-        attempt.story.accepted = start
+        accepted = Accepted(start)
+        attempt.story.add(accepted)
         try:
             make_directories(attempt, start, self.machine, self._directories)
         except AgentError as error:
             self.end(attempt, Refused(start.token, refusal(str(error)), now_ms()))
             return
-        self.journal.add(Accepted(start))
+        self.journal.add(accepted)
         self.staged.take(attempt)
-
-    def is_unstarted(self, attempt: Attempt) -> bool:
-        """Tell whether no process of the attempt exists or is being started."""
-        return attempt.preparing or (attempt.start is not None and attempt in self._waiting)
 
     def end_unstarted(self, attempt: Attempt, why: str) -> None:
         """Refuse an attempt after all."""
@@ -163,7 +161,7 @@ class Supervisor:
         done = []
         for token in forget.tokens:
             attempt = self.attempts.get(token)
-            if attempt is None or attempt.story.result is None:
+            if attempt is None or attempt.live:
                 continue
             if self.staged.holds(token):
                 self._forget_later.add(token)
@@ -238,7 +236,7 @@ class Supervisor:
         if spawned is None:
             self._refuse(attempt, launched.reason or "", launched.at)
             return
-        attempt.story.spawned = spawned
+        attempt.story.add(spawned)
         attempt.isolation = spawned.isolation
         self.own[spawned.pid] = attempt
         if attempt.intended.container:
@@ -310,13 +308,12 @@ class Supervisor:
 
     def end(self, attempt: Attempt, result: Result) -> None:
         """Write down and report a result."""
-        attempt.story.result = result
+        self.journal.note(attempt.story, Ended(result))
         attempt.start = None
         if attempt.story.departed is None:
             self._put_away(attempt, result.at)
         if attempt.story.accepted is not None:
             self.staged.ended(attempt)
-        self.journal.add(Ended(result))
         self.outbox.append(result)
 
     def _put_away(self, attempt: Attempt, at: int) -> None:
@@ -363,7 +360,7 @@ class Supervisor:
     @property
     def live(self) -> list[Attempt]:
         """All attempts that have not ended."""
-        return [attempt for attempt in self.attempts.values() if attempt.story.result is None]
+        return [attempt for attempt in self.attempts.values() if attempt.live]
 
     @property
     def crowded(self) -> bool:

@@ -14,11 +14,12 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.credentials import JobUser, check_becoming, user_to_run_as
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
-from windfall.agent.journal import Intended, Journal, Story, read_journal
+from windfall.agent.journal import Journal, read_journal
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.preparation import intend, job_user, make_directories
 from windfall.agent.settings import AgentSettings
+from windfall.agent.stages import Intended, Story
 from windfall.jobs.job_users import RunAs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run jobs as another user")

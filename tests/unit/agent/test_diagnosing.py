@@ -12,10 +12,10 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.credentials import JobUser
 from windfall.agent.diagnosing import diagnosed, log_tail
 from windfall.agent.gpus import GpuDevice
-from windfall.agent.journal import Intended, Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited
 from windfall.agent.settings import AgentSettings
+from windfall.agent.stages import Intended, Story
 from windfall.jobs.diagnosis import FailureCause
 
 FULL = "OSError: [Errno 28] No space left on device\n"

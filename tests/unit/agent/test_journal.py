@@ -7,23 +7,19 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windfall.agent.journal import (
+from windfall.agent.journal import AnyRecord, EpochSeen, Forgotten, Journal, read_journal
+from windfall.agent.messages import Exited, Lost, Start
+from windfall.agent.stages import (
     Accepted,
-    AnyRecord,
     Departed,
     Ended,
-    EpochSeen,
-    Forgotten,
     Intended,
-    Journal,
     Launching,
     Losing,
     Noticed,
     Spawned,
     Told,
-    read_journal,
 )
-from windfall.agent.messages import Exited, Lost, Start
 from windfall.jobs.staging import Channel, Checkpoints, Staging
 
 

@@ -19,7 +19,7 @@ AGENT = "agent-of-these-tests"
 class Owner:
     token: str
     starting: bool = False
-    ended: bool = False
+    gone: bool = False
 
 
 class Seen(OrphanWatch):
@@ -54,7 +54,7 @@ class Scene:
         return process
 
     def sweep(self, *attempts: Owner) -> None:
-        own = {1_000_000_000 + n: one for n, one in enumerate(attempts) if not one.starting and not one.ended}
+        own = {1_000_000_000 + n: one for n, one in enumerate(attempts) if not one.starting and not one.gone}
         self.orphans.kill_those_of_ended(own, {one.token: one for one in attempts})
 
 
@@ -79,18 +79,18 @@ def killed(process: subprocess.Popen[bytes]) -> bool:
 def test_an_orphan_of_an_attempt_that_is_only_just_starting_is_left_alone(scene: Scene, token: str | None):
     orphan = scene.orphan(token)
     a = Owner("a", starting=True)
-    scene.sweep(a, Owner("short", ended=True))
+    scene.sweep(a, Owner("short", gone=True))
     a.starting = False
     scene.sweep(a)
     assert not killed(orphan)
-    a.ended = True
+    a.gone = True
     scene.sweep(a)
     assert killed(orphan)
 
 
 def test_an_orphan_of_an_ended_attempt_is_killed_whoever_else_runs(scene: Scene):
     orphan = scene.orphan("a")
-    scene.sweep(Owner("a", ended=True), Owner("b"))
+    scene.sweep(Owner("a", gone=True), Owner("b"))
     assert killed(orphan)
 
 
@@ -98,10 +98,10 @@ def test_a_hidden_orphan_is_killed_when_the_last_that_it_may_belong_to_has_ended
     orphan = scene.orphan(None)
     a, b = Owner("a"), Owner("b")
     scene.sweep(a, b)
-    a.ended = True
+    a.gone = True
     scene.sweep(a, b, Owner("later"))
     assert not killed(orphan)
-    b.ended = True
+    b.gone = True
     scene.sweep(a, b, Owner("later"))
     assert killed(orphan)
 
@@ -118,6 +118,6 @@ def test_an_orphan_that_had_no_environment_when_it_was_first_seen_is_known_by_it
     assert scene.orphans.of("a") == []
     scene.sweep(a, b)
     assert scene.orphans.of("a") == [orphan.pid]
-    a.ended = True
+    a.gone = True
     scene.sweep(a, b)
     assert killed(orphan)

@@ -11,12 +11,12 @@ from windfall.agent.attempt import Attempt
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
-from windfall.agent.journal import Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.preparation import intend, job_environment, open_log, prepare
 from windfall.agent.sandbox import SandboxTools
 from windfall.agent.settings import AgentSettings
+from windfall.agent.stages import Story
 
 MYSELF = JobUser("me", os.geteuid() or 1000, os.getegid(), (), drop=False)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.agent.stories import story_of
 from windfall.agent.attempt import Attempt
 from windfall.agent.courier.messages import (
     Broken,
@@ -26,11 +27,12 @@ from windfall.agent.courier.messages import (
 )
 from windfall.agent.credentials import JobUser
 from windfall.agent.demotion import Identity
-from windfall.agent.journal import Intended, Journal, Noticed, Spawned, Story, read_journal
+from windfall.agent.journal import Journal, read_journal
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start
 from windfall.agent.settings import AgentSettings
 from windfall.agent.staged import CLOSING_WITHIN_S, FINISH_WITHIN_S, StagedAttempts
+from windfall.agent.stages import Accepted, BegunAnew, Ended, Intended, Losing, Noticed, Spawned, Stage
 from windfall.agent.steward.messages import Admit
 from windfall.jobs.staging import Checkpoints, Mark, Output, Progress, Staging
 from windfall.jobs.storage import Grant, StorageAccess
@@ -82,7 +84,7 @@ class FakeCouriers:
         self.resting.append(user)
 
 
-class Stage:
+class Scene:
     """One agent's staged attempts and all that they say."""
 
     def __init__(self, root: Path, user: JobUser = MYSELF) -> None:
@@ -111,7 +113,7 @@ class Stage:
         )
 
     def _end(self, attempt: Attempt, result: Result) -> None:
-        attempt.story.result = result
+        attempt.story.add(Ended(result))
         self.results.append(result)
         self.staged.ended(attempt)
 
@@ -135,7 +137,7 @@ class Stage:
         directories = [f"{self.root}/attempts/{name}" for name in ("task", "task.tmp", "task.ml")]
         intended = Intended(token, "task", "/dev/null", directories, 64, 1.0, True, 1, container=container)
         self.journal.add(intended)
-        return Attempt(Story(intended, accepted=start), start)
+        return Attempt(story_of(intended, Accepted(start)), start)
 
     def report(self, *reports: Report) -> None:
         for report in reports:
@@ -146,15 +148,15 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def stage(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
 
 
 def exited(code: int = 0, at: int = 2_000) -> Exited:
     return Exited("t", code, None, 1_000, at, "bubblewrap")
 
 
-def test_from_preparing_to_the_end(stage: Stage):
+def test_from_preparing_to_the_end(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     prepare = stage.last()
@@ -166,13 +168,13 @@ def test_from_preparing_to_the_end(stage: Stage):
         7,
         None,
     )
-    assert attempt.preparing
+    assert attempt.stage is Stage.STAGING_IN
     stage.report(News("t", 5, doing="restoring the checkpoint", restored=MARK), Prepared("t", 1_500, 4711))
     assert stage.ready == [attempt]
-    assert not attempt.preparing
+    assert attempt.stage is Stage.READY
     assert attempt.story.launching is not None
     assert (attempt.story.launching.port, attempt.story.launching.prepared_at) == (4711, 1_500)
-    attempt.story.spawned = Spawned("t", 1, 1, 1_600, "bubblewrap")
+    attempt.story.add(Spawned("t", 1, 1, 1_600, "bubblewrap"))
     progress = Progress(at=1, step=3)
     stage.report(News("t", 6, progress=progress), News("t", 7, checkpoint=MARK, alarm="late"))
     stage.staged.departed(attempt, exited(3))
@@ -194,7 +196,7 @@ def test_from_preparing_to_the_end(stage: Stage):
     assert told[-1].exited_at == 2_000
 
 
-def test_a_new_courier_is_told_each_attempt_at_its_stage(stage: Stage):
+def test_a_new_courier_is_told_each_attempt_at_its_stage(stage: Scene):
     preparing, running, leaving = stage.attempt("p"), stage.attempt("r"), stage.attempt("l")
     for attempt in (preparing, running, leaving):
         stage.staged.take(attempt)
@@ -208,7 +210,7 @@ def test_a_new_courier_is_told_each_attempt_at_its_stage(stage: Stage):
     assert watch.port == 80
 
 
-def test_what_cannot_be_prepared_is_refused_in_a_container_engines_words(stage: Stage):
+def test_what_cannot_be_prepared_is_refused_in_a_container_engines_words(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.report(PrepareFailed("t", "there is no such object"))
@@ -217,7 +219,7 @@ def test_what_cannot_be_prepared_is_refused_in_a_container_engines_words(stage: 
     assert refused.reason == "CannotStartContainerError: there is no such object"
 
 
-def test_an_end_before_the_start_is_held_until_the_courier_has_let_go(stage: Stage):
+def test_an_end_before_the_start_is_held_until_the_courier_has_let_go(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.staged.ended(attempt)
@@ -229,7 +231,7 @@ def test_an_end_before_the_start_is_held_until_the_courier_has_let_go(stage: Sta
     assert (stage.released, stage.staged.holds("t")) == (["t"], False)
 
 
-def test_a_dead_courier_holds_nothing(stage: Stage):
+def test_a_dead_courier_holds_nothing(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.staged.ended(attempt)
@@ -239,20 +241,20 @@ def test_a_dead_courier_holds_nothing(stage: Stage):
 
 @pytest.mark.parametrize(("code", "interrupted"), [(143, True), (0, False)])
 def test_an_interruption_ends_at_its_deadline_unless_it_was_success(
-    stage: Stage, code: int, interrupted: bool
+    stage: Scene, code: int, interrupted: bool
 ):
     attempt = stage.attempt()
-    attempt.story.noticed = Noticed("t", 1_000, 9_000, "")
+    attempt.story.add(Noticed("t", 1_000, 9_000, ""))
     stage.staged.departed(attempt, exited(code))
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert (finish.interrupted, finish.deadline_at) == (interrupted, 9_000)
 
 
-def test_what_changes_while_it_is_being_saved_is_said_again(stage: Stage):
+def test_what_changes_while_it_is_being_saved_is_said_again(stage: Scene):
     attempt = stage.attempt()
     stage.staged.departed(attempt, exited())
-    attempt.story.losing = True
+    attempt.story.add(Losing("t"))
     stage.staged.hasten(attempt)
     finish = stage.last()
     assert isinstance(finish, Finish)
@@ -263,7 +265,7 @@ def test_what_changes_while_it_is_being_saved_is_said_again(stage: Stage):
     assert hurried.deadline_at == 2_000 + CLOSING_WITHIN_S * 1000
 
 
-def test_the_lost_are_saved_too_and_stay_lost(stage: Stage):
+def test_the_lost_are_saved_too_and_stay_lost(stage: Scene):
     attempt = stage.attempt()
     lost = Lost("t", 3_000)
     stage.staged.departed(attempt, lost)
@@ -274,7 +276,7 @@ def test_the_lost_are_saved_too_and_stay_lost(stage: Stage):
     assert stage.results == [lost]
 
 
-def test_the_stages_are_in_the_journal(stage: Stage, tmp_path: Path):
+def test_the_stages_are_in_the_journal(stage: Scene, tmp_path: Path):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.report(Prepared("t", 1_500, 4711))
@@ -284,7 +286,7 @@ def test_the_stages_are_in_the_journal(stage: Stage, tmp_path: Path):
     assert (story.launching, story.departed) == (attempt.story.launching, exited(3))
 
 
-def test_an_attempt_that_cannot_come_to_a_good_end_is_stopped_and_says_why(stage: Stage):
+def test_an_attempt_that_cannot_come_to_a_good_end_is_stopped_and_says_why(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.report(Prepared("t", 1, 80), Broken("t", "the channel cannot be fed"))
@@ -300,14 +302,14 @@ def test_an_attempt_that_cannot_come_to_a_good_end_is_stopped_and_says_why(stage
 
 
 @pytest.fixture
-def apart(tmp_path: Path) -> Stage:
+def apart(tmp_path: Path) -> Scene:
     """An agent whose jobs run as somebody else, with an attempt's directory as a courier leaves it."""
     for name in ("agent", "attempts/task.ml/.windfall/progress", "attempts/task.ml/checkpoints"):
         (tmp_path / name).mkdir(parents=True)
-    return Stage(tmp_path, SOMEBODY)
+    return Scene(tmp_path, SOMEBODY)
 
 
-def test_the_data_of_another_user_are_moved_by_a_courier_of_that_user(apart: Stage):
+def test_the_data_of_another_user_are_moved_by_a_courier_of_that_user(apart: Scene):
     attempt = apart.attempt()
     apart.staged.take(attempt)
     assert apart.courier.users == [THEIRS]
@@ -329,11 +331,11 @@ def test_the_data_of_another_user_are_moved_by_a_courier_of_that_user(apart: Sta
     assert (apart.steward.admitted, apart.courier.resting) == ({}, [THEIRS])
 
 
-def test_what_was_sealed_is_given_back_before_it_is_prepared_again(apart: Stage):
+def test_what_was_sealed_is_given_back_before_it_is_prepared_again(apart: Scene):
     attempt = apart.attempt()
     apart.staged.take(attempt)
     apart.report(Prepared("t", 1, 4711))
-    attempt.story.launching = None
+    attempt.story.add(BegunAnew())
     apart.courier.on_new(THEIRS)
     assert isinstance(apart.last(), Prepare)
     root = apart.root / "attempts" / "task.ml"
@@ -341,7 +343,7 @@ def test_what_was_sealed_is_given_back_before_it_is_prepared_again(apart: Stage)
     assert modes == {0o700}
 
 
-def test_a_courier_is_not_believed_about_attempts_of_another_user(apart: Stage):
+def test_a_courier_is_not_believed_about_attempts_of_another_user(apart: Scene):
     attempt = apart.attempt()
     apart.staged.take(attempt)
     for user in (None, Identity(THEIRS.uid + 1, THEIRS.gid)):
@@ -363,7 +365,7 @@ def test_a_courier_is_not_believed_about_attempts_of_another_user(apart: Stage):
     assert not apart.staged.holds("t")
 
 
-def test_a_new_courier_of_one_user_is_told_of_that_users_attempts_alone(apart: Stage):
+def test_a_new_courier_of_one_user_is_told_of_that_users_attempts_alone(apart: Scene):
     apart.staged.take(apart.attempt("mine"))
     apart.staged.take(apart.attempt("boxed", container=True))
     assert apart.courier.users == [THEIRS, None], "what a container leaves belongs to the user of its image"
@@ -374,7 +376,7 @@ def test_a_new_courier_of_one_user_is_told_of_that_users_attempts_alone(apart: S
     assert prepare.errand.token == "mine"
 
 
-def test_a_link_in_place_of_what_was_prepared_refuses_the_start(apart: Stage, tmp_path: Path):
+def test_a_link_in_place_of_what_was_prepared_refuses_the_start(apart: Scene, tmp_path: Path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     apart.staged.take(apart.attempt())
     checkpoints = apart.root / "attempts" / "task.ml" / "checkpoints"
@@ -387,7 +389,7 @@ def test_a_link_in_place_of_what_was_prepared_refuses_the_start(apart: Stage, tm
     assert (tmp_path / "elsewhere").stat().st_mode & 0o7777 == 0o700
 
 
-def test_what_is_terminated_has_its_grace_to_be_saved_and_no_more(stage: Stage):
+def test_what_is_terminated_has_its_grace_to_be_saved_and_no_more(stage: Scene):
     attempt = stage.attempt()
     attempt.hurried = (1_500, 30.0)
     stage.staged.take(attempt)
@@ -406,7 +408,7 @@ MODEL = Output("/opt/ml/model", "s3://b/model.tar.gz")
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "Artifact upload failed: no such bucket"), (3, None)])
-def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: Stage, code, reason):
+def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: Scene, code, reason):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.staged.departed(attempt, exited(code))
@@ -425,7 +427,7 @@ def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: St
     assert stage.staged.unstored.directories == set()
 
 
-def test_what_nobody_wants_any_more_is_not_kept(stage: Stage):
+def test_what_nobody_wants_any_more_is_not_kept(stage: Scene):
     attempt = stage.attempt()
     attempt.given_up = True
     stage.staged.take(attempt)

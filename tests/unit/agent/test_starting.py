@@ -12,9 +12,10 @@ import pytest
 from tests.waiting import wait_until
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import CannotStart
-from windfall.agent.journal import Intended, Journal, Noticed, Story
+from windfall.agent.journal import Journal
 from windfall.agent.messages import Message, Progressed, Start
 from windfall.agent.spawner import Launch, Launched
+from windfall.agent.stages import Intended, Noticed, Story
 from windfall.agent.starting import PASSING, Starts
 
 
@@ -123,7 +124,7 @@ def test_others_are_started_while_one_waits_for_its_next_try(tmp_path: Path):
 def test_what_is_to_end_is_not_tried_again(tmp_path: Path):
     house = House(tmp_path, [OSError(errno.ENOSPC, "full")])
     attempt = an_attempt(tmp_path)
-    attempt.story.noticed = Noticed("a", 0, 1, "")
+    attempt.story.add(Noticed("a", 0, 1, ""))
     house.starts.waiting.append(attempt)
     house.starts.pump()
     assert [token for token, _ in house.refused] == ["a"]

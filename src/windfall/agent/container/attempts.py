@@ -136,9 +136,7 @@ class ContainerAttempts:
         return [
             Progressed(attempt.token, _now_ms(), doing=attempt.container.doing)
             for attempt in attempts
-            if attempt.container is not None
-            and attempt.container.doing is not None
-            and attempt.story.result is None
+            if attempt.container is not None and attempt.container.doing is not None and attempt.live
         ]
 
     def _report_end(self, attempt: Attempt, state: KeeperState, at: int) -> None:
@@ -165,7 +163,7 @@ class ContainerAttempts:
         workers = {
             attempt.story.hosted.container
             for attempt in known
-            if attempt.story.hosted is not None and attempt.story.result is None
+            if attempt.story.hosted is not None and attempt.live
         }
         tokens = {attempt.token for attempt in known} | workers
         parent = os.path.join(self._machine.settings.directory, DIRECTORY_NAME)
@@ -173,7 +171,7 @@ class ContainerAttempts:
         for name in os.listdir(parent) if os.path.isdir(parent) else []:
             if name not in kept:
                 _remove(os.path.join(parent, name))
-        live = {attempt.token for attempt in known if attempt.story.result is None} | workers
+        live = {attempt.token for attempt in known if attempt.live} | workers
         if self._machine.engine is not None and self._machine.engine.facts is not None:
             thread = threading.Thread(
                 target=self._remove_unknown, args=(live,), name="leftovers", daemon=True

@@ -22,7 +22,6 @@ from windfall.agent.container.request import WORK, Wanted, create_body, isolatio
 from windfall.agent.container.state import KeeperState
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts
-from windfall.agent.journal import Intended
 from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
@@ -31,6 +30,7 @@ from windfall.agent.preparation import check_start, job_environment, open_log, p
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch, errno_words
+from windfall.agent.stages import Intended
 
 DIRECTORY_NAME = "containers"
 _METADATA = "AWS_EC2_METADATA_SERVICE_ENDPOINT"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.journal import Hosted
 from windfall.agent.processes import ProcessStat, members
+from windfall.agent.stages import Hosted
 
 #: How the isolation of an attempt begins that runs in a warm worker.
 WARM = "warm worker"

@@ -20,7 +20,6 @@ from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.companions import OnReadable
 from windfall.agent.container.attempts import ContainerAttempts
 from windfall.agent.directories import PrivateDirectories
-from windfall.agent.journal import Hosted, Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Start
 from windfall.agent.preparation import intend, job_umask, job_user, open_log, prepare
@@ -28,6 +27,7 @@ from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch
 from windfall.agent.speech import say
+from windfall.agent.stages import Hosted, Story
 from windfall.agent.workers.boxes import LOOK_EVERY_S, WorkerBoxes, first_process
 from windfall.agent.workers.client import CLIENT
 from windfall.agent.workers.coming import ComingWorkers, NoWorker
@@ -71,7 +71,7 @@ class WarmWorkers:
         directories: PrivateDirectories,
         on_readable: OnReadable,
         spare: Callable[[int], None],
-        note: Callable[[Hosted], None],
+        note: Callable[[Attempt, Hosted], None],
         live_memory_mib: Callable[[], int],
         discard: Callable[[AttemptCgroup], None],
         containers: ContainerAttempts,
@@ -192,8 +192,7 @@ class WarmWorkers:
             worker.container = self._boxes.state(worker.name)
             attempt.container_pid = first_process(worker.container)
         name = worker.name if worker.contained else ""
-        attempt.story.hosted = Hosted(attempt.token, worker.pid, worker.start_ticks, worker.sandboxed, name)
-        self._note(attempt.story.hosted)
+        self._note(attempt, Hosted(attempt.token, worker.pid, worker.start_ticks, worker.sandboxed, name))
         try:
             worker.hand_over(kept.line, kept.client.fileno(), kept.log_fd)
         except OSError as error:
@@ -267,9 +266,8 @@ class WarmWorkers:
         worker.token = None
         if not worker.idle:
             worker.idle_since = time.monotonic()  # It is expected to say so, or to end, from now on.
-        was_asked_to_end = attempt.kill_at is not None or attempt.story.noticed is not None
         # The group's count of what was killed for memory never falls: the next child would be blamed for it.
-        if was_asked_to_end or worker.out_of_memory():
+        if attempt.asked_to_end or worker.out_of_memory():
             worker.end()
 
     def _gone(self, worker: WorkerProcess) -> None:

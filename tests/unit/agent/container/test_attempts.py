@@ -19,10 +19,10 @@ from windfall.agent.container.orders import keeper_directory, make_orders
 from windfall.agent.container.state import KeeperState
 from windfall.agent.errors import CannotStart
 from windfall.agent.gpus import GpuDevice
-from windfall.agent.journal import Launching, Spawned, Story
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start, Started
 from windfall.agent.preparation import intend
+from windfall.agent.stages import Accepted, Launching, Spawned, Story
 from windfall.agent.stopping import tell_keeper
 from windfall.jobs.containers import ContainerOptions, ContainerRun
 from windfall.jobs.staging import Checkpoints, Staging
@@ -38,7 +38,7 @@ def a_container(**fields: Any) -> Start:
 
 def an_attempt(machine: Machine, start: Start, pid: int = 77) -> Attempt:
     attempt = Attempt(Story(intend(start, machine, 1)), None)
-    attempt.story.spawned = Spawned(start.token, pid, 0, 5, "container (docker)")
+    attempt.story.add(Spawned(start.token, pid, 0, 5, "container (docker)"))
     return attempt
 
 
@@ -170,8 +170,8 @@ def test_the_metadata_endpoint_is_told_where_it_can_be_reached(
     machine = a_machine(tmp_path)
     start = a_container(network=network, staging=Staging(checkpoints=Checkpoints("file:///s")))
     attempt = an_attempt(machine, start)
-    attempt.story.accepted = start
-    attempt.story.launching = Launching(start.token, 4321, 1)
+    attempt.story.add(Accepted(start))
+    attempt.story.add(Launching(start.token, 4321, 1))
     orders = make_orders(attempt, start, machine, DOCKER, "/k")
     endpoint = "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:4321/"
     assert (endpoint in orders.body["Env"]) == told

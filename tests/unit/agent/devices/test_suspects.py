@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.devices.suspects import SuspectEnds
-from windfall.agent.journal import Intended, Story
 from windfall.agent.messages import Devices, Exited, Started
+from windfall.agent.stages import Intended, Story
 
 
 class Clock:

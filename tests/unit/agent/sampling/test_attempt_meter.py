@@ -13,12 +13,12 @@ import pytest
 from tests.waiting import wait_until
 from windfall.advisor.samples import GpuSample
 from windfall.agent.attempt import Attempt
-from windfall.agent.journal import Hosted, Intended, Spawned, Story
 from windfall.agent.messages import Start
 from windfall.agent.places import PROGRESS
 from windfall.agent.sampling.attempt_meter import AttemptMeter, Surroundings, begins_with_it, main_pid
 from windfall.agent.sampling.host import HostUsage
 from windfall.agent.sampling.proc_files import read_process
+from windfall.agent.stages import Accepted, Hosted, Intended, Spawned, Story
 from windfall.jobs.staging import Staging
 
 HOST = HostUsage(rx_bytes_s=100.0, tx_bytes_s=50.0)
@@ -27,7 +27,7 @@ HOST = HostUsage(rx_bytes_s=100.0, tx_bytes_s=50.0)
 def an_attempt(root, pid: int | None = None) -> Attempt:
     intended = Intended("j#1", "t1", f"{root}/t1.log", [str(root)], 64, 1.0, sandboxed=False, at=0)
     story = Story(intended)
-    story.spawned = Spawned("j#1", pid or os.getpid(), 0, 1, "process")
+    story.add(Spawned("j#1", pid or os.getpid(), 0, 1, "process"))
     return Attempt(story, None)
 
 
@@ -46,7 +46,7 @@ def around(**more) -> Surroundings:
 def staged(tmp_path) -> Attempt:
     """An attempt that may tell its progress."""
     attempt = an_attempt(tmp_path)
-    attempt.story.accepted = Start("j#1", "t1", [], {}, None, "", 1.0, 64, [], staging=Staging())
+    attempt.story.add(Accepted(Start("j#1", "t1", [], {}, None, "", 1.0, 64, [], staging=Staging())))
     (tmp_path / PROGRESS).parent.mkdir(parents=True)
     return attempt
 
@@ -112,6 +112,6 @@ def test_a_network_of_its_own_is_counted_by_its_own_interfaces(tmp_path, require
 def test_a_container_and_a_warm_worker_are_measured_below_their_own_process(tmp_path):
     plain, boxed, warm = an_attempt(tmp_path, 10), an_attempt(tmp_path, 10), an_attempt(tmp_path, 10)
     boxed.container_pid = 77
-    warm.story.hosted = Hosted("j#1", 88, 1, sandboxed=False)
+    warm.story.add(Hosted("j#1", 88, 1, sandboxed=False))
     assert [main_pid(one) for one in (plain, boxed, warm)] == [10, 77, 88]
     assert [begins_with_it(one) for one in (plain, boxed, warm)] == [True, False, False]

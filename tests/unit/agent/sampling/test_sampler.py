@@ -15,10 +15,10 @@ from tests.waiting import wait_until
 from windfall.advisor.samples import GpuSample, SampledGpu
 from windfall.agent.attempt import Attempt
 from windfall.agent.gpus import GpuDevice
-from windfall.agent.journal import Intended, Spawned, Story
 from windfall.agent.messages import Lost
 from windfall.agent.sampling.sampler import Sampler, samples_path
 from windfall.agent.settings import AgentSettings
+from windfall.agent.stages import Ended, Intended, Spawned, Story
 from windfall.daemon.samples import SampleReader
 
 #: Holds 64 MiB, computes in a child, writes to its file; then says so and goes on computing.
@@ -75,7 +75,7 @@ class Rounds:
             f"{name}#1", name, log, [], 512, 2.0, sandboxed=False, at=0, gpu_ids=list(gpu_ids)
         )
         story = Story(intended)
-        story.spawned = Spawned(f"{name}#1", pid, 0, self.now - age_ms, "process")
+        story.add(Spawned(f"{name}#1", pid, 0, self.now - age_ms, "process"))
         self.attempts[f"{name}#1"] = Attempt(story, None)
         return self.attempts[f"{name}#1"]
 
@@ -131,7 +131,7 @@ def test_processor_time_of_a_round_is_what_was_used_in_it(rounds, busy):
 def test_young_and_ended_attempts_are_left_alone(rounds, busy):
     rounds.runs("young", busy, age_ms=1_000)
     ended = rounds.runs("ended", busy)
-    ended.story.result = Lost("ended#1", 1)
+    ended.story.add(Ended(Lost("ended#1", 1)))
     rounds.round()
     assert rounds.reader.recording("young") is None
     assert rounds.reader.recording("ended") is None

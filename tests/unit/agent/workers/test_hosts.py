@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.journal import Hosted, Intended, Story
 from windfall.agent.processes import ProcessStat
+from windfall.agent.stages import Hosted, Intended, Story
 from windfall.agent.workers.hosts import contained_keeper, worker_pids
 
 KEEPER, FIRST, SECOND, THIRD, STRANGER = 10, 11, 12, 13, 99
@@ -40,8 +40,8 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone():
 def test_only_the_keeper_of_a_container_is_told():
     attempt = Attempt(Story(Intended("t", "t", "/log", [], 64, 1.0, sandboxed=False, at=0)), None)
     assert contained_keeper(attempt, processes()) == 0
-    attempt.story.hosted = Hosted("t", KEEPER, 5, sandboxed=False)
+    attempt.story.add(Hosted("t", KEEPER, 5, sandboxed=False))
     assert contained_keeper(attempt, processes()) == 0, "its worker is a process"
-    attempt.story.hosted = Hosted("t", KEEPER, 5, sandboxed=True, container="worker-1")
+    attempt.story.add(Hosted("t", KEEPER, 5, sandboxed=True, container="worker-1"))
     assert contained_keeper(attempt, processes()) == KEEPER
     assert contained_keeper(attempt, processes(keeper_ticks=6)) == 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windfall.agent.journal import Hosted, Intended, Journal, Story, read_journal
+from tests.unit.agent.stories import story_of
+from windfall.agent.journal import Journal, read_journal
+from windfall.agent.stages import Hosted, Intended
 
 INTENDED = Intended("t", "task", "/log", [], 64, 1.0, sandboxed=False, at=1)
 HOSTED = Hosted("t", 10, 5, sandboxed=True)
@@ -24,4 +26,4 @@ def test_the_record_is_read_again_and_survives_a_rewrite(tmp_path: Path):
 
 
 def test_an_ended_attempt_needs_it_no_more():
-    assert HOSTED in Story(INTENDED, hosted=HOSTED).records()
+    assert HOSTED in story_of(INTENDED, HOSTED).records()
