@@ -26,12 +26,12 @@ from typing import Any
 from windfall.advisor.samples import GpuSample, SampledGpu
 from windfall.agent.attempt import Attempt
 from windfall.agent.gpus import GpuDevice
-from windfall.agent.stages import Intended, Spawned, Story
 from windfall.agent.sampling.meters import GpuMeter, RecordedMeter
 from windfall.agent.sampling.nvml import open_nvml_meter
 from windfall.agent.sampling.proc_files import pids
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
+from windfall.agent.stages import Intended, Spawned, Story
 from windfall.daemon.samples import SampleReader
 
 GOAL_PERCENT = 0.5

@@ -16,6 +16,7 @@ from windfall.aws_api.coverage import coverage_page
 
 #: The generated parts: a function without arguments that returns Markdown, as "module:function".
 PARTS: dict[str, str] = {
+    "attempt-stages": "tests.docs.parts:attempt_stages",
     "job-states": "tests.docs.parts:job_states",
     "settings": "tests.docs.parts:settings",
     "lint-rules": "tests.docs.parts:lint_rules",

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 
+from windfall.agent import stages
 from windfall.aws_api.batch.lint.checking import RULES
 from windfall.daemon.settings import Settings
 from windfall.jobs import states
@@ -14,6 +15,20 @@ from windfall.jobs import states
 def job_states() -> str:
     """The table of moves as a diagram that GitHub draws."""
     return f"```mermaid\n{states.diagram()}\n```"
+
+
+def attempt_stages() -> str:
+    """The agent's table of moves as a diagram, each with the record that makes it."""
+    lines = ["stateDiagram-v2", "    [*] --> ACCEPTED: Intended"]
+    for stage, moves in stages.MOVES.items():
+        kinds: dict[stages.Stage, list[str]] = {}
+        for kind, leads_to in moves.items():
+            kinds.setdefault(leads_to, []).append(kind.__name__)
+        lines += [
+            f"    {stage.name} --> {leads_to.name}: {' or '.join(names)}" for leads_to, names in kinds.items()
+        ]
+    lines.append("    ENDED --> [*]: Forgotten")
+    return "```mermaid\n" + "\n".join(lines) + "\n```"
 
 
 def settings() -> str:

@@ -61,6 +61,8 @@ class Engine:
         self.coming: set[InstanceId] = set()
         #: Which agent spoke of an attempt last, for instructions that name no instance.
         self.spoke: dict[AttemptToken, Agent] = {}
+        #: What the daemon has last heard of each machine's devices.
+        self._told_devices: dict[MachineId, tuple[GpuDevice, ...]] = {}
         self.trouble = False
         #: Instances that have notice, and until when.
         self.noticed: dict[InstanceId, int] = {}
@@ -211,11 +213,20 @@ class Engine:
     def on_report(self, agent: Agent, report: Any) -> None:
         """Pass on what an agent says."""
         if isinstance(report, AgentConnected):
+            self._hear_of_devices(report.machine.id, report.machine.gpus)
             for part in (*report.running, *report.ended):
                 self.spoke[part.token] = agent
-        elif not isinstance(report, DevicesChanged):
+        elif isinstance(report, DevicesChanged):
+            self._hear_of_devices(report.machine, report.gpus)
+        else:
             self.spoke[report.token] = agent
         self.world.daemon.report(report)
+
+    def _hear_of_devices(self, machine: MachineId, gpus: tuple[GpuDevice, ...]) -> None:
+        """What the daemon has planned for a device that fell ill while the connection was broken comes to nothing."""
+        if self._told_devices.get(machine) != gpus:
+            self._told_devices[machine] = gpus
+            self.world.disturbances += 1
 
     def on_daemon_started(self) -> None:
         """Say again what exists and what was lost: the reports may have died with the daemon."""

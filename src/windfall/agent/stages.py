@@ -1,6 +1,6 @@
 """The stages of an attempt, what leads from one to the next, and what is known of the attempt at each.
 
-Everything that changes an attempt's stage is a record: the journal's lines, and three that only this agent's memory
+Everything that changes an attempt's stage is a record: the journal's lines, and four that only this agent's memory
 has. The same `Story.add` takes them while the agent runs and when its successor reads the journal. Must not know
 processes, files or the socket.
 """
