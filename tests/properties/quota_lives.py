@@ -11,7 +11,7 @@ from tests.builders import TestWorld
 from tests.gang_builders import a_container, a_gang_definition
 from tests.simulation.gangs import check_gangs
 from tests.unit.control.quota_worlds import a_quota_world, a_share, a_shared_job
-from windfall.capacity.policies import CapacityLimit, QuotaShare, Sharing
+from windfall.capacity.policies import CapacityLimit, QuotaShare, SharingStrategy
 from windfall.control import events
 from windfall.control.commands.policies import UpdateQuotaShare
 from windfall.control.gangs import waits_for_main
@@ -34,8 +34,10 @@ def random_shares(rng: Random) -> list[QuotaShare]:
     with_vcpus = rng.random() < 0.4
     found = []
     for name, gpus in zip(SHARES, sizes, strict=True):
-        sharing = rng.choice([Sharing.RESERVE, Sharing.LEND, *[Sharing.LEND_AND_BORROW] * 3])
-        borrow = rng.choice([-1, -1, 0, 50, 200]) if sharing is Sharing.LEND_AND_BORROW else -1
+        sharing = rng.choice(
+            [SharingStrategy.RESERVE, SharingStrategy.LEND, *[SharingStrategy.LEND_AND_BORROW] * 3]
+        )
+        borrow = rng.choice([-1, -1, 0, 50, 200]) if sharing is SharingStrategy.LEND_AND_BORROW else -1
         limits = {"GPU": gpus, **({"VCPU": rng.choice([2, 4, 8])} if with_vcpus else {})}
         found.append(a_share(name, sharing, borrow, within=rng.random() < 0.4, **limits))
     return found

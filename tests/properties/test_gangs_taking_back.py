@@ -20,7 +20,7 @@ from tests.properties.test_taking_back import after_leaving, applied, releases_o
 from tests.unit.control.quota_worlds import a_share
 from tests.unit.scheduling.builders import Cluster, a_shape, a_snapshot
 from windfall.capacity.environments import Provisioning
-from windfall.capacity.policies import Sharing
+from windfall.capacity.policies import SharingStrategy
 from windfall.control.backlog import scheduling_class_of, shape_of
 from windfall.jobs.ids import QueueName
 from windfall.jobs.resources import Resources
@@ -235,7 +235,10 @@ def test_what_was_lent_returns_to_gangs_when_those_have_left_who_were_asked(seed
     """With vCPUs for all: whatever a guest holds beyond its own is enough for what the owner may have."""
     rng = Random(seed)
     own = rng.randint(2, GPUS)
-    shares = (a_share("a", Sharing.LEND, GPU=own), a_share("b", Sharing.LEND_AND_BORROW, GPU=GPUS - own))
+    shares = (
+        a_share("a", SharingStrategy.LEND, GPU=own),
+        a_share("b", SharingStrategy.LEND_AND_BORROW, GPU=GPUS - own),
+    )
     life = Life(seed, *shares, gangs=0.5, vcpus=64, largest=2)
     for _ in range(8):
         life.submits("b")

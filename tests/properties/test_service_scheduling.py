@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from windfall.capacity.policies import CapacityLimit, QuotaShare, Sharing
+from windfall.capacity.policies import CapacityLimit, QuotaShare, SharingStrategy
 from windfall.scheduling.quotas import Quotas
 from windfall.scheduling.service_queue import plan_services
 from windfall.scheduling.service_views import (
@@ -24,7 +24,9 @@ KIND = "ml.g5.xlarge"
 NAMES = ("a", "b", "c")
 
 shares = st.lists(
-    st.tuples(st.integers(0, 4), st.sampled_from(Sharing), st.sampled_from((-1, 0, 50, 100)), st.booleans()),
+    st.tuples(
+        st.integers(0, 4), st.sampled_from(SharingStrategy), st.sampled_from((-1, 0, 50, 100)), st.booleans()
+    ),
     min_size=1,
     max_size=3,
 ).map(

@@ -17,7 +17,7 @@ from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Prov
 from windfall.capacity.occupancy import PartUse
 from windfall.jobs.ids import AttemptToken, EnvironmentName
 from windfall.jobs.resources import Resources
-from windfall.scheduling.allocate import in_order, too_dear
+from windfall.scheduling.allocate import in_order, too_expensive
 from windfall.scheduling.planning import plan
 from windfall.scheduling.snapshot import MachineView, Plan, Release
 from windfall.scheduling.victims import Need, freed_by, victims
@@ -349,7 +349,7 @@ def test_every_offer_within_the_bid_has_its_turn_once(offered, allocation, bid):
     environment = ComputeEnvironment(
         EnvironmentName("e"), Provisioning.SPOT, 0, 100, allocation=allocation, bid_percent=bid
     )
-    within = [n for n, one in enumerate(offered) if not too_dear(environment, one)]
+    within = [n for n, one in enumerate(offered) if not too_expensive(environment, one)]
     assert sorted(in_order(environment, offered, within, None)) == within
 
 

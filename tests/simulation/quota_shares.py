@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.service_queues import check_within
 from windfall.capacity.environments import JobQueue, Switch
-from windfall.capacity.policies import CapacityLimit, QuotaShare, SchedulingPolicy, Sharing
+from windfall.capacity.policies import CapacityLimit, QuotaShare, SchedulingPolicy, SharingStrategy
 from windfall.control.commands.policies import (
     CreateQuotaShare,
     CreateSchedulingPolicy,
@@ -38,7 +38,9 @@ TAGS: tuple[dict[str, str], ...] = (
 )
 
 
-def _share(name: str, gpus: int, vcpus: int, sharing: Sharing, borrow_percent: int = -1) -> QuotaShare:
+def _share(
+    name: str, gpus: int, vcpus: int, sharing: SharingStrategy, borrow_percent: int = -1
+) -> QuotaShare:
     limits = (CapacityLimit("GPU", gpus), CapacityLimit("VCPU", vcpus))
     return QuotaShare(
         name, QUOTA_QUEUE.name, limits, sharing, borrow_percent, preempts_within=name == "owner"
@@ -47,10 +49,10 @@ def _share(name: str, gpus: int, vcpus: int, sharing: Sharing, borrow_percent: i
 
 #: Small, so that jobs are often in one another's way.
 SHARES = (
-    _share("owner", 1, 2, Sharing.LEND),
-    _share("guest", 0, 1, Sharing.LEND_AND_BORROW),
-    _share("half", 1, 2, Sharing.LEND_AND_BORROW, 50),
-    _share("keeper", 0, 1, Sharing.RESERVE),
+    _share("owner", 1, 2, SharingStrategy.LEND),
+    _share("guest", 0, 1, SharingStrategy.LEND_AND_BORROW),
+    _share("half", 1, 2, SharingStrategy.LEND_AND_BORROW, 50),
+    _share("keeper", 0, 1, SharingStrategy.RESERVE),
 )
 
 
@@ -111,7 +113,7 @@ def change_quota_share(clients: Clients) -> None:
     limits = tuple(CapacityLimit(one.unit, rng.choice((0, 1, 2, 3))) for one in share.limits)
     switch = rng.choice((None, None, Switch.DISABLED, Switch.ENABLED))
     within = rng.choice((None, True, False))
-    clients.call(UpdateQuotaShare(share.key, limits, rng.choice(tuple(Sharing)), -1, within, switch))
+    clients.call(UpdateQuotaShare(share.key, limits, rng.choice(tuple(SharingStrategy)), -1, within, switch))
 
 
 class QuotaWatch:

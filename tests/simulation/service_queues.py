@@ -19,7 +19,7 @@ from windfall.capacity.policies import (
     FairShare,
     QuotaShare,
     SchedulingPolicy,
-    Sharing,
+    SharingStrategy,
 )
 from windfall.control import events
 from windfall.control.commands.policies import CreateQuotaShare, CreateSchedulingPolicy, UpdateQuotaShare
@@ -57,16 +57,18 @@ QUEUES = (
 )
 
 
-def _share(name: str, small: int, large: int, sharing: Sharing, borrow_percent: int = -1) -> QuotaShare:
+def _share(
+    name: str, small: int, large: int, sharing: SharingStrategy, borrow_percent: int = -1
+) -> QuotaShare:
     limits = (CapacityLimit(SMALL, small), CapacityLimit(LARGE, large))
     queue = QUEUES[2].name
     return QuotaShare(name, queue, limits, sharing, borrow_percent, preempts_within=name != "guest")
 
 
 SHARES = (
-    _share("owner", 1, 1, Sharing.LEND),
-    _share("guest", 1, 0, Sharing.LEND_AND_BORROW),
-    _share("keeper", 1, 1, Sharing.RESERVE),
+    _share("owner", 1, 1, SharingStrategy.LEND),
+    _share("guest", 1, 0, SharingStrategy.LEND_AND_BORROW),
+    _share("keeper", 1, 1, SharingStrategy.RESERVE),
 )
 RETRIES = (
     RetryStrategy(1),
@@ -167,7 +169,7 @@ def _change_share(clients: Clients) -> None:
     share = rng.choice(SHARES)
     limits = tuple(CapacityLimit(one.unit, rng.choice((0, 1, 2))) for one in share.limits)
     switch = rng.choice((None, None, Switch.DISABLED, Switch.ENABLED))
-    clients.call(UpdateQuotaShare(share.key, limits, rng.choice(tuple(Sharing)), switch=switch))
+    clients.call(UpdateQuotaShare(share.key, limits, rng.choice(tuple(SharingStrategy)), switch=switch))
 
 
 class ServiceWatch:
@@ -267,7 +269,7 @@ def check_within(quotas: Quotas, share: str, needs: dict[str, float]) -> None:
             raise BrokenPromise(
                 f"quota share {share} holds {held} {unit}, and may {quotas.ceiling(share, unit)}"
             )
-        reserves = quotas.shares[share].sharing is Sharing.RESERVE
+        reserves = quotas.shares[share].sharing is SharingStrategy.RESERVE
         if reserves and held <= limit + 1e-6:
             continue
         if quotas.borrowed(unit) > quotas.lendable(unit) + 1e-6:

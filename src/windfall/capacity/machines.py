@@ -113,8 +113,8 @@ class Instance:
     leave_at: int | None = None
 
 
-def share_of(total: Resources, max_vcpus: int) -> Resources:
-    """What an environment may claim of a machine that it shares: all of it, up to its own number of vCPUs."""
+def largest_claim(total: Resources, max_vcpus: int) -> Resources:
+    """The most that an environment may claim of a shared machine: all of it, up to its own number of vCPUs."""
     return Resources(min(total.vcpus, max_vcpus), total.memory_mib, total.gpus)
 
 

@@ -52,7 +52,7 @@ class SchedulingPolicy:
         return self.fair_share is None
 
 
-class Sharing(StrEnum):
+class SharingStrategy(StrEnum):
     """What becomes of the part of a quota that its share does not use."""
 
     RESERVE = "RESERVE"
@@ -82,7 +82,7 @@ class QuotaShare:
     name: str
     queue: QueueName
     limits: tuple[CapacityLimit, ...]
-    sharing: Sharing = Sharing.RESERVE
+    sharing: SharingStrategy = SharingStrategy.RESERVE
     #: In percent of its own limits.
     borrow_percent: int = UNLIMITED_BORROWING
     #: Whether a job of it may take the place of a less urgent one of it.

@@ -13,6 +13,7 @@ from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment, Job
 from windfall.capacity.policies import SchedulingPolicy
 from windfall.control import events
 from windfall.control.infrastructure import replace_outdated
+from windfall.control.instance_sizes import resize_instances
 from windfall.control.instances import let_go
 from windfall.control.job_options import BUDGET, budget_of
 from windfall.control.limits import check_queue_budget, watch
@@ -23,7 +24,6 @@ from windfall.control.round import Round
 from windfall.control.service_environments import check_kind_kept, check_service_queue
 from windfall.control.service_use import take_over_services
 from windfall.control.share_use import forget_queue, take_over
-from windfall.control.shares import resize_shares
 from windfall.control.state import State
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.errors import Conflict, Invalid, NotFound
@@ -71,7 +71,7 @@ def on_update_compute_environment(
     _check_range(new)
     _check_kind(old, new)
     state.environments[new.name] = round_.changes.environments[new.name] = new
-    resize_shares(state, round_)
+    resize_instances(state, round_)
     replace_outdated(state, old, new, command.jobs_have_s, round_)
     state.unsettled = True
     return new

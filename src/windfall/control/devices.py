@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import DevicesChanged, FenceDevice
+from windfall.control.instance_sizes import resize_instances
 from windfall.control.interrupting import give_notice
 from windfall.control.round import Round
-from windfall.control.shares import resize_shares
 from windfall.control.state import State
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.errors import Invalid, NotFound
@@ -34,7 +34,7 @@ def on_devices_changed(state: State, report: DevicesChanged, round_: Round) -> N
         return
     total = Resources(machine.total.vcpus, machine.total.memory_mib, len(report.gpus))
     _know(state, _without_spent_pardons(replace(machine, gpus=report.gpus, total=total)), round_)
-    resize_shares(state, round_)
+    resize_instances(state, round_)
     leave_sick_devices(state, machine.id, round_)
 
 

@@ -1,6 +1,6 @@
 """The moves of a job that several handlers share: becoming RUNNABLE, finishing, and what follows from an end.
 
-An end travels: to the array it is a child of, to the children gated by it (SEQUENTIAL, N_TO_N), to the jobs that
+An end travels: to the array it is a child of, to the children that wait for it (SEQUENTIAL, N_TO_N), to the jobs that
 depend on it. `settle` carries it with a work list. Must not know why a job ended, only how.
 """
 
@@ -149,7 +149,7 @@ def settle(state: State, round_: Round) -> None:
 def _child_ended(state: State, parent: JobId, index: int, succeeded: bool, round_: Round) -> None:
     for dependent in state.dependents.get(parent, ()):
         waits = state.waits.get(dependent)
-        if waits is not None and parent in waits.gates:
+        if waits is not None and parent in waits.n_to_n:
             consider_child(state, state.jobs[dependent], index, round_)
     array = state.jobs.get(parent)
     if array is None:
@@ -183,7 +183,7 @@ def _dependency_ended(state: State, dependent: JobId, ended: NewlyFinished, roun
     job, waits = state.jobs.get(dependent), state.waits.get(dependent)
     if job is None or waits is None:
         return
-    waits.gates.discard(ended.id)
+    waits.n_to_n.discard(ended.id)
     if ended.id not in waits.whole:
         return
     waits.whole.discard(ended.id)
@@ -205,7 +205,7 @@ def dependencies_met(state: State, job: Job, waits: Waits, round_: Round) -> Non
     """All jobs it waited for as a whole have succeeded: go on, unless it was cancelled meanwhile."""
     if job.cancelled:
         fail_waiting(state, job, job.stop_reason or "Cancelled", round_)
-    elif not waits.gated:
+    elif not waits.by_child:
         del state.waits[job.id]
         make_runnable(state, job, round_)
     else:
@@ -213,8 +213,8 @@ def dependencies_met(state: State, job: Job, waits: Waits, round_: Round) -> Non
             if job.id not in state.jobs:
                 return
             consider_child(state, job, index, round_)
-            if waits.sequential and not waits.gates:
-                return  # the others wait for this one anyway; with gates, some may have failed already
+            if waits.sequential and not waits.n_to_n:
+                return  # the others wait for this one anyway; with N_TO_N, some may have failed already
 
 
 def _state_of_child(state: State, array: JobId, index: int) -> JobState:
@@ -233,11 +233,11 @@ def fail_child(state: State, array: Job, index: int, round_: Round) -> None:
 
 
 def consider_child(state: State, array: Job, index: int, round_: Round) -> None:
-    """Release or fail one resting child of a gated array, if what it waits for is decided."""
+    """Release or fail one resting child of such an array, if what it waits for is decided."""
     table, waits = state.children[array.id], state.waits[array.id]
     if table.recorded[index] or table.rest is not PENDING:
         return
-    before = [_state_of_child(state, gate, index) for gate in waits.gates]
+    before = [_state_of_child(state, array_id, index) for array_id in waits.n_to_n]
     if waits.sequential and index > 0:
         before.append(table.state(index - 1))
     if FAILED in before:

@@ -175,16 +175,16 @@ def _new_attempt(
     if environment is not None and environment.provisioning in RECLAIMABLE:
         attempt.market = Market.SPOT
     attempt.instance_type, attempt.gpu_share = instance.type, job.share
-    share = share_of_instance(job.needs, instance.total)
+    fraction = paid_fraction(job.needs, instance.total)
     if instance.usd_hour is not None:
-        attempt.usd_hour = instance.usd_hour * share
+        attempt.usd_hour = instance.usd_hour * fraction
     if instance.on_demand_usd_hour is not None:
-        attempt.on_demand_usd_hour = instance.on_demand_usd_hour * share
+        attempt.on_demand_usd_hour = instance.on_demand_usd_hour * fraction
     return attempt
 
 
-def share_of_instance(wanted: Resources, total: Resources) -> float:
-    """The part of an instance that a job pays for: of the GPUs if it asks for some, else the larger of the others."""
+def paid_fraction(wanted: Resources, total: Resources) -> float:
+    """The fraction of an instance that a job pays for: of its GPUs if it needs some, else the larger of the others."""
     if wanted.gpus and total.gpus:
         return min(1.0, wanted.gpus / total.gpus)
     parts = [

@@ -211,7 +211,7 @@ class Engine(Protocol):
         """Take over what the store knows; called once, before all else. What the engine cannot keep it reports."""
 
     def offers(self, environment: ComputeEnvironment, /) -> tuple[Offer, ...]:
-        """What could be launched for an environment now; asked at every tick, so it must be quick."""
+        """What could be launched for an environment now; asked at every pass, so it must be quick."""
 
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
         """Begin to do these; what comes of them is reported through the sink that the engine was given."""

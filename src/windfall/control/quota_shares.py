@@ -16,7 +16,7 @@ from windfall.capacity.policies import (
     UNLIMITED_BORROWING,
     CapacityLimit,
     QuotaShare,
-    Sharing,
+    SharingStrategy,
 )
 from windfall.control.commands.policies import CreateQuotaShare, DeleteQuotaShare, UpdateQuotaShare
 from windfall.control.round import Round
@@ -156,7 +156,7 @@ def _check(queue: JobQueue, share: QuotaShare) -> None:
         raise Invalid("Each capacityUnit can be limited once in the capacityLimits of a quota share")
     for limit in limits:
         _check_limit(queue, limit)
-    if share.sharing is not Sharing.LEND_AND_BORROW and share.borrow_percent != UNLIMITED_BORROWING:
+    if share.sharing is not SharingStrategy.LEND_AND_BORROW and share.borrow_percent != UNLIMITED_BORROWING:
         raise Invalid(f"borrowLimit is for the strategy LEND_AND_BORROW; leave it out with {share.sharing}")
     if not UNLIMITED_BORROWING <= share.borrow_percent <= BORROW_MAX:
         raise Invalid(

@@ -144,18 +144,18 @@ def _rebuild_waits(state: State, job: Job) -> None:
     waits = Waits()
     for dependency in job.submission.depends_on:
         if dependency.type is DependencyType.SEQUENTIAL and job.submission.array_size is not None:
-            waits.sequential = waits.gated = True
+            waits.sequential = waits.by_child = True
         if dependency.type is DependencyType.N_TO_N:
-            waits.gated = True
+            waits.by_child = True
         if dependency.job_id is None or not _is_live(state, dependency.job_id):
             continue
-        (waits.gates if dependency.type is DependencyType.N_TO_N else waits.whole).add(dependency.job_id)
-    if job.parent is not None or not (waits.whole or waits.gated):
+        (waits.n_to_n if dependency.type is DependencyType.N_TO_N else waits.whole).add(dependency.job_id)
+    if job.parent is not None or not (waits.whole or waits.by_child):
         return
-    if job.is_array and not waits.gated and job.rest is not PENDING:
+    if job.is_array and not waits.by_child and job.rest is not PENDING:
         return
     state.waits[job.id] = waits
-    for awaited in waits.whole | waits.gates:
+    for awaited in waits.whole | waits.n_to_n:
         state.dependents.setdefault(awaited, []).append(job.id)
 
 

@@ -22,6 +22,7 @@ from windfall.control.events import (
     IsolationChanged,
 )
 from windfall.control.gangs import waits_for_main
+from windfall.control.instance_sizes import resize_instances
 from windfall.control.instances import forget_machine, remove_instance
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
 from windfall.control.interrupting import grace_of, stop_again
@@ -30,7 +31,6 @@ from windfall.control.limits import watch
 from windfall.control.placing import start_again, start_nodes
 from windfall.control.progress import note_marks, note_start
 from windfall.control.round import Round
-from windfall.control.shares import resize_shares
 from windfall.control.state import FailedLaunch, State
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import AttemptToken
@@ -132,7 +132,7 @@ def _know_machine(state: State, machine: Machine, round_: Round) -> None:
     machine = keep_fences(state.machines.get(machine.id), machine)
     if machine.id not in state.gone_machines and state.machines.get(machine.id) != machine:
         state.machines[machine.id] = round_.changes.machines[machine.id] = machine
-        resize_shares(state, round_)
+        resize_instances(state, round_)
         state.unsettled = True
 
 

@@ -1,6 +1,6 @@
 """This moment, as the scheduler and explain see it: the one place where state becomes a snapshot.
 
-Built at every scheduling tick, so it must cost instances, not jobs: waiting jobs are handed over as groups, and what
+Built for every scheduling pass, so it must cost instances, not jobs: waiting jobs are handed over as groups, and what
 runs on an instance is listed only when somebody looks.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning
-from windfall.capacity.machines import Hold, Instance, Offer, share_of
+from windfall.capacity.machines import Hold, Instance, Offer, largest_claim
 from windfall.capacity.occupancy import InstanceUse
 from windfall.control.backlog import key_in_queue
 from windfall.control.consumables import tokens_named
@@ -138,7 +138,7 @@ def _offers_left(
             continue  # its owner brings the machines; what is there already can be used
         available = offer.available
         if offer.machine is not None:
-            offer = replace(offer, resources=share_of(offer.resources, environment.max_vcpus))
+            offer = replace(offer, resources=largest_claim(offer.resources, environment.max_vcpus))
             taken = any(
                 instance.environment == environment.name and instance.machine in (offer.machine, None)
                 for instance in state.instances.values()
@@ -168,7 +168,7 @@ def _instance_view(
 
 
 class _Releases(Sequence[Release]):
-    """What runs on an instance, listed only when somebody looks: most ticks do not."""
+    """What runs on an instance, listed only when somebody looks: most passes do not."""
 
     __slots__ = ("_lends", "_now", "_quotas", "_state", "_use")
 

@@ -98,16 +98,16 @@ RECENT_MS = 10_000
 
 @dataclass(slots=True)
 class Waits:
-    """What a PENDING job, or a gated array, still waits for."""
+    """What a PENDING job, or an array whose children wait for others, still waits for."""
 
     #: Jobs that must succeed as a whole.
     whole: set[JobId] = field(default_factory=set)
     #: Live arrays whose child of the same index must succeed (N_TO_N).
-    gates: set[JobId] = field(default_factory=set)
+    n_to_n: set[JobId] = field(default_factory=set)
     #: Whether child i waits for child i-1.
     sequential: bool = False
-    #: Whether the array was gated when it was submitted, even if all its gates have succeeded since.
-    gated: bool = False
+    #: Whether children had to wait for others at submission, even if all of those have succeeded since.
+    by_child: bool = False
 
 
 @dataclass(slots=True)

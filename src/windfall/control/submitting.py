@@ -162,17 +162,17 @@ def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:
         return
     if job.is_array or waits.whole:
         job.move(PENDING)
-    if not waits.whole and not waits.gated:
+    if not waits.whole and not waits.by_child:
         make_runnable(state, job, round_)
         return
     state.waits[job.id] = waits
-    for awaited in waits.whole | waits.gates:
+    for awaited in waits.whole | waits.n_to_n:
         state.dependents.setdefault(awaited, []).append(job.id)
     for index in sorted(known.failed_children):
         fail_child(state, job, index, round_)
     if not waits.whole:
         dependencies_met(state, job, waits, round_)
-    elif waits.gates:
+    elif waits.n_to_n:
         _fail_children_already_decided(state, job, round_)
 
 
@@ -275,7 +275,7 @@ def _resolve(state: State, command: SubmitJob, round_: Round) -> _Dependencies:
     for dependency in command.depends_on:
         if dependency.type is DependencyType.SEQUENTIAL:
             if command.array_size is not None:
-                waits.sequential = waits.gated = True
+                waits.sequential = waits.by_child = True
             elif dependency.job_id is None:
                 raise Invalid(
                     "A SEQUENTIAL dependency without a jobId needs an array job; set arrayProperties.size"
@@ -288,15 +288,15 @@ def _resolve(state: State, command: SubmitJob, round_: Round) -> _Dependencies:
         if known is None:
             raise NotFound(f"Job {dependency.job_id} does not exist, so nothing can depend on it")
         _check_n_to_n(dependency, known, command.array_size)
-        gate = dependency.type is DependencyType.N_TO_N
-        if known.state is FAILED and gate and known.children is not None:
+        n_to_n = dependency.type is DependencyType.N_TO_N
+        if known.state is FAILED and n_to_n and known.children is not None:
             resolved.failed_children |= _failed_among(known.children)
-            waits.gated = True
+            waits.by_child = True
         elif known.state is FAILED:
             resolved.failed = True
         elif known.state is not SUCCEEDED:
-            (waits.gates if gate else waits.whole).add(known.id)
-            waits.gated = waits.gated or gate
+            (waits.n_to_n if n_to_n else waits.whole).add(known.id)
+            waits.by_child = waits.by_child or n_to_n
     if len(resolved.failed_children) == command.array_size:
         resolved.failed = True  # with all its children at once, which then need no records
     return resolved

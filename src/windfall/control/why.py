@@ -111,7 +111,7 @@ def _array(state: State, job: Job, offers: Offers, now: int) -> Why:
     counts = ", ".join(f"{count:,} {name}" for name, count in table.summary().items() if count)
     reasons = [("array", f"an array of {table.size:,}: {counts}")]
     waits = state.waits.get(job.id)
-    if waits is not None and (waits.whole or waits.gates or waits.sequential):
+    if waits is not None and (waits.whole or waits.n_to_n or waits.sequential):
         reasons += _dependencies(state, job)
     reasons += _held(state, job)
     if table.waiting and job.held_by is None:
@@ -129,12 +129,14 @@ def _array(state: State, job: Job, offers: Offers, now: int) -> Why:
 
 def _dependencies(state: State, job: Job) -> list[tuple[str, str]]:
     waits = state.waits.get(job.id)
-    whole, gates = (sorted(waits.whole), sorted(waits.gates)) if waits else ([], [])
+    whole, n_to_n = (sorted(waits.whole), sorted(waits.n_to_n)) if waits else ([], [])
     reasons = [
         ("dependency", f"waits for job {awaited} to succeed, which is {_state_text(state, awaited)}")
         for awaited in whole
     ]
-    reasons += [("dependency", f"each child waits for the same child of {gate} (N_TO_N)") for gate in gates]
+    reasons += [
+        ("dependency", f"each child waits for the same child of {array_id} (N_TO_N)") for array_id in n_to_n
+    ]
     if waits and waits.sequential:
         reasons.append(("dependency", "each child waits for the one before it (SEQUENTIAL)"))
     if job.cancelled:

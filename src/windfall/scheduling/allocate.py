@@ -31,7 +31,7 @@ Filled = Callable[[Offer], int]
 
 def allowed(environment: ComputeEnvironment, offers: Sequence[Offer]) -> tuple[int, ...]:
     """The indices of the offers that the environment may take at all, in the order they were named."""
-    return tuple(index for index, offer in enumerate(offers) if not too_dear(environment, offer))
+    return tuple(index for index, offer in enumerate(offers) if not too_expensive(environment, offer))
 
 
 def in_order(
@@ -62,7 +62,7 @@ def in_order(
     return tuple(sorted(by_price, key=lambda index: price_rank[index] + risk_rank[index]))
 
 
-def too_dear(environment: ComputeEnvironment, offer: Offer) -> bool:
+def too_expensive(environment: ComputeEnvironment, offer: Offer) -> bool:
     """Whether a spot offer costs more than the environment's percentage of the on-demand price."""
     return (
         environment.bid_percent is not None

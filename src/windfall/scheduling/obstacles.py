@@ -13,7 +13,7 @@ from windfall.capacity.gpu_sets import listed_kinds, suited
 from windfall.capacity.machines import GpuDevice, InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import Resources
-from windfall.scheduling.allocate import too_dear
+from windfall.scheduling.allocate import too_expensive
 from windfall.scheduling.assign import Assignment
 from windfall.scheduling.fit import Room, least, most, takers
 from windfall.scheduling.gpu_reasons import GpusFenced, GpusNotShared, NoSuchGpu
@@ -37,7 +37,7 @@ from windfall.scheduling.reasons import (
     OtherInstanceType,
     Reason,
     RoomTaken,
-    TooDear,
+    TooExpensive,
 )
 from windfall.scheduling.reserve import lacks_fenced, missing_in
 from windfall.scheduling.snapshot import EnvironmentView, InstanceView, Shape, Snapshot
@@ -207,10 +207,12 @@ def _launch(pool: Pool, shape: Shape, jobs: int) -> Reason | None:
         return EngineTrouble(name, view.trouble)
     offers = [(index, view.offers[index]) for index in pool.choices(shape, jobs)]
     if not offers:
-        dear = [
-            offer for offer in view.offers if pool.holds(offer, shape) and too_dear(view.environment, offer)
+        expensive = [
+            offer
+            for offer in view.offers
+            if pool.holds(offer, shape) and too_expensive(view.environment, offer)
         ]
-        return _too_dear(view, dear) if dear else None
+        return _too_expensive(view, expensive) if expensive else None
     for index, offer in offers:
         if pool.launchable(index, 1):
             return LaunchesNext(name, offer.type)
@@ -223,9 +225,9 @@ def _launch(pool: Pool, shape: Shape, jobs: int) -> Reason | None:
     return MaxVcpusReached(name, pool.vcpus, view.environment.max_vcpus)
 
 
-def _too_dear(view: EnvironmentView, dear: list[Offer]) -> Reason:
-    offer = min(dear, key=lambda offer: offer.usd_hour or 0.0)
+def _too_expensive(view: EnvironmentView, expensive: list[Offer]) -> Reason:
+    offer = min(expensive, key=lambda offer: offer.usd_hour or 0.0)
     bid = view.environment.bid_percent or 0
-    return TooDear(
+    return TooExpensive(
         view.environment.name, offer.type, offer.usd_hour or 0.0, offer.on_demand_usd_hour or 0.0, bid
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import inf
 
-from windfall.capacity.policies import UNLIMITED_BORROWING, QuotaShare, Sharing
+from windfall.capacity.policies import UNLIMITED_BORROWING, QuotaShare, SharingStrategy
 
 #: An amount of each unit.
 Amounts = Mapping[str, float]
@@ -89,7 +89,7 @@ class Quotas:
         if limit is None:
             return inf
         known = self.shares[share]
-        if known.sharing is not Sharing.LEND_AND_BORROW:
+        if known.sharing is not SharingStrategy.LEND_AND_BORROW:
             return limit
         if known.borrow_percent == UNLIMITED_BORROWING:
             return inf
@@ -114,7 +114,7 @@ class Quotas:
         return sum(
             max(0.0, self._limits[share.name][unit] - self._used[share.name].get(unit, 0.0))
             for share in self.shares.values()
-            if share.sharing is not Sharing.RESERVE and unit in self._limits[share.name]
+            if share.sharing is not SharingStrategy.RESERVE and unit in self._limits[share.name]
         )
 
     def entitles(self, share: str, amounts: Amounts, count: int = 1) -> bool:
@@ -171,7 +171,7 @@ class Quotas:
         }
         if not beyond:
             return None
-        if self.shares[share].sharing is not Sharing.LEND_AND_BORROW:
+        if self.shares[share].sharing is not SharingStrategy.LEND_AND_BORROW:
             return AwsQuotaReason.LIMITS
         if any(amounts[unit] > self.ceiling(share, unit) + _EQUAL for unit in beyond):
             return AwsQuotaReason.BORROW_LIMITS
@@ -184,7 +184,7 @@ class Quotas:
         return sum(
             self._limits[other.name].get(unit, 0.0)
             for other in self.shares.values()
-            if other.name != share and other.sharing is not Sharing.RESERVE
+            if other.name != share and other.sharing is not SharingStrategy.RESERVE
         )
 
     def _at(self, share: str, unit: str, amount: float) -> QuotaVerdict:
@@ -193,7 +193,7 @@ class Quotas:
             return QuotaVerdict.ADMITTED
         after = self.used(share).get(unit, 0.0) + amount
         if after > self.ceiling(share, unit) + _EQUAL:
-            borrows = self.shares[share].sharing is Sharing.LEND_AND_BORROW
+            borrows = self.shares[share].sharing is SharingStrategy.LEND_AND_BORROW
             return QuotaVerdict.BORROW_LIMIT if borrows else QuotaVerdict.LIMIT
         return (
             QuotaVerdict.NOTHING_LENT if after > self._limits[share][unit] + _EQUAL else QuotaVerdict.LENT_OUT
@@ -204,7 +204,10 @@ class Quotas:
         limit = self.limits(share).get(unit)
         if limit is None:
             return 0.0
-        held, lends = self.used(share).get(unit, 0.0), self.shares[share].sharing is not Sharing.RESERVE
+        held, lends = (
+            self.used(share).get(unit, 0.0),
+            self.shares[share].sharing is not SharingStrategy.RESERVE,
+        )
         after = held + amount
         too_much = after - self.ceiling(share, unit)
         if not lends and after <= limit + _EQUAL:

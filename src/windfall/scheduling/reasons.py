@@ -270,7 +270,7 @@ class LaunchFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class TooDear:
+class TooExpensive:
     """Spot instances that would take it cost more than the environment may pay."""
 
     code: ClassVar[str] = "TOO_DEAR"

@@ -165,8 +165,8 @@ def least_loss(candidates: Sequence[HoldingService], enough: Enough) -> list[Hol
         chosen.append(candidate)
     if not chosen or not enough(chosen):
         return None
-    for dear in sorted(chosen, key=lambda it: -it.loss):
-        others = [candidate for candidate in chosen if candidate is not dear]
+    for expensive in sorted(chosen, key=lambda it: -it.loss):
+        others = [candidate for candidate in chosen if candidate is not expensive]
         if others and enough(others):
             chosen = others
     alone = min((it for it in candidates if enough([it])), key=lambda it: it.loss, default=None)

@@ -11,7 +11,7 @@ from windfall.capacity.policies import (
     CapacityLimit,
     QuotaShare,
     SchedulingPolicy,
-    Sharing,
+    SharingStrategy,
 )
 from windfall.control import events
 from windfall.control.commands.policies import CreateQuotaShare, CreateSchedulingPolicy, DeleteQuotaShare
@@ -21,7 +21,7 @@ from windfall.jobs.storage import StorageLayout
 
 def a_share(
     name: str,
-    sharing: Sharing = Sharing.RESERVE,
+    sharing: SharingStrategy = SharingStrategy.RESERVE,
     borrow: int = UNLIMITED_BORROWING,
     *,
     within: bool = False,

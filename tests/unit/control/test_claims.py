@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.control.quota_worlds import a_quota_world, a_share, a_shared_job
-from windfall.capacity.policies import Sharing
+from windfall.capacity.policies import SharingStrategy
 from windfall.control import events
 from windfall.control.claims import KEPT_AFTER_MS
 from windfall.jobs.states import RUNNABLE, STARTING
@@ -14,7 +14,10 @@ from windfall.jobs.states import RUNNABLE, STARTING
 @pytest.fixture
 def world():
     """One share has borrowed both GPUs of the other."""
-    shares = (a_share("owner", Sharing.LEND, GPU=2), a_share("guest", Sharing.LEND_AND_BORROW, GPU=0))
+    shares = (
+        a_share("owner", SharingStrategy.LEND, GPU=2),
+        a_share("guest", SharingStrategy.LEND_AND_BORROW, GPU=0),
+    )
     built = a_quota_world(*shares, gpus=2)
     built.submits(a_shared_job("g0", "guest").gpus(1), a_shared_job("g1", "guest").gpus(1))
     return built.starts("g0", "g1")

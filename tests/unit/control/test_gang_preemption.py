@@ -8,7 +8,7 @@ from tests.builders import TestWorld, a_job, a_machine, a_world
 from tests.gang_builders import a_container, a_gang_definition
 from tests.unit.control.quota_worlds import a_quota_world, a_share, a_shared_job
 from windfall.capacity.consumables import ConsumableResource
-from windfall.capacity.policies import Sharing
+from windfall.capacity.policies import SharingStrategy
 from windfall.control import events
 from windfall.control.commands.consumables import CreateConsumableResource
 from windfall.control.instructions import InterruptAttempt
@@ -24,8 +24,8 @@ TRIO = a_gang_definition("trio", 3, 0, NodeRange(0, None, a_container(gpus=1)))
 def two_shares(gpus: int = 6, owner: int = 3, **more: bool) -> TestWorld:
     """`owner` lends so many of the GPUs, `guest` has the others and borrows."""
     shares = (
-        a_share("owner", Sharing.LEND, GPU=owner, **more),
-        a_share("guest", Sharing.LEND_AND_BORROW, GPU=gpus - owner),
+        a_share("owner", SharingStrategy.LEND, GPU=owner, **more),
+        a_share("guest", SharingStrategy.LEND_AND_BORROW, GPU=gpus - owner),
     )
     world = a_quota_world(*shares, gpus=gpus, notice_s=10.0)
     world.happens(events.RegisterJobDefinition(TRIO))
@@ -131,8 +131,8 @@ def test_a_more_urgent_gang_takes_the_places_of_less_urgent_jobs_of_its_share():
 def test_nobody_of_its_share_leaves_for_one_that_would_then_borrow():
     """Its lender would take that back, and those who left would start again: without end."""
     shares = (
-        a_share("mine", Sharing.LEND_AND_BORROW, within=True, GPU=2),
-        a_share("lender", Sharing.LEND, GPU=1),
+        a_share("mine", SharingStrategy.LEND_AND_BORROW, within=True, GPU=2),
+        a_share("lender", SharingStrategy.LEND, GPU=1),
     )
     world = a_quota_world(*shares, gpus=3, notice_s=10.0)
     world.happens(events.RegisterJobDefinition(TRIO))

@@ -6,7 +6,7 @@ from tests.builders import Submitted, TestWorld, a_job
 from tests.unit.control.quota_worlds import a_quota_world, a_share, a_shared_job
 from windfall.capacity.environments import JobQueue
 from windfall.capacity.machines import Offer
-from windfall.capacity.policies import QuotaShare, Sharing
+from windfall.capacity.policies import QuotaShare, SharingStrategy
 from windfall.control import events
 from windfall.control.commands.policies import CreateQuotaShare
 from windfall.control.instructions import InterruptAttempt, LaunchInstance
@@ -15,7 +15,7 @@ from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import RUNNABLE, STARTING
 
-LEND, BORROW = Sharing.LEND, Sharing.LEND_AND_BORROW
+LEND, BORROW = SharingStrategy.LEND, SharingStrategy.LEND_AND_BORROW
 
 
 FLEET_QUEUE, PLAIN_QUEUE = QueueName("fleet-shared"), QueueName("plain")
@@ -31,7 +31,7 @@ def a_fleet(*shares: QuotaShare, max_vcpus: int = 64) -> TestWorld:
     return world
 
 
-def a_fleet_share(name: str, sharing: Sharing = Sharing.RESERVE, **limits: int) -> QuotaShare:
+def a_fleet_share(name: str, sharing: SharingStrategy = SharingStrategy.RESERVE, **limits: int) -> QuotaShare:
     return a_share(name, sharing, queue=FLEET_QUEUE, **limits)
 
 

@@ -8,7 +8,7 @@ from tests.builders import TestWorld, a_job
 from tests.gang_builders import a_gang_definition
 from tests.unit.control.quota_worlds import a_quota_world, a_share, a_shared_job, delete
 from windfall.capacity.environments import JobQueue, Switch
-from windfall.capacity.policies import CapacityLimit, Sharing
+from windfall.capacity.policies import CapacityLimit, SharingStrategy
 from windfall.control import events
 from windfall.control.commands.policies import CreateQuotaShare, UpdateQuotaShare
 from windfall.control.instructions import InterruptAttempt
@@ -20,7 +20,7 @@ from windfall.jobs.staging import Mark
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
 from windfall.scheduling.quotas import AwsQuotaReason
 
-LEND, BORROW = Sharing.LEND, Sharing.LEND_AND_BORROW
+LEND, BORROW = SharingStrategy.LEND, SharingStrategy.LEND_AND_BORROW
 
 
 def two_shares(gpus: int = 4, **rules: object) -> TestWorld:

@@ -10,7 +10,14 @@ from tests.unit.control.service_worlds import TYPE, ServiceWorld, a_service_job,
 from tests.unit.control.trainings import a_training
 from windfall.aws_api.sagemaker.endings import RECEIVED
 from windfall.capacity.environments import JobQueue, ServiceEnvironment, StateTimeLimit, Switch
-from windfall.capacity.policies import INSTANCES, CapacityLimit, FairShare, QuotaShare, ShareWeight, Sharing
+from windfall.capacity.policies import (
+    INSTANCES,
+    CapacityLimit,
+    FairShare,
+    QuotaShare,
+    ShareWeight,
+    SharingStrategy,
+)
 from windfall.control import events
 from windfall.control.commands.policies import DeleteQuotaShare, UpdateQuotaShare
 from windfall.control.commands.service_jobs import (
@@ -49,7 +56,9 @@ def world() -> ServiceWorld:
     return a_service_world()
 
 
-def lending(name: str, amount: int, sharing: Sharing = Sharing.LEND_AND_BORROW, **more) -> QuotaShare:
+def lending(
+    name: str, amount: int, sharing: SharingStrategy = SharingStrategy.LEND_AND_BORROW, **more
+) -> QuotaShare:
     return QuotaShare(name, QueueName("services"), (CapacityLimit(TYPE, amount),), sharing, **more)
 
 

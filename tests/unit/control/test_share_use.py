@@ -11,7 +11,7 @@ from tests.fair_worlds import POLICY, a_fair_world, a_policy, held
 from tests.unit.control.service_worlds import TYPE, a_service_job, a_service_world
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.capacity.machines import Offer
-from windfall.capacity.policies import CapacityLimit, QuotaShare, ShareUse, Sharing
+from windfall.capacity.policies import CapacityLimit, QuotaShare, ShareUse, SharingStrategy
 from windfall.control import events
 from windfall.control.commands.policies import UpdateSchedulingPolicy
 from windfall.control.queue_shares import queue_shares
@@ -206,7 +206,9 @@ def test_readers_see_the_numbers_that_the_scheduler_sees():
 
 def test_the_service_jobs_of_a_quota_share_are_counted_under_it():
     shares = [
-        QuotaShare(name, QueueName("services"), (CapacityLimit(TYPE, amount),), Sharing.LEND_AND_BORROW)
+        QuotaShare(
+            name, QueueName("services"), (CapacityLimit(TYPE, amount),), SharingStrategy.LEND_AND_BORROW
+        )
         for name, amount in (("owner", 1), ("idle", 0))
     ]
     services = a_service_world(*shares, limits=((TYPE, 1),))

@@ -91,14 +91,14 @@ def test_a_trace_bounds_capacity_and_names_the_price_and_begins_again():
     assert market.price("t", 21_000) == 2.0
     assert market.capacity("t", 0) == 2  # before it was declared: a clock that stepped back
     assert market.fate(InstanceId("i-1"), "t", 1, 0) == Fate(10_000)
-    assert market.next_tick_at("t", 4_000) == 11_000
-    assert a_market().next_tick_at("t", 0) is None
+    assert market.next_step_at("t", 4_000) == 11_000
+    assert a_market().next_step_at("t", 0) is None
 
 
 def test_a_trace_is_faster_with_the_market():
     market = a_market(settings=SimulatedSettings(speed=100), trace=WAVES)
     assert [market.capacity("t", 100 * n) for n in range(5)] == list(WAVES.counts)
-    assert market.next_tick_at("t", 30) == 100
+    assert market.next_step_at("t", 30) == 100
 
 
 def test_a_fall_takes_the_newest_or_whom_the_seed_hits():

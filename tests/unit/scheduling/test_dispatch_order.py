@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.scheduling.builders import a_cluster
-from windfall.capacity.policies import CapacityLimit, QuotaShare, Sharing
+from windfall.capacity.policies import CapacityLimit, QuotaShare, SharingStrategy
 from windfall.scheduling.dispatch_order import by_priority, dispatch_order, jobs_ahead
 from windfall.scheduling.quota_gate import QuotaGate
 from windfall.scheduling.snapshot import QuotaView, SchedulingClass
@@ -47,7 +47,8 @@ def test_an_empty_queue():
 
 def test_those_who_would_borrow_come_after_all_who_need_not():
     shares = tuple(
-        QuotaShare(name, "queue", (CapacityLimit("VCPU", 2),), Sharing.LEND_AND_BORROW) for name in ("a", "b")
+        QuotaShare(name, "queue", (CapacityLimit("VCPU", 2),), SharingStrategy.LEND_AND_BORROW)
+        for name in ("a", "b")
     )
     cluster = a_cluster()
     for job, share, vcpus in (("a1", "a", 1), ("a2", "a", 1), ("b1", "b", 2), ("a3", "a", 1), ("b2", "b", 1)):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, Sharing
+from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, SharingStrategy
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.quota_reasons import quota_reason, quota_words
 from windfall.scheduling.quotas import AwsQuotaReason, Quotas, QuotaVerdict
 
 GPU = {"GPU": 1.0}
-LEND, RESERVE, BORROW = Sharing.LEND, Sharing.RESERVE, Sharing.LEND_AND_BORROW
+LEND, RESERVE, BORROW = SharingStrategy.LEND, SharingStrategy.RESERVE, SharingStrategy.LEND_AND_BORROW
 
 
 def a_share(
-    name: str, sharing: Sharing = RESERVE, borrow: int = UNLIMITED_BORROWING, **limits: int
+    name: str, sharing: SharingStrategy = RESERVE, borrow: int = UNLIMITED_BORROWING, **limits: int
 ) -> QuotaShare:
     units = tuple(CapacityLimit(unit, amount) for unit, amount in limits.items())
     return QuotaShare(name, QueueName("queue"), units, sharing, borrow)

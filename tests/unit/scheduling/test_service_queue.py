@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.capacity.policies import INSTANCES, CapacityLimit, QuotaShare, Sharing
+from windfall.capacity.policies import INSTANCES, CapacityLimit, QuotaShare, SharingStrategy
 from windfall.scheduling.fair_share import Amount, FairShareView, ShareView
 from windfall.scheduling.quotas import AwsQuotaReason
 from windfall.scheduling.service_queue import front_of, plan_services
@@ -40,7 +40,9 @@ def plan(*queues, limits=None) -> ServicePlan:
     return plan_services(ServiceView(limits or {INSTANCES: 4.0}, queues))
 
 
-def a_share(name, amount, sharing=Sharing.LEND_AND_BORROW, *, within=False, borrow=-1, unit=G5) -> QuotaShare:
+def a_share(
+    name, amount, sharing=SharingStrategy.LEND_AND_BORROW, *, within=False, borrow=-1, unit=G5
+) -> QuotaShare:
     return QuotaShare(name, "queue", (CapacityLimit(unit, amount),), sharing, borrow, within)
 
 
@@ -106,7 +108,11 @@ def test_a_compute_reservation_is_left_alone():
 
 
 def test_a_share_borrows_what_others_leave_unused():
-    shares = [a_share("a", 2), a_share("b", 2, Sharing.LEND), a_share("c", 2, Sharing.RESERVE)]
+    shares = [
+        a_share("a", 2),
+        a_share("b", 2, SharingStrategy.LEND),
+        a_share("c", 2, SharingStrategy.RESERVE),
+    ]
     queue = a_queue(*(waits(f"j{n}", share="a") for n in range(1, 7)), quota_shares=shares)
     assert plan(queue, limits={G5: 6.0}).dispatch == ["j1", "j2", "j3", "j4"]
 
@@ -153,9 +159,9 @@ def test_nobody_is_asked_twice_for_the_same_place():
 def test_a_more_urgent_job_takes_the_place_of_a_lesser_one_of_its_share():
     running = [holds("h1", share="a", priority=3, loss=1), holds("h2", share="a", priority=1, loss=7)]
     urgent = waits("j1", share="a", priority=2)
-    enabled = a_queue(urgent, *running, quota_shares=[a_share("a", 2, Sharing.RESERVE, within=True)])
+    enabled = a_queue(urgent, *running, quota_shares=[a_share("a", 2, SharingStrategy.RESERVE, within=True)])
     assert plan(enabled, limits={G5: 2.0}).preempt == [Preempt("h2", "j1", ServicePreemption.IN_SHARE)]
-    disabled = a_queue(urgent, *running, quota_shares=[a_share("a", 2, Sharing.RESERVE)])
+    disabled = a_queue(urgent, *running, quota_shares=[a_share("a", 2, SharingStrategy.RESERVE)])
     assert plan(disabled, limits={G5: 2.0}).preempt == []
 
 
@@ -167,7 +173,7 @@ def test_what_is_idle_is_borrowed_before_anybody_is_preempted():
 
 
 def test_what_a_share_can_never_hold_is_told():
-    shares = [a_share("a", 1, Sharing.RESERVE), a_share("b", 2, borrow=50)]
+    shares = [a_share("a", 1, SharingStrategy.RESERVE), a_share("b", 2, borrow=50)]
     queue = a_queue(
         waits("j1", 2, share="a"),
         waits("j2", 4, share="b"),

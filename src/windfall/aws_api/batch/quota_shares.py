@@ -17,7 +17,7 @@ from windfall.aws_api.batch.rejections import does_not_exist
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity.environments import Switch
-from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, Sharing
+from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, SharingStrategy
 from windfall.control.commands.policies import CreateQuotaShare, DeleteQuotaShare, UpdateQuotaShare
 from windfall.control.ports import Store
 
@@ -45,7 +45,7 @@ async def create_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
 async def update_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
     """UpdateQuotaShare: what is sent takes the place of what the share said of it."""
     params = call.params
-    sharing: Sharing | None = None
+    sharing: SharingStrategy | None = None
     borrow_percent: int | None = None
     if "resourceSharingConfiguration" in params:
         sharing, borrow_percent = _sharing(params["resourceSharingConfiguration"])
@@ -100,8 +100,8 @@ def _limits(sent: Sequence[Mapping[str, Any]]) -> tuple[CapacityLimit, ...]:
     return tuple(CapacityLimit(one["capacityUnit"], one["maxCapacity"]) for one in sent)
 
 
-def _sharing(sent: Mapping[str, Any]) -> tuple[Sharing, int]:
-    return Sharing(sent["strategy"]), sent.get("borrowLimit", UNLIMITED_BORROWING)
+def _sharing(sent: Mapping[str, Any]) -> tuple[SharingStrategy, int]:
+    return SharingStrategy(sent["strategy"]), sent.get("borrowLimit", UNLIMITED_BORROWING)
 
 
 def _preempts_within(sent: Mapping[str, Any]) -> bool:
@@ -114,7 +114,7 @@ def _named(share: QuotaShare, arns: Arns) -> dict[str, Any]:
 
 def _detail(share: QuotaShare, arns: Arns) -> dict[str, Any]:
     sharing: dict[str, Any] = {"strategy": share.sharing.value}
-    if share.sharing is Sharing.LEND_AND_BORROW:
+    if share.sharing is SharingStrategy.LEND_AND_BORROW:
         sharing["borrowLimit"] = share.borrow_percent
     return {
         **_named(share, arns),

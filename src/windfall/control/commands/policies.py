@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windfall.capacity.environments import Switch
-from windfall.capacity.policies import CapacityLimit, FairShare, QuotaShare, SchedulingPolicy, Sharing
+from windfall.capacity.policies import CapacityLimit, FairShare, QuotaShare, SchedulingPolicy, SharingStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class UpdateQuotaShare:
     #: `<queue>/<name>`
     key: str
     limits: tuple[CapacityLimit, ...] | None = None
-    sharing: Sharing | None = None
+    sharing: SharingStrategy | None = None
     borrow_percent: int | None = None
     preempts_within: bool | None = None
     switch: Switch | None = None

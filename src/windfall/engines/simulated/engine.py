@@ -318,7 +318,7 @@ class SimulatedEngine:
         for instance in self._fleet:
             offering = self._offerings.find(instance.environment)
             if offering is not None and instance.lasts:
-                times.append(offering.market.next_tick_at(instance.type, now))
+                times.append(offering.market.next_step_at(instance.type, now))
         return min((at for at in times if at is not None), default=None)
 
     async def shut_down_agent(self, *, kill: bool) -> None:

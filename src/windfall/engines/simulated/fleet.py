@@ -64,7 +64,7 @@ class Fleet:
     def __init__(self) -> None:
         self._instances: dict[InstanceId, SimulatedInstance] = {}
         self._places: dict[str, SimulatedInstance] = {}
-        #: Counted when somebody asks, which is at every tick, and again after a change.
+        #: Counted when somebody asks, which is at every pass, and again after a change.
         self._stocks: dict[EnvironmentName, Stock] = {}
 
     def __iter__(self) -> Iterator[SimulatedInstance]:

@@ -117,7 +117,7 @@ class SpotMarket:
         own_s = self.tags.mtbi_of_type(type_)
         return self.settings.mtbi_s if own_s is None else own_s
 
-    def next_tick_at(self, type_: str, now: int) -> int | None:
+    def next_step_at(self, type_: str, now: int) -> int | None:
         """When the trace says something new about a type; None without a trace."""
         if self.trace is None:
             return None

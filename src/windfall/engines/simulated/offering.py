@@ -69,8 +69,8 @@ class Offering:
             if known is stock and host is inventory and since <= now < until:
                 return offers
         offers = tuple(self._offer(type_, stock, inventory, now) for type_ in self.types)
-        ticks = (self.market.next_tick_at(type_.name, now) for type_ in self.types)
-        until = min((at for at in ticks if at is not None), default=math.inf)
+        steps = (self.market.next_step_at(type_.name, now) for type_ in self.types)
+        until = min((at for at in steps if at is not None), default=math.inf)
         self._seen = (stock, inventory, now, until, offers)
         return offers
 

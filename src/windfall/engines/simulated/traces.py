@@ -20,7 +20,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityTrace:
-    """One value for each tick of `gap_s` seconds."""
+    """One value for each step of `gap_s` seconds."""
 
     gap_s: float
     #: How many instances were available.
@@ -28,25 +28,25 @@ class AvailabilityTrace:
     #: US dollars an hour; empty when the trace does not say.
     prices: tuple[float, ...] = ()
 
-    def tick(self, elapsed_s: float) -> int:
-        """The tick that holds at a moment of the trace's own time."""
+    def step(self, elapsed_s: float) -> int:
+        """The step that holds at a moment of the trace's own time."""
         return int(max(0.0, elapsed_s) // self.gap_s) % len(self.counts)
 
     def count(self, elapsed_s: float) -> int:
         """How many instances are available."""
-        return self.counts[self.tick(elapsed_s)]
+        return self.counts[self.step(elapsed_s)]
 
     def price(self, elapsed_s: float) -> float | None:
         """What an hour costs, if the trace says so."""
-        return self.prices[self.tick(elapsed_s)] if self.prices else None
+        return self.prices[self.step(elapsed_s)] if self.prices else None
 
     def until_next_tick_s(self, elapsed_s: float) -> float:
-        """How long the present tick still holds."""
+        """How long the present step still holds."""
         return self.gap_s - max(0.0, elapsed_s) % self.gap_s
 
     def calm_s(self, elapsed_s: float) -> float:
         """How long ago the count last fell, at most one whole trace: pools that have been quiet tend to stay so."""
-        now = self.tick(elapsed_s)
+        now = self.step(elapsed_s)
         for back in range(len(self.counts)):
             index = (now - back) % len(self.counts)
             if self.counts[index] < self.counts[index - 1] or self.counts[index] == 0:
@@ -72,7 +72,7 @@ def parse_trace(content: bytes, name: str) -> AvailabilityTrace:
         # The decoder's words name the place, never the content.
         raise BadTrace(
             f"windfall:trace {name} is not a trace ({error}); it must be JSON with metadata.gap_seconds and data,"
-            " one count of instances for each tick"
+            " one count of instances for each step"
         ) from None
     if file.prices and len(file.prices) != len(file.data):
         raise BadTrace(
