@@ -131,9 +131,9 @@ def derived(world: TestWorld) -> dict[str, Any]:
     """All that memory works out from what the store has."""
     state = world.state
     waits = {
-        job_id: (waits.whole, waits.gates, waits.sequential)
+        job_id: (waits.whole, waits.n_to_n, waits.sequential)
         for job_id, waits in state.waits.items()
-        if waits.whole or waits.gates or waits.sequential
+        if waits.whole or waits.n_to_n or waits.sequential
     }
     return {
         "jobs": state.jobs,

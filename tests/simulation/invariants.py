@@ -285,7 +285,7 @@ def _waits_for(state: State, job: Job, stuck: set[JobId]) -> bool:
         waits = state.waits.get(one)
         parent = one.partition(":")[0].partition("#")[0]
         if waits is not None and (job.state is PENDING or job.is_array):
-            todo += sorted(waits.whole | waits.gates)
+            todo += sorted(waits.whole | waits.n_to_n)
         if parent != one:
             todo.append(JobId(parent))
         todo += [child_id(JobId(one), index) for index in _stuck_children(state, JobId(one), stuck)]

@@ -68,9 +68,9 @@ def _occupancy(state: State) -> dict[Any, Any]:
 
 def _waits(state: State) -> dict[Any, Any]:
     return {
-        job_id: (sorted(waits.whole), sorted(waits.gates), waits.sequential)
+        job_id: (sorted(waits.whole), sorted(waits.n_to_n), waits.sequential)
         for job_id, waits in state.waits.items()
-        if waits.whole or waits.gates or waits.sequential
+        if waits.whole or waits.n_to_n or waits.sequential
     }
 
 
@@ -86,7 +86,7 @@ def _dependents(state: State) -> dict[Any, Any]:
 
 def _waits_for(state: State, job_id: JobId, awaited: JobId) -> bool:
     waits = state.waits.get(job_id)
-    return waits is not None and awaited in waits.whole | waits.gates
+    return waits is not None and awaited in waits.whole | waits.n_to_n
 
 
 def _open_ticks(state: State) -> dict[Any, Any]:
