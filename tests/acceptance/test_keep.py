@@ -129,3 +129,22 @@ def test_what_cannot_be_kept_is_refused(running, arguments, said):
     refused = running.windfall("run", *arguments, "--", "true", check=False)
     assert refused.returncode in (1, 2)
     assert said in refused.stderr
+
+
+NAMES = r"""
+open(b"bad\xff.pt", "w").write("bytes")
+open("a.pt", "w").write("text")
+open("esc\x1b[31m\nwindfall: forged.txt", "w").write("x")
+"""
+
+
+def test_names_that_a_job_chose_cost_no_file_and_forge_no_line(running):
+    done = running.windfall(
+        "run", "--clean", "--keep", "*.pt", "--name", "names", "--", "python3", "-c", NAMES
+    )
+    assert not [line for line in done.stderr.splitlines() if line.startswith("windfall: forged")]
+    assert "\x1b" not in done.stderr
+    place = running.root / "names"
+    running.windfall("get", "names", str(place))
+    got = {path.name: path.read_text() for path in (place / "outputs" / "kept").iterdir()}
+    assert got == {r"bad\xff.pt": "bytes", "a.pt": "text"}

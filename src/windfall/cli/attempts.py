@@ -6,6 +6,7 @@ from typing import Any
 
 from windfall.cli.client import Client
 from windfall.cli.errors import Refused
+from windfall.cli.terminal_text import for_terminal
 from windfall.cli.wording import ago, duration
 
 Attempt = dict[str, Any]
@@ -89,10 +90,12 @@ def left_words(attempt: Attempt) -> str | None:
         return None
     count = f"{left['count']:,}{' or more' if left['more'] else ''}"
     files = "file" if count == "1" else "files"
+    # A job chose these names: none of them begins a line of its own.
+    names = ", ".join(for_terminal(name, colours=False) for name in left["names"])
     more = ", ..." if left["more"] or left["count"] > len(left["names"]) else ""
     return (
         f"{count} {files} ({size(left['bytes'])}) in the job's private directory"
-        f" {'was' if count == '1' else 'were'} removed with it: {', '.join(left['names'])}{more};"
+        f" {'was' if count == '1' else 'were'} removed with it: {names}{more};"
         " keep such files with `windfall run --keep PATTERN`"
     )
 

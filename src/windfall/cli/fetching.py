@@ -148,7 +148,7 @@ def fetch_output(
             if output["isArchive"]:
                 _bring_large(pool, part, entries[0], target)
                 return f"{name} ({size(entries[0].bytes)}, unpack it with `tar -xzf`)"
-            safe = [entry for entry in entries if is_safe(entry.key)]
+            safe = [entry for entry in entries if is_safe(entry.key) and _is_text(entry.key)]
             for entry in safe:
                 if entry.bytes > SMALL_BYTES:
                     _bring_large(pool, part, entry, target / entry.key)
@@ -165,6 +165,14 @@ def fetch_output(
             f"{counted(len(entries) - len(safe), 'file')} of {name} left out: their names cannot be file names"
         )
     return f"{name} ({counted(len(safe), 'file')}, {size(sum(entry.bytes for entry in safe))})"
+
+
+def _is_text(key: str) -> bool:
+    """Whether a request can name an object; a file of a store on a disk may have any bytes in its name."""
+    try:
+        return bool(key.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _bring_small(part: StoredPart, entry: Entry, path: Path) -> None:

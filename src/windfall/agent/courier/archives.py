@@ -83,8 +83,9 @@ def files_below(directory: int) -> Iterator[tuple[str, os.stat_result, int]]:
 
 
 def content_of(name: str, directory: int) -> Iterator[bytes]:
-    """Yield a plain file in pieces; a link in its place is an OSError."""
-    fd = os.open(os.path.basename(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    """Yield a plain file in pieces; a link in its place is an OSError, and a pipe is not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(os.path.basename(name), flags, dir_fd=directory)
     try:
         while piece := os.read(fd, _PIECE_BYTES):
             yield piece

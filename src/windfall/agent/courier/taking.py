@@ -81,7 +81,7 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, mean
         store = stores.open(output.uri.rstrip("/"), write=True)
         for name, status, fd in files_below(directory):
             if stat.S_ISREG(status.st_mode):
-                store.put_pieces(name, content_of(name, fd))
+                store.put_pieces(_object_name(name), content_of(name, fd))
 
 
 def _take_matching(output: Output, errand: Errand, stores: Stores, means: Means) -> None:
@@ -96,9 +96,14 @@ def _take_matching(output: Output, errand: Errand, stores: Stores, means: Means)
         store = stores.open(output.uri.rstrip("/"), write=True)
         for name, status, fd in files_below(directory):
             if stat.S_ISREG(status.st_mode) and is_kept(name, output.patterns):
-                store.put_pieces(name, content_of(name, fd))
+                store.put_pieces(_object_name(name), content_of(name, fd))
     finally:
         os.close(directory)
+
+
+def _object_name(name: str) -> str:
+    r"""Return the name of a file as an object has it: bytes that are not UTF-8 are written as \xff."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def checkpoint_sync(
