@@ -139,7 +139,9 @@ def _told(place: Path) -> Iterator[None]:
     except ObjectsError as error:
         raise CliError(f"{error}; {again}") from None
     except OSError as error:
-        raise CliError(f"{error.filename or place}: {error.strerror or error}; correct that, then {again}") from None
+        raise CliError(
+            f"{error.filename or place}: {error.strerror or error}; correct that, then {again}"
+        ) from None
 
 
 class _Fetching:

@@ -228,6 +228,9 @@ def job_options(command: F) -> F:
 def wanted_of(options: dict[str, Any]) -> Wanted:
     """The job that the options ask for; raises BadUsage for what excludes one another."""
     options = dict(options)
+    if empty := next((name for name, value in options.items() if value == ""), None):
+        # A variable of a script that is not set, most often; the default would not be what was meant.
+        raise BadUsage(f"--{empty.replace('_', '-')} is empty; give it a value, or leave it out")
     old = options.pop("old_memory_mib", None)
     own = {
         "memory_mib": options.pop("memory_mib") or old,

@@ -565,3 +565,11 @@ def test_a_directory_for_checkpoints_may_be_a_path(ready, windfall, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     windfall("run", "--checkpoint=./ck", "--detach", "--", "true")
     assert ready.params_of("submitjob")[-1]["tags"] == {"windfall:checkpoint": f"file://{tmp_path}/ck"}
+
+
+@pytest.mark.parametrize("option", ["queue", "image", "share", "checkpoint", "git", "name", "gpu-model"])
+def test_an_empty_value_is_not_the_default(ready, windfall, option):
+    ran = windfall("run", "--clean", f"--{option}=", "--", "true")
+    assert ran.code == 2
+    assert f"--{option} is empty; give it a value" in ran.err
+    assert ready.asked == []
