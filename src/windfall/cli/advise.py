@@ -17,6 +17,7 @@ from windfall.cli.errors import BadUsage
 from windfall.cli.listing import job_id
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
+from windfall.cli.plain_words import is_of_run, with_options
 
 Row = dict[str, Any]
 #: Jobs that are told in full below the table of all.
@@ -104,17 +105,14 @@ def _undecided(row: Row) -> str:
 
 
 def _print_job(row: Row) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
+    from windfall.cli.tables import job_heading, print_indented
 
-    from windfall.cli.tables import console, plain, state
-
-    out = console()
+    of_run = is_of_run(row.get("jobDefinition"))
 
     def say(text: str, indent: int = 2, style: str = "") -> None:
-        out.print(Padding(Text(plain(text), style=style), (0, 0, 0, indent), expand=False))
+        print_indented(with_options(text) if of_run else text, indent, style)
 
-    out.print(Text.assemble(plain(row["jobName"]), " ", row["jobId"], " ", state(row["state"])))
+    job_heading(row["jobName"], row["jobId"], row["state"])
     if row["note"]:
         say(row["note"])
         return

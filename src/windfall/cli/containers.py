@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.cli.wording import counted, memory
+
 
 def container_of(described: dict[str, Any]) -> dict[str, Any]:
     """The container of a job, or of one of its attempts; empty when nothing is known of it."""
@@ -20,3 +22,13 @@ def container_of(described: dict[str, Any]) -> dict[str, Any]:
     # An attempt does not say which one is essential, but only that one has a log.
     containers.sort(key=lambda one: ("logStreamName" not in one, not one.get("essential", True)))
     return dict(containers[0]) if containers else {}
+
+
+def asked_for(job: dict[str, Any]) -> str:
+    """The vCPUs, the memory and the GPUs that a job asks for."""
+    container = container_of(job)
+    asked = {entry["type"]: entry["value"] for entry in container.get("resourceRequirements") or []}
+    vcpus = asked.get("VCPU") or container.get("vcpus")
+    mib = int(asked.get("MEMORY") or container.get("memory") or 0)
+    gpus = [counted(int(asked["GPU"]), "GPU")] if "GPU" in asked else []
+    return ", ".join([counted(float(vcpus or 0), "vCPU"), memory(mib), *gpus])

@@ -11,12 +11,12 @@ import click
 
 from windfall.cli.attempts import print_capacity
 from windfall.cli.client import Client, connect
-from windfall.cli.containers import container_of
+from windfall.cli.containers import asked_for, container_of
 from windfall.cli.errors import Refused
 from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.options import data_option, job_argument, json_option, print_json
 from windfall.cli.plain_words import EXITED, plainly
-from windfall.cli.wording import ago, counted, duration, gpu_name, memory, moment
+from windfall.cli.wording import ago, duration, gpu_name, moment
 
 ISOLATION_TAG, NOT_APPLIED_TAG = "windfall:isolation", "windfall:not-applied"
 CHECKPOINT_TAG, DIAGNOSIS_TAG = "windfall:checkpoint", "windfall:diagnosis"
@@ -101,16 +101,11 @@ def _when(job: Job, now: int) -> list[tuple[str, str]]:
 
 def _asks(client: Client, job: Job) -> list[tuple[str, str]]:
     container = container_of(job)
-    asked = {entry["type"]: entry["value"] for entry in container.get("resourceRequirements") or []}
-    vcpus = asked.get("VCPU") or container.get("vcpus")
-    mib = int(asked.get("MEMORY") or container.get("memory") or 0)
-    amounts = f"{counted(float(vcpus or 0), 'vCPU')}, {memory(mib)}"
-    if "GPU" in asked:
-        amounts += f", {counted(int(asked['GPU']), 'GPU')}"
+    has_gpus = any(entry["type"] == "GPU" for entry in container.get("resourceRequirements") or [])
     variables = container.get("environment") or []
     return [
-        ("asks for", amounts),
-        ("GPUs held", _gpus_held(client, job) if "GPU" in asked else ""),
+        ("asks for", asked_for(job)),
+        ("GPUs held", _gpus_held(client, job) if has_gpus else ""),
         ("isolation", (job.get("tags") or {}).get(ISOLATION_TAG, "")),
         ("not applied", (job.get("tags") or {}).get(NOT_APPLIED_TAG, "")),
         # Names only: values may be secrets, and --json shows them to who asks.

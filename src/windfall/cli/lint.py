@@ -158,10 +158,9 @@ def _print_rules(*, as_json: bool) -> None:
             }
         )
         return
-    from rich.padding import Padding
     from rich.text import Text
 
-    from windfall.cli.tables import console
+    from windfall.cli.tables import console, print_indented
 
     out = console()
     for rule in RULES:
@@ -170,7 +169,7 @@ def _print_rules(*, as_json: bool) -> None:
                 (rule.code, "bold"), " ", (f"{rule.severity:<7}", _STYLES[rule.severity]), f" {rule.title}"
             )
         )
-        out.print(Padding(Text(rule.why), (0, 0, 0, 14), expand=False))
+        print_indented(rule.why, 14)
 
 
 def _document(finding: Finding) -> dict[str, Any]:

@@ -147,10 +147,7 @@ def _print_one(answer: Answer) -> None:
 
 def _print_ticks(columns: list[Column], rows: list[list[Any]], reasons: list[str]) -> None:
     """A line for each tick; its reason stands in it where all of them have room, and else below it, never cut."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from windfall.cli.tables import Column, console, plain, print_table, table_lines
+    from windfall.cli.tables import Column, console, print_indented, print_table, table_lines
 
     out = console()
     with_reasons = [[*row, why] for row, why in zip(rows, reasons, strict=True)]
@@ -163,7 +160,7 @@ def _print_ticks(columns: list[Column], rows: list[list[Any]], reasons: list[str
     for line, why in zip(lines, reasons, strict=True):
         out.print(line, soft_wrap=True)
         if why:
-            out.print(Padding(Text(plain(why)), (0, 0, 0, 2), expand=False))
+            print_indented(why)
 
 
 def _next_run(one: Answer, upcoming: Answer | None, *, narrow: bool) -> str:

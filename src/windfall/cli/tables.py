@@ -81,12 +81,12 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> No
         note(f"left out for lack of width: {', '.join(left_out)} (a wider terminal or --json shows them)")
 
 
-def print_indented(text: str) -> None:
-    """Print a text two columns in, cut between words."""
+def print_indented(text: str, indent: int = len(GAP), style: str = "") -> None:
+    """Print a text some columns in, cut between words."""
     out = console()
-    for line in Text(plain(text)).wrap(out, max(NARROWEST_FOLDED, out.width - len(GAP))):
+    for line in Text(plain(text), style=style).wrap(out, max(NARROWEST_FOLDED, out.width - indent)):
         line.rstrip()
-        out.print(Text(GAP).append(line), soft_wrap=True)
+        out.print(Text(" " * indent).append(line), soft_wrap=True)
 
 
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room: int) -> list[Text]:

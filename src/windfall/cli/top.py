@@ -19,7 +19,7 @@ import click
 
 from windfall.cli.client import Client, connect
 from windfall.cli.endpoint import find_endpoint
-from windfall.cli.errors import CliError, NoDaemon
+from windfall.cli.errors import CliError, NoDaemon, Refused
 from windfall.cli.options import data_option, json_option, print_json
 
 #: More often than samples are taken, nothing is new.
@@ -27,6 +27,8 @@ LEAST_INTERVAL_S = 0.5
 LEAVE = ("q", "Q", "\x03", "\x04", "\x1b")
 
 Answer = dict[str, Any]
+#: Waiting jobs that are listed at most.
+FRONT_JOBS = 10
 
 
 @click.command()
@@ -45,7 +47,7 @@ def top(once: bool, interval: float | None, data: Path | None, as_json: bool) ->
     q or Ctrl-C leaves. A job shows figures from about two seconds after its start; shorter ones are not measured.
     """
     client = connect(data)
-    answer = client.own("Top")
+    answer = _asked(client)
     if as_json:
         print_json(answer)
         return
@@ -77,12 +79,35 @@ def _watch(client: Client, data: Path | None, answer: Answer, interval_s: float)
             if pressed(interval_s):
                 return
             try:
-                answer, trouble = client.own("Top"), None
+                answer, trouble = _asked(client), None
             except NoDaemon:
                 trouble = f"the daemon at {client.endpoint.url} is away; jobs go on"
                 # It may come back at another port.
                 with contextlib.suppress(CliError):
                     client.endpoint = find_endpoint(data)
+
+
+def _asked(client: Client) -> Answer:
+    """What runs, and as `front` the jobs that start next."""
+    answer = client.own("Top")
+    return answer | {"front": _front(client) if answer["waiting"] else []}
+
+
+def _front(client: Client) -> list[Answer]:
+    """The first waiting jobs of each queue, in the order in which they start."""
+    found: list[Answer] = []
+    for queue in client.queue_names():
+        try:
+            front = client.batch("GetJobQueueSnapshot", jobQueue=queue)["frontOfQueue"]["jobs"]
+            ids = [job["jobArn"].rpartition("/")[2] for job in front[: FRONT_JOBS - len(found)]]
+            described = client.batch("DescribeJobs", jobs=ids)["jobs"] if ids else []
+        except Refused:
+            continue  # It was deleted meanwhile.
+        by_id = {job["jobId"]: job for job in described}
+        found += [by_id[job_id] | {"jobQueue": queue} for job_id in ids if job_id in by_id]
+        if len(found) >= FRONT_JOBS:
+            break
+    return found
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from windfall.cli.attempts import size
+from windfall.cli.containers import asked_for
 from windfall.cli.plotting import meter
 from windfall.cli.tables import Column, plain, shown_ids, table_lines
 from windfall.cli.wording import amount, clock, counted, duration, gpu_name
@@ -36,22 +37,49 @@ def screen(answer: Answer, width: int, height: int | None, trouble: str | None =
             lines.append(Text(f"and {len(gpus) - room} more GPUs", style="dim"))
     lines.append(Text(""))
     jobs = answer["jobs"]
-    waiting = _waiting(answer["waiting"])
     if not jobs:
-        return [*lines, Text("nothing runs", style="dim"), *waiting]
-    room = len(jobs) if height is None else max(1, height - len(lines) - 2 - len(waiting))
+        lines.append(Text("nothing runs", style="dim"))
+        return [*lines, *_waiting(answer, width, None if height is None else height - len(lines))]
+    # Running jobs come first; those that wait get what is left, and one line at least.
+    least = len(_waiting(answer, width, 1))
+    room = len(jobs) if height is None else max(1, height - len(lines) - 2 - least)
     shown = jobs if len(jobs) <= room else jobs[: max(1, room - 1)]
     lines += _jobs(shown, answer["at"], width)
     if len(shown) < answer["running"]:
         lines.append(Text(f"and {answer['running'] - len(shown):,} more", style="dim"))
-    return [*lines, *waiting]
+    return [*lines, *_waiting(answer, width, None if height is None else height - len(lines))]
 
 
-def _waiting(count: int) -> list[Text]:
-    """How to see the jobs that wait, if there are any."""
+def _waiting(answer: Answer, width: int, room: int | None) -> list[Text]:
+    """The jobs that start next, as far as there is room, and how to see all that wait."""
+    count, front = answer["waiting"], answer.get("front") or []
+    if not count:
+        return []
+    # An empty line, the heading and the last line go with them.
+    front = front if room is None else front[: max(0, room - 3)]
     verb = "waits" if count == 1 else "wait"
-    words = f"{counted(count, 'job')} {verb}; see `windfall jobs --state runnable`"
-    return [Text(words, style="dim")] if count else []
+    last = Text(f"{counted(count, 'job')} {verb}; see `windfall jobs --state runnable`", style="dim")
+    if not front:
+        return [last]
+    columns = [
+        Column("WAITING"),
+        Column("NAME", shrinks=True),
+        Column("QUEUE", shrinks=True, optional=1),
+        Column("FOR", right=True),
+        Column("ASKS FOR", shrinks=True),
+    ]
+    ids = shown_ids([job["jobId"] for job in front], room=width >= 180)
+    rows = [
+        [
+            shown,
+            job["jobName"],
+            job["jobQueue"],
+            " ".join(duration(max(0, answer["at"] - job["createdAt"])).split()[:2]),
+            asked_for(job),
+        ]
+        for shown, job in zip(ids, front, strict=True)
+    ]
+    return [Text(""), *table_lines(columns, rows, width), *([last] if len(front) < count else [])]
 
 
 def _head(answer: Answer, width: int, trouble: str | None) -> list[Text]:

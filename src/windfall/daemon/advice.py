@@ -131,6 +131,7 @@ class Adviser:
         row: Answer = {
             "jobId": job.id,
             "jobName": job.submission.name,
+            "jobDefinition": job.submission.definition,
             "queue": job.submission.queue,
             "state": job.state,
             "gpus": gpus,

@@ -69,6 +69,10 @@ def make_backup(directory: DataDirectory, target: Path, *, with_store: bool, now
             raise DaemonError(
                 f"{target} exists and is not a backup of Windfall; choose another name"
             ) from None
+    if not target.parent.is_dir():
+        raise DaemonError(
+            f"{target.parent} is not a directory: make it with `mkdir -p`, or choose another one"
+        )
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     copied = beside.with_name(f"{beside.name}.db")
     try:
@@ -89,7 +93,7 @@ def make_backup(directory: DataDirectory, target: Path, *, with_store: bool, now
         beside.replace(target)
     except OSError as error:
         raise DaemonError(
-            f"the backup was not written: {error.filename or target}: {error.strerror or error}"
+            f"the backup {target} was not written: {error.strerror or error}; choose another place, or free some space"
         ) from None
     finally:
         for leftover in (beside, copied, copied.with_name(f"{copied.name}-journal")):

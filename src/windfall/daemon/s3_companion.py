@@ -1,8 +1,8 @@
 """`python -m windfall.daemon.s3_companion SETTINGS`: the process beside SeaweedFS, which lives exactly as long.
 
 It listens at the S3 server's address and relays requests (s3_relay.py). It wraps the keys of objects with aws:kms
-(s3_key_wrapping.py). And it updates SeaweedFS's keys when the API's keys.json or what tenants own changes, even while
-no daemon runs. Ends when SeaweedFS has ended.
+(s3_key_wrapping.py). It updates SeaweedFS's keys when the API's keys.json or what tenants own changes, even while
+no daemon runs. And it bounds their log. Ends when SeaweedFS has ended.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ _LOOK_EVERY_S = 0.1
 #: How soon SeaweedFS must have been started.
 _BEGIN_WITHIN_S = 60.0
 _HEAD_LIMIT_BYTES = 64 * 1024
+#: The log that both processes append to, and how large it grows before it is put aside.
+LOG_NAME, LOG_BYTES_MAX = "seaweedfs.log", 10 << 20
 
 
 class CompanionSettings(msgspec.Struct, frozen=True):
@@ -83,6 +86,19 @@ def write_private(path: Path, text: str) -> None:
     beside.replace(path)
 
 
+def bound_log(path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
+    """Put a large log aside as `NAME.1`, the one before it is lost. Processes that append to it go on in the empty one.
+
+    It is copied and emptied, because SeaweedFS keeps it open. Where the disk is full, only emptying it helps.
+    """
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= bytes_max:
+            return
+        with contextlib.suppress(OSError):
+            shutil.copy2(path, path.with_name(f"{path.name}.1"))
+        os.truncate(path, 0)
+
+
 def read_tenants(directory: Path) -> dict[str, list[Grant]]:
     """What belongs to which tenant, as the daemon last wrote it."""
     path = directory / TENANTS_NAME
@@ -112,6 +128,7 @@ class _Companion:
                 waited_s += _LOOK_EVERY_S
             elif _lives(pid):
                 self._follow(pid)
+                bound_log(self._directory / LOG_NAME)
             else:
                 break
             await asyncio.sleep(_LOOK_EVERY_S)

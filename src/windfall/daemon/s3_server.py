@@ -26,6 +26,7 @@ import msgspec
 
 from windfall.daemon.s3_companion import (
     HOST,
+    LOG_NAME,
     TENANTS_NAME,
     CompanionSettings,
     read_tenants,
@@ -213,7 +214,7 @@ class S3Server:
             ("inner.key", known.certificate_key),
         ):
             write_private(self._directory / name, text)
-        log = self._directory / "seaweedfs.log"
+        log = self._directory / LOG_NAME
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
         companion = [
@@ -240,7 +241,7 @@ class S3Server:
 
     def _detached(self, command: list[str], environment: dict[str, str]) -> int:
         """Start a process that is not our child; returns its pid."""
-        log = self._directory / "seaweedfs.log"
+        log = self._directory / LOG_NAME
         started = subprocess.run(
             ["/bin/sh", "-c", _DETACHED, "sh", log, *command],
             stdout=subprocess.PIPE,
@@ -276,9 +277,7 @@ class S3Server:
             if not last:
                 return
             time.sleep(_POLL_S)
-        raise S3ServerError(
-            f"SeaweedFS was not ready in time ({last}); see {self._directory / 'seaweedfs.log'}"
-        )
+        raise S3ServerError(f"SeaweedFS was not ready in time ({last}); see {self._directory / LOG_NAME}")
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket; an existing one is left as it is."""
@@ -286,7 +285,7 @@ class S3Server:
         status = None if running is None else self._request(running.ports["s3"], "PUT", f"/{name}")
         if status not in _BUCKET_IS_THERE:
             raise S3ServerError(
-                f"cannot make bucket {name}: SeaweedFS answered {status}; see {self._directory / 'seaweedfs.log'}"
+                f"cannot make bucket {name}: SeaweedFS answered {status}; see {self._directory / LOG_NAME}"
             )
 
     def _try_out(self, port: int) -> str:
@@ -340,7 +339,7 @@ class S3Server:
             return None
 
     def _last_words(self) -> str:
-        lines = (self._directory / "seaweedfs.log").read_text(errors="replace").strip().splitlines()
+        lines = (self._directory / LOG_NAME).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "its log is empty"
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.unit.cli.fake_daemon import Error
 from windfall.cli.metrics import page, why_none
 from windfall.cli.top_screen import screen
 
@@ -95,6 +96,7 @@ def an_answer(*jobs, gpus: int = 1, **more):
         "jobs": list(jobs),
         "running": len(jobs),
         "waiting": 3,
+        "front": [],
     }
     return answer | more
 
@@ -120,6 +122,44 @@ def test_the_screen_fits_its_width(width):
     lines = plain(screen(an_answer(a_job(), a_job(2, cause="cpu-preprocessing"), gpus=3), width, None))
     assert max(len(line) for line in lines) <= width
     assert any("train-1" in line or "train-…" in line for line in lines)
+
+
+def a_waiting_job(number: int, **more):
+    asked = [
+        {"type": "VCPU", "value": "2"},
+        {"type": "MEMORY", "value": "2048"},
+        {"type": "GPU", "value": "1"},
+    ]
+    job = {
+        "jobId": f"{number:08x}-0000-4000-8000-000000000000",
+        "jobName": f"next-{number}",
+        "jobQueue": "windfall",
+        "createdAt": 1_000,
+        "container": {"resourceRequirements": asked},
+    }
+    return job | more
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_jobs_that_wait_are_listed_below_those_that_run(width):
+    front = [a_waiting_job(number) for number in range(3)]
+    lines = plain(screen(an_answer(a_job(), waiting=3, front=front), width, None))
+    assert max(len(line) for line in lines) <= width
+    assert lines[-4].split()[:2] == ["WAITING", "NAME"]
+    assert [line.split()[1] for line in lines[-3:]] == ["next-0", "next-1", "next-2"]
+    assert "1 min" in lines[-1]
+    if width >= 80:
+        assert lines[-1].endswith("2 vCPUs, 2,048 MiB, 1 GPU")
+    assert plain(screen(an_answer(waiting=9, front=front), width, None))[-1].startswith("9 jobs wait; see")
+
+
+@pytest.mark.parametrize("height", range(4, 30))
+def test_running_jobs_come_before_waiting_ones_on_a_low_screen(height):
+    front = [a_waiting_job(number) for number in range(10)]
+    lines = plain(screen(an_answer(a_job(), waiting=10, front=front, gpus=0), 80, height))
+    assert any("train-" in line for line in lines)
+    assert len(lines) <= max(height, 8)
+    assert any("wait" in line.lower() for line in lines)
 
 
 def test_a_low_screen_counts_what_it_does_not_show():
@@ -253,7 +293,25 @@ def test_why_there_is_nothing_to_show_is_said(more, words):
 
 def test_top_without_a_terminal_prints_once(windfall, daemon):
     daemon.answers["Top"] = an_answer(a_job())
+    daemon.answers["describejobqueues"] = {"jobQueues": []}
     ran = windfall("top")
     assert ran.code == 0
     assert ran.out.startswith("windfall  1 running, 3 waiting")
     assert len(daemon.params_of("Top")) == 1
+
+
+def test_top_asks_each_queue_for_the_jobs_that_start_next(windfall, daemon):
+    ids = [a_waiting_job(number)["jobId"] for number in range(2)]
+    daemon.answers["Top"] = an_answer(a_job())
+    daemon.answers["describejobqueues"] = {"jobQueues": [{"jobQueueName": "gone"}, {"jobQueueName": "q"}]}
+    daemon.answers["getjobqueuesnapshot"] = lambda asked: (
+        {"frontOfQueue": {"jobs": [{"jobArn": f"arn:aws:batch:r:1:job/{job_id}"} for job_id in ids]}}
+        if asked["jobQueue"] == "q"
+        else Error("ClientException", "gone does not exist")
+    )
+    # In another order than asked.
+    daemon.answers["describejobs"] = {"jobs": [a_waiting_job(1), a_waiting_job(0)]}
+    ran = windfall("top")
+    assert [line.split()[1] for line in ran.out.splitlines()[-3:-1]] == ["next-0", "next-1"]
+    assert ran.out.splitlines()[-1].startswith("3 jobs wait; see")
+    assert [job["jobId"] for job in json.loads(windfall("top", "--json").out)["front"]] == ids
