@@ -18,7 +18,7 @@ import click
 
 from windfall.cli.client import Client, connect
 from windfall.cli.errors import BadUsage, CliError
-from windfall.cli.listing import job_id
+from windfall.cli.listing import FINISHED, job_id
 from windfall.cli.options import data_option, job_argument, json_option, print_json
 from windfall.cli.terminal_text import for_terminal
 from windfall.cli.wording import counted
@@ -259,4 +259,5 @@ def _nothing(known: Known, only: str | None) -> str:
     if only == "outputs":
         stored = f"{job} has stored no outputs yet; it is {known['state']}"
         return stored if known["outputs"] else f"{job} has no outputs that are kept"
-    return f"{job} is {known['state']} and has nothing to fetch yet; see `windfall why {job}`"
+    yet = "" if known["state"] in FINISHED else " yet"
+    return f"{job} is {known['state']} and has nothing to fetch{yet}; see `windfall why {job}`"

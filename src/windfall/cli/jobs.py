@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ Job = dict[str, Any]
     help="Only jobs in this state; may be repeated.",
 )
 @click.option("--array", metavar="JOB", help="The children of this array job, by index.")
-@click.option("--all", "everything", is_flag=True, help="Also jobs that finished more than a day ago.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Also jobs that finished more than a day ago.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Lines at most.")
 @data_option
 @json_option
@@ -155,6 +156,14 @@ def remark(job: Job) -> str:
     return plainly(_remark(job))
 
 
+def exit_words(code: int) -> str:
+    """An exit code, with the signal that it stands for by the convention of shells."""
+    try:
+        return f"exit code {code} ({signal.Signals(code - 128).name})"
+    except ValueError:
+        return f"exit code {code}"
+
+
 def _remark(job: Job) -> str:
     array = job.get("arrayProperties") or {}
     if "size" in array:
@@ -170,5 +179,5 @@ def _remark(job: Job) -> str:
     if reason := container.get("reason"):
         return str(reason)
     if container.get("exitCode"):
-        return f"exit code {container['exitCode']}"
+        return exit_words(container["exitCode"])
     return str(job.get("statusReason") or "")

@@ -25,7 +25,7 @@ Job = dict[str, Any]
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over its attempts.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Number of the attempt (the latest).")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("-t", "--timestamps", is_flag=True, help="The time before each line.")
 @click.option(
     "--raw", is_flag=True, help="The bytes as the job wrote them, with sequences that steer a terminal."

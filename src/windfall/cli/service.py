@@ -82,7 +82,10 @@ def install(options: tuple[str, ...], name: str, only_print: bool, data: Path | 
 @name_option
 @json_option
 def uninstall(name: str, as_json: bool) -> None:
-    """Stop the service and remove its unit; data stays, and jobs that run go on."""
+    """Stop the service and remove its unit.
+
+    The data directory stays, and jobs that run go on.
+    """
     unit = Unit.named(name)
     unit.check_ours()
     if unit.is_ours() is None:
@@ -103,7 +106,10 @@ def uninstall(name: str, as_json: bool) -> None:
 @name_option
 @json_option
 def status(name: str, as_json: bool) -> int:
-    """Show whether the service is installed and runs; exit code 1 where it does not run."""
+    """Show whether the service is installed and runs.
+
+    The exit code is 1 where it does not run.
+    """
     unit = Unit.named(name)
     installed = unit.is_ours()
     shown = _shown(unit) if installed is not None and _has_systemd(unit) else {}

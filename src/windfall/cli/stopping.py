@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from windfall.cli.client import connect
+from windfall.cli.client import Client, connect
 from windfall.cli.errors import CliError
 from windfall.cli.listing import FINISHED, SCHEDULED, describe_any_job
 from windfall.cli.notes import note
@@ -72,9 +72,21 @@ def _stop(jobs: tuple[str, ...], operation: str, reason: str, data: Path | None,
         outcomes.append({"job": text, "jobId": job["jobId"], "outcome": outcome})
         if not as_json:
             click.echo(f"{job['jobId']} {_sentence(outcome, job['status'])}")
+        if text == job.get("jobName") and (others := _live_namesakes(client, text, job["jobId"])):
+            note(
+                f"{text} means the newest job of that name; others go on, stop them by id: {' '.join(others)}"
+            )
     if as_json:
         print_json({"jobs": outcomes})
     return 0 if all(one["outcome"] == word for one in outcomes) else 1
+
+
+def _live_namesakes(client: Client, name: str, stopped: str) -> list[str]:
+    """The other jobs of that name that have not ended, as far as one answer tells them."""
+    found: list[str] = client.own("FindJobs", text=name)["jobIds"]
+    ids = [job_id for job_id in found if job_id != stopped and not job_id.startswith(name)]
+    jobs = client.batch("DescribeJobs", jobs=ids[:100])["jobs"] if ids else []
+    return [job["jobId"] for job in jobs if job["status"] not in FINISHED and job["jobName"] == name]
 
 
 def _left_alone(status: str, operation: str) -> str | None:

@@ -43,7 +43,7 @@ def why(job: str, data: Path | None, as_json: bool) -> None:
     for reason in answer["reasons"]:
         if reason["text"] == f"is {answer['state']}":
             continue  # The line above has said so.
-        say(reason["text"])
+        say(reason["text"].removeprefix(f"is {answer['state']}: "))
     if answer.get("expectedAt"):
         now = time.time_ns() // 1_000_000
         say(f"capacity is expected {ahead(answer['expectedAt'], now)}")

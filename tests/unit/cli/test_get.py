@@ -429,6 +429,9 @@ def test_what_a_job_does_not_have_is_said(archive, daemon, windfall):
     assert nothing.code == 1
     assert "has nothing to fetch yet" in nothing.err
     assert "has saved no checkpoint yet" in windfall("checkpoints", JOB).err
+    daemon.answers["StoredFiles"] |= {"state": "FAILED"}
+    assert "is FAILED and has nothing to fetch; see" in windfall("get", JOB).err
+    daemon.answers["StoredFiles"] |= {"state": "RUNNING"}
     daemon.answers["StoredFiles"] |= {"checkpointUri": None}
     assert "keeps no checkpoints" in windfall("checkpoints", JOB).err
     assert "keeps no checkpoints" in windfall("get", "--only", "checkpoint", JOB).err

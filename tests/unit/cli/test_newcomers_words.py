@@ -10,6 +10,7 @@ from tests.unit.cli.fake_daemon import Error
 from tests.unit.cli.test_following import ID
 from tests.unit.cli.test_run import HARMLESS, MACHINE, fresh, own_directories, ready  # noqa: F401 (two are fixtures)
 from windfall.cli.errors import BadUsage
+from windfall.cli.jobs import exit_words
 from windfall.cli.submitting import check_program
 
 
@@ -133,3 +134,46 @@ def test_help_is_a_command_too(windfall, words):
 def test_help_of_a_command_that_does_not_exist(windfall):
     ran = windfall("help", "rum")
     assert (ran.code, ran.err) == (2, "windfall: there is no command 'rum'; did you mean `windfall run`?\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (1, "exit code 1"),
+        (128, "exit code 128"),
+        (137, "exit code 137 (SIGKILL)"),
+        (143, "exit code 143 (SIGTERM)"),
+        (139, "exit code 139 (SIGSEGV)"),
+        (255, "exit code 255"),
+    ],
+)
+def test_an_exit_code_names_its_signal(code, words):
+    assert exit_words(code) == words
+
+
+def test_stopping_by_a_name_that_several_live_jobs_have_names_the_others(daemon, windfall):
+    first, second, ended = (f"{n}0000000-0000-4000-8000-000000000000" for n in (1, 2, 3))
+    states = {first: "RUNNING", second: "RUNNABLE", ended: "FAILED"}
+    daemon.answers.update(
+        FindJobs={"jobIds": [first, second, ended]},
+        describejobs=lambda asked: {
+            "jobs": [{"jobId": job, "jobName": "train", "status": states[job]} for job in asked["jobs"]]
+        },
+        terminatejob={},
+    )
+    ran = windfall("kill", "train")
+    assert ran.out == f"{first} is being terminated\n"
+    assert ran.err == (
+        f"windfall: train means the newest job of that name; others go on, stop them by id: {second}\n"
+    )
+    assert windfall("kill", first).err == ""
+    assert [one["jobId"] for one in daemon.params_of("terminatejob")] == [first, first]
+
+
+@pytest.mark.parametrize("words", [("jobs", "-a"), ("logs", ID, "-n", "1")])
+def test_short_options_of_listing_commands(ready, windfall, words):  # noqa: F811 (a fixture)
+    ready.answers.update(
+        describejobqueues={"jobQueues": []}, Owners={"owners": {}}, FindJobs={"jobIds": [ID]}
+    )
+    ran = windfall(*words)
+    assert "no such option" not in ran.err
