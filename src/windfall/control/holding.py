@@ -87,7 +87,7 @@ def _whole(state: State, job_id: JobId, round_: Round) -> Job:
         job = None
     if job is None:
         raise Invalid(
-            f"Job {job_id} has ended or does not exist; only a job that has not started can be held"
+            f"Job {job_id} has ended or does not exist; only a job that has not started can be held or released"
         )
     return job
 
