@@ -49,6 +49,8 @@ NAMED = (
     *("accounting", "advisor", "capacity", "checkpoint", "control", "engines", "jobs", "objects"),
     *("schedules", "scheduling", "store", "worker"),
 )
+#: Public classes of the core that share a name: words of users' programs, and errors whose names other processes read.
+TWINS = {"CheckpointCallback", "NotFound", "Progress", "Snapshot"}
 
 
 def words(name: str) -> list[str]:
@@ -93,6 +95,23 @@ def test_replaced_names_stay_away():
             for name, where in names:
                 if (instead := REPLACED.get("_".join(words(name)))) is not None:
                     found.append(Violation(where, f"the name {name} hides its meaning", f"Write: {instead}"))
+    assert not found, report(found)
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    homes: dict[str, list[str]] = {}
+    for folder in NAMED:
+        for file in files_under(PACKAGE / folder, ".py"):
+            for node in ast.walk(parsed(file)):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(f"{shown(file)}:{node.lineno}")
+    twins = {name: where for name, where in homes.items() if len(where) > 1 and name not in TWINS}
+    found = [
+        Violation(
+            " and ".join(where), f"both are called {name}", "Say in one of the names what sets it apart"
+        )
+        for name, where in twins.items()
+    ]
     assert not found, report(found)
 
 

@@ -23,7 +23,7 @@ from windfall.aws_api.sagemaker.service import TrainingSettings, training_servic
 from windfall.aws_api.scheduler import members as scheduled
 from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.aws_api.sts.service import sts_service
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 from windfall.schedules.zones import utc_only
 
 _OPENING = """\
@@ -64,7 +64,7 @@ def coverages() -> tuple[Coverage, ...]:
     for name, parts in REFUSED_PARTS.items():
         refused[name] = (*refused.get(name, ()), *parts)
     # Nothing is asked of the gate: the services are put together only to be looked at.
-    gate = cast(Gate, None)
+    gate = cast(CorePort, None)
     batch = batch_service(gate, DEFAULT_ACCOUNT_ID, str, int)
     logs = logs_service(gate, Path(), DEFAULT_ACCOUNT_ID, int)
     sagemaker = training_service(gate, DEFAULT_ACCOUNT_ID, int, Path(), TrainingSettings())
@@ -83,7 +83,7 @@ def coverages() -> tuple[Coverage, ...]:
         Coverage(
             "Amazon CloudWatch",
             "cloudwatch",
-            cloudwatch_service(cast(Gate, None), lambda _: None).operations,
+            cloudwatch_service(cast(CorePort, None), lambda _: None).operations,
             scope="the reading of metrics",
         ),
         Coverage(

@@ -1,6 +1,6 @@
 """What the core needs of the outside, and what the outside may ask of the core.
 
-Store and Engine are implemented by adapters and tested by one conformance suite each; Gate is implemented by the
+Store and Engine are implemented by adapters and tested by one conformance suite each; CorePort is implemented by the
 daemon and used by the wire.
 """
 
@@ -221,7 +221,7 @@ class Engine(Protocol):
 Sink = Callable[[Report], None]
 
 
-class Gate(Protocol):
+class CorePort(Protocol):
     """How the wire reaches the core: nothing is answered that is not durable."""
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:

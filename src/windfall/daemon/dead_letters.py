@@ -19,7 +19,7 @@ from typing import Any
 
 from windfall.control.commands.calendar import DeadLetterWritten
 from windfall.control.instructions import WriteDeadLetter
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 from windfall.daemon.event_sinks import Event, EventFile
 from windfall.daemon.webhook import Webhook
 from windfall.store.errors import Superseded
@@ -35,7 +35,7 @@ class DeadLetters:
     """Carries out WriteDeadLetter."""
 
     def __init__(
-        self, gate: Gate, directory: Path, webhook: str | None, schedule_arn: Callable[[str], str]
+        self, gate: CorePort, directory: Path, webhook: str | None, schedule_arn: Callable[[str], str]
     ) -> None:
         self._gate = gate
         self._directory = directory

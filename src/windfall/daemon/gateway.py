@@ -1,4 +1,4 @@
-"""The one Gate that all services hold: it delegates to this daemon's loop or, while another leads, to a substitute.
+"""The one CorePort that all services hold: it delegates to this daemon's loop or, while another leads, to a substitute.
 
 Decides nothing but that. Services are made once and outlive every change of the leader. A question that needs the
 leader's memory is refused here while another daemon leads, and the HTTP side forwards it.
@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.control.events import Command
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.loop import ControlLoop, Question
@@ -41,11 +41,11 @@ class LongReads:
     Otherwise a few long answers would occupy every reader, and short questions would wait behind their pages.
     """
 
-    def __init__(self, gate: Gate, turn: asyncio.Semaphore | None = None) -> None:
+    def __init__(self, gate: CorePort, turn: asyncio.Semaphore | None = None) -> None:
         self._gate = gate
         self._turn = turn or asyncio.Semaphore(1)
 
-    def over(self, gate: Gate) -> LongReads:
+    def over(self, gate: CorePort) -> LongReads:
         """The same for another gate to the same store, sharing the turn with this one."""
         return LongReads(gate, self._turn)
 
@@ -56,7 +56,7 @@ class LongReads:
 
 
 class Gateway:
-    """Implements control.ports.Gate, and lets the state itself be asked, for as long as the daemon lives."""
+    """Implements control.ports.CorePort, and lets the state itself be asked, for as long as the daemon lives."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

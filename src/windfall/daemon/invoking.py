@@ -27,7 +27,7 @@ from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import Command, SubmitJob, SubmitTraining
 from windfall.control.instructions import InvokeTarget
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.errors import BadTarget
@@ -52,7 +52,7 @@ _tick: ContextVar[InvokeTarget] = ContextVar("tick")
 class TickGate:
     """A gate for one tick: a submission carries the tick whose run it is."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: CorePort) -> None:
         self._gate = gate
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
@@ -84,7 +84,7 @@ class TickInvoker:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: CorePort,
         account_id: str,
         region: str,
         clock_ms: Callable[[], int],

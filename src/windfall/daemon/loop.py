@@ -80,7 +80,7 @@ LETTERS_KNOWN = 20_000
 
 
 class ControlLoop:
-    """Owns the state. Implements control.ports.Gate for the wire, and is the engines' sink."""
+    """Owns the state. Implements control.ports.CorePort for the wire, and is the engines' sink."""
 
     def __init__(
         self,

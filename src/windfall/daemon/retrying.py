@@ -15,7 +15,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.events import SubmitJob
 from windfall.control.job_options import CHECKPOINT
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.daemon.interruptions import shown_mark
 from windfall.daemon.stored_files import found_job
 from windfall.jobs.arrays import ArrayPart, state_of_code
@@ -32,7 +32,7 @@ RETRY_OF = "windfall:retry-of"
 class Retrying:
     """The operation, as one caller has it."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: CorePort) -> None:
         self._gate = gate
 
     async def retry(self, call: Call) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from windfall.aws_api.sagemaker.service import training_service
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.events import Command, SubmitTraining
 from windfall.control.instructions import CreateTraining
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 from windfall.daemon.invoking import TickGate
 from windfall.jobs.ids import JobId
 
@@ -54,7 +54,7 @@ class TrainingCreator:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: CorePort,
         account_id: str,
         clock_ms: Callable[[], int],
         logs: Path,

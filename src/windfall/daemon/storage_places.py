@@ -13,7 +13,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call
 from windfall.control.commands.storage import AddStorage, RemoveStorage
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.jobs.errors import NotFound, Rejected
@@ -29,7 +29,7 @@ _SYSTEM = tuple(
 class StoragePlaces:
     """The operations, over the control loop and this daemon's storage."""
 
-    def __init__(self, loop: Gate, objects: ObjectStorage) -> None:
+    def __init__(self, loop: CorePort, objects: ObjectStorage) -> None:
         self._loop = loop
         self._objects = objects
 

@@ -25,7 +25,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call
 from windfall.control.node_parts import own_staging
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.control.storage_rules import access_within, kept_access
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.jobs.definitions import ContainerSpec
@@ -117,7 +117,7 @@ class _DaemonStores(Stores):
 class StoredFiles:
     """The operations, as one caller has them."""
 
-    def __init__(self, gate: Gate, readers: StorageReaders) -> None:
+    def __init__(self, gate: CorePort, readers: StorageReaders) -> None:
         self._gate = gate
         self._readers = readers
 

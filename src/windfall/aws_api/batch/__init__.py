@@ -2,5 +2,5 @@
 dicts.
 
 AWS's field names and texts live in this folder and nowhere else. Nothing here changes state: that is the
-core's work, behind the Gate.
+core's work, behind the CorePort.
 """

@@ -15,7 +15,7 @@ from windfall.aws_api.batch.rejections import client_exception
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.jobs.errors import Rejected
 from windfall.jobs.storage import StorageLayout
 from windfall.jobs.tenants import View
@@ -29,7 +29,7 @@ S3_FOR_ALL = StorageLayout(gives_sessions=True)
 class Desk:
     """Where calls are worked on."""
 
-    gate: Gate
+    gate: CorePort
     account_id: str
     #: Draws a new UUID, for jobs and environments.
     new_id: Callable[[], str]

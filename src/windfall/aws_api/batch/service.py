@@ -30,7 +30,7 @@ from windfall.aws_api.batch.desk import S3_FOR_ALL, Desk
 from windfall.aws_api.batch.rejections import CLIENT_EXCEPTION, wrap_error
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.tenants.gate import PerView
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 from windfall.jobs.storage import StorageLayout
 
 DEFAULT_ACCOUNT_ID = "123456789012"
@@ -90,7 +90,7 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 
 
 def batch_service(
-    gate: Gate,
+    gate: CorePort,
     account_id: str,
     new_id: Callable[[], str],
     clock_ms: Callable[[], int],

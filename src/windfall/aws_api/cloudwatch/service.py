@@ -25,7 +25,7 @@ from windfall.aws_api.cloudwatch.subjects import Named, find, walk
 from windfall.aws_api.protocol.rpc_service import RpcService
 from windfall.aws_api.protocol.service import Call, Role
 from windfall.aws_api.tenants.gate import TenantGate, view_of
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.jobs.tenants import View
 
 #: CloudWatch's own bounds.
@@ -36,7 +36,7 @@ _LISTED_JOBS = 200
 Recordings = Callable[[str], Recording | None]
 
 
-def cloudwatch_service(gate: Gate, recordings: Recordings) -> RpcService:
+def cloudwatch_service(gate: CorePort, recordings: Recordings) -> RpcService:
     """Make the service that shows what `recordings` has of the jobs that the gate's store knows."""
     operations = _Operations(gate, recordings)
     handlers = {
@@ -48,7 +48,7 @@ def cloudwatch_service(gate: Gate, recordings: Recordings) -> RpcService:
 
 
 class _Operations:
-    def __init__(self, gate: Gate, recordings: Recordings) -> None:
+    def __init__(self, gate: CorePort, recordings: Recordings) -> None:
         self._gate = gate
         self._recordings = recordings
 

@@ -14,7 +14,7 @@ from windfall.aws_api.logs.streams import DEFAULT_GROUP, group_exists, identifie
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.tenants.gate import TenantGate, view_of
 from windfall.control.commands.logs import CreateLogGroup, DeleteLogGroup, SetLogGroup
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.jobs.errors import Conflict
 from windfall.jobs.log_groups import RETENTION_DAYS, LogGroup
 
@@ -24,7 +24,7 @@ _TAGS_MAX = 50
 class LogGroups:
     """The operations on groups."""
 
-    def __init__(self, gate: Gate, account_id: str) -> None:
+    def __init__(self, gate: CorePort, account_id: str) -> None:
         self._gate = gate
         self._account_id = account_id
 
@@ -88,7 +88,7 @@ class LogGroups:
         await self._seen(call).execute(SetLogGroup(name, tags=kept))
         return {}
 
-    def _seen(self, call: Call) -> Gate:
+    def _seen(self, call: Call) -> CorePort:
         return TenantGate(self._gate, view_of(call.caller))
 
     def _named(self, params: Mapping[str, Any]) -> str:

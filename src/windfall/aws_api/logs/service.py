@@ -32,7 +32,7 @@ from windfall.aws_api.logs.tokens import position_token, read_position, sealed, 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.tenants.gate import TenantGate, view_of
 from windfall.control.changes import LogStream
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Batching:
 
 
 def logs_service(
-    gate: Gate,
+    gate: CorePort,
     logs_dir: Path,
     account_id: str,
     clock_ms: Callable[[], int],
@@ -87,7 +87,7 @@ class _Operations:
     """The handlers, and what they share."""
 
     def __init__(
-        self, gate: Gate, logs_dir: Path, account_id: str, clock_ms: Callable[[], int], batching: Batching
+        self, gate: CorePort, logs_dir: Path, account_id: str, clock_ms: Callable[[], int], batching: Batching
     ) -> None:
         self._gate = gate
         self._batching = batching
@@ -95,7 +95,7 @@ class _Operations:
         self._account_id = account_id
         self._clock_ms = clock_ms
 
-    def _seen(self, call: Call) -> Gate:
+    def _seen(self, call: Call) -> CorePort:
         return TenantGate(self._gate, view_of(call.caller))
 
     async def describe_log_groups(self, call: Call) -> dict[str, Any]:

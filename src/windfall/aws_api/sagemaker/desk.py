@@ -16,7 +16,7 @@ from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import in_use, invalid, not_found
 from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.jobs.errors import Conflict, Rejected
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
@@ -47,7 +47,7 @@ class TrainingSettings:
 class Desk:
     """Where calls are worked on."""
 
-    gate: Gate
+    gate: CorePort
     account_id: str
     clock_ms: Callable[[], int]
     settings: TrainingSettings

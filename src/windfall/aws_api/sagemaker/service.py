@@ -17,7 +17,7 @@ from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import VALIDATION
 from windfall.aws_api.tenants.gate import PerView
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 
 __all__ = ["OPERATIONS", "TrainingSettings", "training_service"]
 
@@ -37,7 +37,7 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 
 
 def training_service(
-    gate: Gate, account_id: str, clock_ms: Callable[[], int], logs_dir: Path, settings: TrainingSettings
+    gate: CorePort, account_id: str, clock_ms: Callable[[], int], logs_dir: Path, settings: TrainingSettings
 ) -> ModelledService:
     """SageMaker training over a gate; `clock_ms` tells the time in milliseconds, `logs_dir` has the attempts' logs."""
     desks = PerView(Desk(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir)).seen_by)

@@ -15,7 +15,7 @@ from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.scheduler.errors import Invalid, refusal
 from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.jobs.errors import Rejected
 from windfall.jobs.tenants import View
 from windfall.schedules.zones import Zones
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 class Desk:
     """Where calls are worked on."""
 
-    gate: Gate
+    gate: CorePort
     account_id: str
     zones: Zones
 

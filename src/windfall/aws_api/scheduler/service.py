@@ -14,7 +14,7 @@ from windfall.aws_api.scheduler import groups, schedules, tagging
 from windfall.aws_api.scheduler.desk import Desk
 from windfall.aws_api.scheduler.errors import with_message
 from windfall.aws_api.tenants.gate import PerView
-from windfall.control.ports import Gate
+from windfall.control.ports import CorePort
 from windfall.schedules.zones import Zones
 
 Work = Callable[[Desk, Call], Awaitable[dict[str, Any]]]
@@ -35,7 +35,7 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 }
 
 
-def scheduler_service(gate: Gate, account_id: str, zones: Zones) -> ModelledService:
+def scheduler_service(gate: CorePort, account_id: str, zones: Zones) -> ModelledService:
     """EventBridge Scheduler over a gate; `zones` knows the time zones."""
     desks = PerView(Desk(gate, account_id, zones).seen_by)
     return ModelledService(

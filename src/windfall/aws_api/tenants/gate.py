@@ -21,7 +21,7 @@ from windfall.control.events import (
     SubmitJob,
     TagResource,
 )
-from windfall.control.ports import Gate, Store
+from windfall.control.ports import CorePort, Store
 from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.jobs.definitions import JobDefinition
@@ -66,9 +66,9 @@ class PerView(Generic[T]):
 
 
 class TenantGate:
-    """The gate for one caller. Implements control.ports.Gate."""
+    """The gate for one caller. Implements control.ports.CorePort."""
 
-    def __init__(self, gate: Gate, view: View) -> None:
+    def __init__(self, gate: CorePort, view: View) -> None:
         self._gate = gate
         self.view = view
 
