@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -20,6 +22,8 @@ from windfall.jobs.staging import LeftFiles
 
 #: Nobody needs to know of more, and the agent has other things to do.
 _LOOKED_AT = 2_000
+#: Nor for longer than this: a job chooses how deep its directories are, and all other jobs wait meanwhile.
+_LOOKS_FOR_S = 0.5
 _NAMED, _LONGEST_NAME = 3, 80
 _CACHES = ("__pycache__",)
 
@@ -35,7 +39,7 @@ def with_findings(attempt: Attempt, exited: Exited, machine: Machine) -> Exited:
     return exited if left is None else msgspec.structs.replace(exited, left=left)
 
 
-def left_files(attempt: Attempt) -> LeftFiles | None:
+def left_files(attempt: Attempt, clock: Callable[[], float] = time.monotonic) -> LeftFiles | None:
     """Return the files that go with an attempt whose processes have ended; None where there are none."""
     directories = attempt.intended.private_directories
     accepted = attempt.story.accepted
@@ -48,19 +52,20 @@ def left_files(attempt: Attempt) -> LeftFiles | None:
     except OSError:
         return None
     try:
-        return _counted(directory, patterns)
+        return _counted(directory, patterns, clock)
     except OSError:
         return None  # A job may have closed a directory of its own to everybody.
     finally:
         os.close(directory)
 
 
-def _counted(directory: int, patterns: list[str]) -> LeftFiles | None:
+def _counted(directory: int, patterns: list[str], clock: Callable[[], float]) -> LeftFiles | None:
     count = size = 0
+    until = clock() + _LOOKS_FOR_S
     names: list[str] = []
     entries = entries_below(directory, _is_no_cache, lambda _path, _error: None)
     for looked_at, (path, status, _) in enumerate(entries):
-        if looked_at >= _LOOKED_AT:
+        if looked_at >= _LOOKED_AT or clock() > until:
             return LeftFiles(count, size, tuple(names), more=True) if count else None
         if not stat.S_ISREG(status.st_mode) or not _is_no_cache(path) or is_kept(path, patterns):
             continue

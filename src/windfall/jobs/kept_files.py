@@ -10,6 +10,10 @@ from fnmatch import fnmatchcase
 
 PATTERNS_MAX = 32
 _LONGEST = 1024
+#: A program writes no such pattern, and each one costs time for every file.
+_WILDCARDS_MAX = 32
+#: Directories above a file that are compared with a pattern, from the top; a job may make ten thousand.
+_DEEPEST = 64
 
 
 class BadPattern(ValueError):
@@ -27,6 +31,10 @@ def read_patterns(text: str) -> tuple[str, ...]:
             raise BadPattern(
                 f"{pattern[:100]!r} must name files below the job's own directory, such as *.pt or results/"
             )
+        if sum(pattern.count(sign) for sign in "*?[") > _WILDCARDS_MAX:
+            raise BadPattern(
+                f"{pattern[:100]!r} has more than {_WILDCARDS_MAX} wildcards; write a shorter one"
+            )
     return patterns
 
 
@@ -35,8 +43,9 @@ def is_kept(path: str, patterns: Sequence[str]) -> bool:
 
     A pattern without a slash means a name wherever it stands.
     """
-    names = path.split("/")
-    ways = ["/".join(names[:count]) for count in range(1, len(names) + 1)]
+    *above, name = path.split("/")
+    names = [*above[:_DEEPEST], name]
+    ways = ["/".join(names[:count]) for count in range(1, len(names))] + [path]
     return any(_matches(ways if "/" in pattern else names, pattern) for pattern in patterns)
 
 

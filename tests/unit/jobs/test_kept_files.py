@@ -34,7 +34,18 @@ def test_patterns_are_separated_by_spaces_or_by_lines():
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "\n", "/etc/passwd", "../x", "a/../../x", "./", "x" * 2_000, " ".join(map(str, range(33)))],
+    [
+        "",
+        " ",
+        "\n",
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "./",
+        "x" * 2_000,
+        "*a" * 33,
+        " ".join(map(str, range(33))),
+    ],
 )
 def test_what_is_no_pattern_is_refused(text):
     with pytest.raises(BadPattern):
@@ -42,4 +53,12 @@ def test_what_is_no_pattern_is_refused(text):
 
 
 def test_a_pattern_that_is_made_to_take_long_does_not():
-    assert not is_kept("a" * 4_000, read_patterns("*a" * 100 + "b"))
+    assert not is_kept("a" * 4_000, read_patterns("*a" * 30 + "b"))
+
+
+def test_a_deep_file_is_kept_by_its_name_its_path_and_a_directory_near_the_top():
+    deep = "/".join(["top", *("d" for _ in range(20_000)), "model.pt"])
+    assert is_kept(deep, ["*.pt"])
+    assert is_kept(deep, ["top"])
+    assert is_kept(deep, ["top/d/*"])
+    assert not is_kept(deep, [f"*a/*{number}" for number in range(32)])
