@@ -306,6 +306,7 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
         for part in ({"part": "checkpoint"}, {"part": "output", "output": 0}):
             yield "windfall", "ListStored", {"jobId": job, **part}
             yield "windfall", "ReadStored", {"jobId": job, **part, "reads": [[".windfall/fence", 0, 1]]}
+        yield "windfall", "StartExec", {"jobId": job, "session": "0" * 32}
         yield "windfall", "Retry", {"jobId": job, "all": True}
         yield "windfall", "Hold", {"jobId": job}
         yield "windfall", "Release", {"jobId": job}
@@ -318,6 +319,8 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
         yield "windfall", "FindJobs", {"text": text}
     for by in ("queue", "user", "tenant", "job", "day", "tag:own"):
         yield "windfall", "Cost", {"by": by}
+    for operation in ("ReadExec", "WriteExec", "EndExec"):
+        yield "windfall", operation, {"session": "0" * 32, "position": 0}
     yield "windfall", "Advise", {}
     for operation in ("Status", "Top", "Shares", "Gpus", "Schedules"):
         yield "windfall", operation, {}

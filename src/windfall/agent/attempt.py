@@ -21,11 +21,13 @@ class Attempt:
         "container",
         "container_pid",
         "enrolled",
+        "entered_until",
         "fault",
         "given_up",
         "grace_s",
         "hurried",
         "isolation",
+        "keepers",
         "kill_at",
         "listeners_sought_at",
         "log_room",
@@ -51,6 +53,9 @@ class Attempt:
         self.container_pid: int | None = None
         #: The limits of a container are its engine's, those of a child in a warm worker are the worker's.
         self.enrolled = story.intended.container or story.hosted is not None
+        #: The processes that keep sessions of people inside it, and until when what those used up may still show.
+        self.keepers: set[int] = set()
+        self.entered_until = 0.0
         #: Set when a stop was asked for.
         self.grace_s: float | None = None
         #: When SIGKILL is due, on the monotonic clock.

@@ -8,6 +8,7 @@ hand controllers down). Must not know attempts' messages or how processes are st
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -34,11 +35,12 @@ class Hierarchy(msgspec.Struct, frozen=True):
 class AttemptCgroup:
     """The groups of one attempt, one per hierarchy."""
 
-    __slots__ = ("_directories", "_hierarchies")
+    __slots__ = ("_directories", "_forgiven", "_hierarchies")
 
     def __init__(self, hierarchies: Sequence[Hierarchy], name: str) -> None:
         self._hierarchies = hierarchies
         self._directories = [os.path.join(hierarchy.directory, name) for hierarchy in hierarchies]
+        self._forgiven = 0
 
     def make(self, memory_mib: int, vcpus: float | None) -> None:
         """Create the groups and set their limits; None leaves the vCPUs unlimited."""
@@ -79,14 +81,31 @@ class AttemptCgroup:
 
     def out_of_memory(self) -> bool:
         """Tell whether the kernel killed a process of the attempt for memory."""
+        return self._killed_for_memory() > self._forgiven
+
+    def forgive(self) -> None:
+        """Do not count the processes that were killed for memory so far: they were not the job's own."""
+        self._forgiven = self._killed_for_memory()
+
+    def end_together(self, *, together: bool) -> None:
+        """Whether all processes are killed when memory is used up, as usual, or one at a time (version 2)."""
+        for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
+            if hierarchy.version == 2 and "memory" in hierarchy.controllers:
+                with contextlib.suppress(
+                    OSError
+                ):  # The group is being removed, or the kernel has no such file.
+                    _write(os.path.join(directory, "memory.oom.group"), "1" if together else "0")
+
+    def _killed_for_memory(self) -> int:
+        killed = 0
         for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
             if "memory" in hierarchy.controllers:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
                 for line in _read(os.path.join(directory, name)).splitlines():
                     key, _, count = line.partition(" ")
-                    if key == "oom_kill" and count.strip() != "0":
-                        return True
-        return False
+                    if key == "oom_kill":
+                        killed += int(count)
+        return killed
 
     def remove(self) -> bool:
         """Remove the groups; False when processes are still ending in them and it must be tried again."""

@@ -4,6 +4,7 @@ know what messages mean.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Sequence
 
@@ -63,6 +64,15 @@ class Connection:
     def wants_to_write(self) -> bool:
         """Whether something waits to be sent."""
         return bool(self._unsent)
+
+    def send_bytes(self, content: bytes) -> None:
+        """Send what is not a message, before the connection is closed."""
+        self._unsent += content
+        self.flush()
+
+    def dup(self) -> int:
+        """Another descriptor of the same line, for a process that takes it over."""
+        return os.dup(self._socket.fileno())
 
     def close(self) -> None:
         """End the connection."""

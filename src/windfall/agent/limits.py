@@ -19,6 +19,7 @@ from windfall.agent.errors import CannotIsolate
 from windfall.agent.messages import Enrolled
 from windfall.agent.processes import members, resident_bytes, snapshot
 from windfall.agent.speech import say
+from windfall.agent.stopping import send
 from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.workers.hosts import worker_hosts
 
@@ -135,14 +136,31 @@ class Limits:
         }
         processes = snapshot()
         hosts = worker_hosts(running.values(), processes)
-        grouped = members(processes, running.keys() | hosts.values())
+        keepers = {pid for attempt in running.values() for pid in attempt.keepers}
+        grouped = members(processes, running.keys() | hosts.values() | keepers)
         for pid, attempt in running.items():
             limit_bytes = attempt.intended.memory_mib << 20
-            over = attempt.over_memory or (attempt.cgroup is not None and attempt.cgroup.out_of_memory())
+            over = attempt.over_memory or _killed_for_memory(attempt)
             if not over and limit_bytes > 0:
                 host = hosts.get(attempt.token, 0)
                 hosted = [stat for stat in grouped.get(host, ()) if stat.pid != host]
-                over = resident_bytes((*grouped.get(pid, ()), *hosted), limit_bytes) > limit_bytes
+                own = (*grouped.get(pid, ()), *hosted)
+                over = resident_bytes(own, limit_bytes) > limit_bytes
+                entered = [stat for at in attempt.keepers for stat in grouped.get(at, ()) if stat.pid != at]
+                if entered and not over and resident_bytes((*own, *entered), limit_bytes) > limit_bytes:
+                    for stat in entered:
+                        send(stat.pid, signal.SIGKILL)
             if over:
                 attempt.over_memory = True
                 self._supervisor.stops.signal_all(attempt, signal.SIGKILL, processes)
+
+
+def _killed_for_memory(attempt: Attempt) -> bool:
+    """Whether the kernel has killed a process of the job for memory: of those in its cgroup, commands that people run
+    inside it go first."""
+    if attempt.cgroup is None or not attempt.cgroup.out_of_memory():
+        return False
+    if attempt.keepers or time.monotonic() < attempt.entered_until:
+        attempt.cgroup.forgive()
+        return False
+    return True

@@ -130,6 +130,23 @@ class Shutdown(Message, frozen=True, tag=True):
     grace_s: float = 10.0
 
 
+class Exec(Message, frozen=True, tag=True):
+    """Run a command inside a running attempt, for a person. First and only message of a connection of its own.
+
+    The connection becomes the line of that session: what follows on it are the frames of inside/frames.py.
+    """
+
+    session: str
+    token: str
+    #: Empty for a shell: the one named, if it is there, else /bin/sh.
+    command: list[str]
+    shell: str
+    tty: bool
+    rows: int
+    columns: int
+    term: str
+
+
 class ContainerNews(Message, frozen=True, tag=True):
     """A keeper has written down something about its container; it needs no greeting."""
 
@@ -259,7 +276,9 @@ class Devices(Message, frozen=True, tag=True):
     gpus: list[GpuDevice]
 
 
-ToAgent: TypeAlias = Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown | ContainerNews
+ToAgent: TypeAlias = (
+    Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown | ContainerNews | Exec
+)
 ToDaemon: TypeAlias = (
     Inventory | Pong | Rejected | Started | Enrolled | Progressed | Devices | Exited | Refused | Lost
 )

@@ -18,6 +18,8 @@ TOKEN_VARIABLE = "WINDFALL_ATTEMPT"  # noqa: S105 - a name, no secret
 AGENT_VARIABLE = "WINDFALL_AGENT"
 #: The variable of a process that works for an attempt without being the attempt.
 PORTER_VARIABLE = "WINDFALL_PORTER"
+#: The variable of a process that a person runs inside an attempt (`windfall exec`): the id of the session.
+EXEC_VARIABLE = "WINDFALL_EXEC"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -107,13 +109,8 @@ def members(processes: Mapping[int, ProcessStat], roots: Container[int]) -> dict
 
 def attempt_token(pid: int, agent_id: str) -> str | None:
     """Return the token in the environment that this agent started the process with, if it may be read."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            content = file.read()
-    except OSError:
-        return None
     marker = TOKEN_VARIABLE.encode() + b"="
-    variables = content.split(b"\0")
+    variables = variables_of(pid)
     if f"{AGENT_VARIABLE}={agent_id}".encode() not in variables:
         return None
     for variable in variables:
@@ -124,11 +121,21 @@ def attempt_token(pid: int, agent_id: str) -> str | None:
 
 def is_porter(pid: int) -> bool:
     """Tell whether a process works for an attempt without being the attempt."""
+    return f"{PORTER_VARIABLE}=1".encode() in variables_of(pid)
+
+
+def is_of_a_person(pid: int) -> bool:
+    """Tell whether a process was started inside an attempt by `windfall exec`."""
+    return any(variable.startswith(f"{EXEC_VARIABLE}=".encode()) for variable in variables_of(pid))
+
+
+def variables_of(pid: int) -> list[bytes]:
+    """Return the environment that a process was started with; empty where it may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{PORTER_VARIABLE}=1".encode() in file.read().split(b"\0")
+            return file.read().split(b"\0")
     except OSError:
-        return False
+        return []
 
 
 def find_by_token(tokens: Container[str], agent_id: str) -> dict[str, ProcessStat]:
@@ -136,7 +143,9 @@ def find_by_token(tokens: Container[str], agent_id: str) -> dict[str, ProcessSta
     found: dict[str, ProcessStat] = {}
     for pid, stat in snapshot().items():
         token = attempt_token(pid, agent_id)
-        if token is None or token not in tokens or stat.state == "Z" or is_porter(pid):
+        if token is None or token not in tokens or stat.state == "Z":
+            continue
+        if is_porter(pid) or is_of_a_person(pid):
             continue
         if token not in found or stat.session == pid:
             found[token] = stat

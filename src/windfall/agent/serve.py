@@ -32,6 +32,7 @@ from windfall.agent.devices.watcher import DeviceWatcher
 from windfall.agent.ending_requests import EndingRequests
 from windfall.agent.errors import AgentError, DirectoryTaken, ProtocolError
 from windfall.agent.exits import ExitsFile
+from windfall.agent.inside.sessions import Sessions
 from windfall.agent.journal import EpochSeen, Journal, read_journal
 from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.limits import Limits
@@ -40,6 +41,7 @@ from windfall.agent.machine import survey
 from windfall.agent.messages import (
     ContainerNews,
     Devices,
+    Exec,
     Forget,
     Hello,
     Interrupt,
@@ -95,11 +97,13 @@ class Agent:
         self._take_signals()
         become_subreaper()
         self._supervisor = Supervisor(machine, self._journal, self._notify, self._on_readable)
+        attempts, orphans = self._supervisor.attempts, self._supervisor.orphans
+        self._sessions = Sessions(machine, attempts, orphans, self._on_readable, self._close)
         if machine.credentials is not None:
-            machine.credentials.attach(self._supervisor.attempts)
+            machine.credentials.attach(attempts)
         if machine.shares is not None:
-            machine.shares.spare = self._supervisor.orphans.spare
-        self._suspects = SuspectEnds(self._supervisor.attempts, self._devices.tells_within_s)
+            machine.shares.spare = orphans.spare
+        self._suspects = SuspectEnds(attempts, self._devices.tells_within_s)
         self._requests = EndingRequests(self._supervisor)
         self._limits = Limits(self._supervisor)
         exits = ExitsFile(os.path.join(settings.directory, EXITS_NAME))
@@ -111,9 +115,7 @@ class Agent:
         self._recovery.empty_exits_when_done()
         path = os.path.join(settings.directory, SOCKET_NAME)
         self._listener = Listener(path, self._on_readable, self._welcome)
-        self._sampler = Sampler(
-            settings, self._supervisor.attempts, machine.gpus, machine.vcpus, machine.memory_mib
-        )
+        self._sampler = Sampler(settings, attempts, machine.gpus, machine.vcpus, machine.memory_mib)
         self._sampler.start()
         gc.freeze()
 
@@ -150,6 +152,7 @@ class Agent:
         supervisor.compact(self._epoch)
         supervisor.starts.pump()
         self._limits.tick()
+        self._sessions.tick()
         self._recovery.tick()
         self._see_devices()
         self._press_stops()
@@ -173,6 +176,7 @@ class Agent:
         supervisor = self._supervisor
         dues = (
             self._limits.next_due(),
+            self._sessions.next_due,
             self._recovery.next_due,
             supervisor.couriers.next_due,
             supervisor.workers.next_due,
@@ -256,6 +260,8 @@ class Agent:
             connection.send([Pong()])
         elif isinstance(message, ContainerNews):
             self._supervisor.containers.on_news(message.token)
+        elif isinstance(message, Exec):
+            self._sessions.begin(connection, message)
         elif connection is not self._daemon:
             return  # Not greeted, or replaced by a newer daemon: it has no say.
         elif isinstance(message, Start):

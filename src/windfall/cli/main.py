@@ -56,6 +56,7 @@ COMMANDS: dict[str, Entry] = {
     "logs": Entry(LOOK, "logs:logs", "Show the log of a job, or follow it.", streams=True),
     "why": Entry(LOOK, "why:why", "Explain why a job is where it is, and what would move it."),
     "describe": Entry(LOOK, "describe:describe", "Show everything about a job."),
+    "exec": Entry(RUN, "executing:execute", "Run a shell, or a command, inside a running job.", streams=True),
     "retry": Entry(RUN, "retry:retry", "Run a job that has ended again; of an array, its failed children."),
     "get": Entry(RUN, "get:get", "Fetch a job's checkpoint, outputs and logs as files.", streams=True),
     "checkpoints": Entry(LOOK, "checkpoints:checkpoints", "List the checkpoints of a job."),

@@ -27,6 +27,7 @@ from windfall.daemon.calendar_listing import CalendarListing
 from windfall.daemon.costs import Costs
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.entering import Entering
+from windfall.daemon.exec_sessions import Execs, ExecSessions
 from windfall.daemon.gateway import Gateway, LongReads
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
@@ -85,6 +86,7 @@ class Operations:
         self._daemons = daemons
         self._long_reads = LongReads(self._loop)
         self._samples = SampleReader(DataDirectory(settings.data).logs)
+        self._exec_sessions = ExecSessions(DataDirectory(settings.data), settings.engine)
         self._readers = StorageReaders(objects, DataDirectory(settings.data).objects_file)
 
     def service(self) -> PlainService:
@@ -111,6 +113,7 @@ class Operations:
         calendar = CalendarListing(self._loop, self._clock_ms)
         owners = Owners(self._long_reads, DataDirectory(self._settings.data).keys)
         costs = Costs(self._long_reads, rates, self._clock_ms, owners=owners)
+        execs = Execs(self._loop, self._exec_sessions)
         entering = Entering(self._loop, self._settings.job_user)
         return {
             "Status": (Role.READ, self.status),
@@ -140,6 +143,10 @@ class Operations:
             "ListSecrets": (Role.ADMIN, kept.list_secrets),
             "RemoveSecret": (Role.ADMIN, kept.remove_secret),
             "CheckDirectories": (Role.SUBMIT, entering.check),
+            "StartExec": (Role.SUBMIT, execs.start),
+            "ReadExec": (Role.SUBMIT, execs.read),
+            "WriteExec": (Role.SUBMIT, execs.write),
+            "EndExec": (Role.SUBMIT, execs.end),
             "Retry": (Role.SUBMIT, Retrying(self._loop).retry),
             "StoredFiles": (Role.READ, stored.describe),
             "ListStored": (Role.READ, stored.list),

@@ -95,3 +95,21 @@ def test_mounts_and_own_groups_are_found():
     ]
     own = parse_own_groups("4:memory:/a/b\n1:cpu,cpuacct:/\n0::/user.slice/x:y\n")
     assert own == {"memory": "/a/b", "cpu": "/", "cpuacct": "/", "": "/user.slice/x:y"}
+
+
+def test_what_a_persons_command_used_up_is_not_counted(tmp_path: Path):
+    group, directory = a_group(tmp_path, 2)
+    events = directory / "memory.events"
+    events.write_text("low 0\noom_kill 1\n")
+    assert group.out_of_memory()
+    group.forgive()
+    assert not group.out_of_memory()
+    events.write_text("low 0\noom_kill 2\n")
+    assert group.out_of_memory()
+
+
+def test_the_processes_of_a_group_can_be_killed_one_at_a_time(tmp_path: Path):
+    group, directory = a_group(tmp_path, 2)
+    for together in (False, True):
+        group.end_together(together=together)
+        assert (directory / "memory.oom.group").read_text() == str(int(together))

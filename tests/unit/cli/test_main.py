@@ -43,7 +43,7 @@ def every_command(group=cli, path=()):
 def test_each_command_that_prints_has_json(path):
     command = dict(every_command())[path]
     options = {option for parameter in command.params for option in parameter.opts}
-    assert ("--json" in options) == (path not in {("up",), ("completion",), ("user-data",)})
+    assert ("--json" in options) == (path not in {("up",), ("exec",), ("completion",), ("user-data",)})
 
 
 def test_help_imports_no_command_and_nothing_heavy():

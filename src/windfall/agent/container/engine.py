@@ -141,6 +141,23 @@ class Engine:
         target = f"/containers/{container}/logs?follow=1&stdout=1&stderr=1"
         return self._ask("GET", target).settled()
 
+    def make_command(self, container: str, body: Mapping[str, Any]) -> str:
+        """Make a command that is to run beside a container's own, and return its id."""
+        made = _object(self._ask("POST", f"/containers/{quoted(container)}/exec", body).value())
+        return str(made.get("Id") or "")
+
+    def start_command(self, command: str, *, tty: bool) -> Exchange:
+        """Start a command and return the line that its streams go over."""
+        return self._ask("POST", f"/exec/{command}/start", {"Detach": False, "Tty": tty}).settled()
+
+    def inspect_command(self, command: str) -> dict[str, Any] | None:
+        """Return what is known of a command, or None when it is forgotten."""
+        return self._unless_missing("GET", f"/exec/{command}/json")
+
+    def resize_command(self, command: str, rows: int, columns: int) -> None:
+        """Tell a command the size of its terminal."""
+        self._ask("POST", f"/exec/{command}/resize?h={rows}&w={columns}").settled().close()
+
     def copy_out(self, container: str, path: str) -> bytes | None:
         """Return a file of a container as a tar archive, or None when there is no such file."""
         exchange = self._ask("GET", f"/containers/{container}/archive?path={quoted(path)}")

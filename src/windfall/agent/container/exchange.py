@@ -170,6 +170,10 @@ class Exchange:
             message = text.strip() or f"status {self.status}"
         raise EngineRefused(self.status, message)
 
+    def taken_over(self) -> tuple[socket.socket, bytes]:
+        """Return the line itself, for bytes in both directions, with what has arrived after the head."""
+        return self._socket, self._waiting
+
     def value(self) -> Any:
         """Return the body as JSON; EngineRefused when the engine said no."""
         content = self.settled().read()

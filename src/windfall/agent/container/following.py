@@ -18,7 +18,7 @@ from windfall.agent.container.exchange import Exchange
 #: As typing has it: importing that would cost a keeper megabytes.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _HEADER_BYTES = 8
 _FULL_DISK_PAUSE_S = 1.0
@@ -29,25 +29,28 @@ class Frames:
 
     def __init__(self, passed_over: int = 0) -> None:
         self._raw = b""
-        self._left = 0
+        self._stream = self._left = 0
         self._passed_over = passed_over
 
-    def feed(self, raw: bytes) -> bytes:
-        """Return the content of what has arrived."""
+    def pieces(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield what has arrived, each piece with the number of the stream that it was written to."""
         self._raw += raw
-        parts = []
         while self._raw:
             if not self._left:
                 if len(self._raw) < _HEADER_BYTES:
                     break
+                self._stream = self._raw[0]
                 self._left = int.from_bytes(self._raw[4:_HEADER_BYTES], "big")
                 self._raw = self._raw[_HEADER_BYTES:]
                 continue
             part = self._raw[: self._left]
             self._raw = self._raw[len(part) :]
             self._left -= len(part)
-            parts.append(part)
-        content = b"".join(parts)
+            yield self._stream, part
+
+    def feed(self, raw: bytes) -> bytes:
+        """Return the content of what has arrived."""
+        content = b"".join(part for _, part in self.pieces(raw))
         if self._passed_over:
             skipped = min(self._passed_over, len(content))
             self._passed_over -= skipped

@@ -1,0 +1,229 @@
+"""The daemon's side of sessions inside jobs, with a line to an agent that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import a_busy_world, a_job
+from windfall.agent.inside.frames import INPUT, INPUT_END, OUTPUT, WINDOW, FrameReader, frame, read_ended
+from windfall.aws_api.protocol.errors import ApiError
+from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.service import Call, Caller
+from windfall.daemon import exec_sessions
+from windfall.daemon.directory import DataDirectory
+from windfall.daemon.exec_sessions import Execs, ExecSessions
+from windfall.jobs.submitters import Submitter
+
+MEMBER = Caller("AKIAMEMBER", Role.SUBMIT, "default")
+ADMIN = Caller("AKIAADMIN", Role.ADMIN, "default")
+SESSION = "0123456789abcdef" * 2
+
+
+class World:
+    """A core with one running job, and an agent's socket."""
+
+    def __init__(self, directory: Path, submitter: Submitter) -> None:
+        place = DataDirectory(directory)
+        place.prepare()
+        self.socket = place.agent / "agent.sock"
+        self.world = a_busy_world()
+        self.world.submits(a_job("running").by(submitter))
+        self.world.starts("running")
+        self.sessions = ExecSessions(place, "local")
+        gate: Any = self
+        self.execs = Execs(gate, self.sessions)
+        self.arrivals: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self.begun: set[str] = set()
+        self.lines: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def inspect(self, question: Any) -> Any:
+        return question(self.world.state, {}, 0)
+
+    async def read(self, _: Any) -> Any:
+        return None
+
+    async def ask(self, operation: str, caller: Caller = MEMBER, **params: Any) -> Any:
+        handlers: dict[str, Callable[[Call], Awaitable[Any]]] = {
+            "StartExec": self.execs.start,
+            "ReadExec": self.execs.read,
+            "WriteExec": self.execs.write,
+            "EndExec": self.execs.end,
+        }
+        given = {"session": SESSION, **params}
+        answer = await handlers[operation](Call("windfall", operation, given, caller, "r", "1", 0))
+        if operation == "StartExec" and given["session"] not in self.begun:
+            self.begun.add(given["session"])
+            self.lines.append(await self.arrivals.get())
+        return answer
+
+    async def line(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The agent's end of the session, with what was asked taken off."""
+        reader, writer = self.lines[-1]
+        await reader.readline()
+        return reader, writer
+
+
+@asynccontextmanager
+async def a_world(directory: Path, submitter: Submitter | None = None) -> AsyncIterator[World]:
+    world = World(directory, submitter or Submitter())
+
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await world.arrivals.put((reader, writer))
+
+    server = await asyncio.start_unix_server(welcome, str(world.socket))
+    try:
+        yield world
+    finally:
+        for _, writer in world.lines:
+            writer.close()
+            await writer.wait_closed()
+        for _ in range(3):
+            await asyncio.sleep(0)  # The loop closes the daemon's ends.
+        server.close()
+        await server.wait_closed()
+
+
+def test_an_answer_that_got_lost_is_given_again(tmp_path):
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            _, writer = await world.line()
+            writer.write(frame(OUTPUT, b"first"))
+            first = (await world.ask("ReadExec", position=0)).body
+            again = (await world.ask("ReadExec", position=0)).body
+            assert first == again == frame(OUTPUT, b"first")
+            writer.write(frame(OUTPUT, b"second"))
+            second = (await world.ask("ReadExec", position=len(first))).body
+            assert second == frame(OUTPUT, b"second")
+            with pytest.raises(ApiError, match="position must be"):
+                await world.ask("ReadExec", position=0)
+            assert (await world.ask("ReadExec", position=len(first + second), waitS=0)).body == b""
+            writer.close()
+            ((_, told),) = FrameReader().feed(
+                (await world.ask("ReadExec", position=len(first + second))).body
+            )
+            assert "cut off" in str(read_ended(told)[1])
+            await world.ask("EndExec")
+
+    asyncio.run(play())
+
+
+def test_input_that_is_sent_twice_arrives_once(tmp_path):
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            reader, _ = await world.line()
+            encoded = base64.b64encode(b"abcdef").decode()
+            assert await world.ask("WriteExec", position=0, content=encoded) == {"position": 6}
+            assert await world.ask("WriteExec", position=3, content=encoded) == {"position": 9}
+            await world.ask("WriteExec", position=9, rows=5, columns=7, end=True)
+            await world.ask("WriteExec", position=9, end=True)
+            with pytest.raises(ApiError, match="at most"):
+                await world.ask("WriteExec", position=10)
+            await world.ask("EndExec")
+            found = list(FrameReader().feed(await reader.read()))
+            assert found == [(INPUT, b"abcdef"), (INPUT, b"def"), (WINDOW, b"\0\5\0\7"), (INPUT_END, b"")]
+
+    asyncio.run(play())
+
+
+def test_a_session_of_a_silent_client_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(exec_sessions, "SILENT_S", 0.0)
+    monkeypatch.setattr(exec_sessions, "_LOOK_EVERY_S", 0.01)
+
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            reader, _ = await world.line()
+            assert await reader.read() == b"", "the daemon hangs up"
+            with pytest.raises(ApiError, match="no such session"):
+                await world.ask("ReadExec", position=0)
+
+    asyncio.run(play())
+
+
+def test_too_many_sessions_of_a_tenant_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(exec_sessions, "MOST_PER_TENANT", 1)
+
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            await world.ask("StartExec", jobId="running")  # The same one.
+            with pytest.raises(ApiError, match="1 sessions of your tenant are open"):
+                await world.ask("StartExec", jobId="running", session="f" * 32)
+            with pytest.raises(ApiError, match="in use"):
+                await world.ask("StartExec", ADMIN, jobId="running")
+            await world.ask("EndExec")
+            await world.ask("StartExec", jobId="running", session="f" * 32)
+            await world.ask("EndExec", session="f" * 32)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("owner", "caller", "why"),
+    [
+        (Submitter(is_admin=True), MEMBER, "only an admin key"),
+        (Submitter(user="alice"), MEMBER, "the account alice"),
+        (Submitter(), Caller("AKIABOB", Role.SUBMIT, "default", "bob"), "not mapped to"),
+        (Submitter(user="alice"), Caller("AKIAALICE", Role.SUBMIT, "default", "alice"), None),
+        (Submitter(user="alice"), ADMIN, None),
+        (Submitter(), MEMBER, None),
+    ],
+)
+def test_who_may_enter(tmp_path, owner, caller, why):
+    async def play() -> None:
+        async with a_world(tmp_path, owner) as world:
+            if why is None:
+                assert await world.ask("StartExec", caller, jobId="running") == {"session": SESSION}
+                await world.ask("EndExec", caller)
+                return
+            with pytest.raises(ApiError, match=why) as refused:
+                await world.ask("StartExec", caller, jobId="running")
+            assert refused.value.status == 403
+            assert not world.lines
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"session": "x"}, "32 hexadecimal digits"),
+        ({"command": "ls"}, "a list of texts"),
+        ({"command": ["a\0b"]}, "without zero bytes"),
+        ({"command": [""]}, "must not be empty"),
+        ({"command": ["a" * 70_000]}, "may have 65,536 bytes"),
+        ({"command": ["\ud800"]}, "UTF-8"),
+        ({"shell": "bash"}, "absolute path"),
+        ({"rows": -1}, "rows must be"),
+        ({"columns": True}, "columns must be"),
+        ({"jobId": ""}, "needs jobId"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path, params, why):
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            with pytest.raises(ApiError, match=re.escape(why)):
+                await world.ask("StartExec", **{"jobId": "running", **params})
+            assert not world.lines
+
+    asyncio.run(play())
+
+
+def test_an_agent_that_is_away(tmp_path):
+    async def play() -> None:
+        world = World(tmp_path, Submitter())
+        with pytest.raises(ApiError, match="does not answer") as refused:
+            await world.ask("StartExec", jobId="running")
+        assert refused.value.status == 503
+
+    asyncio.run(play())
