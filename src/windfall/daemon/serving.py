@@ -48,6 +48,7 @@ from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
 from windfall.daemon.time_zones import zone_named
 from windfall.jobs.resources import Resources
+from windfall.jobs.states import JobState
 from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.store.errors import StoreError, StoreReplaced
 from windfall.store.sql_store import SqlStore
@@ -100,7 +101,10 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
         # The port first: if it is taken, nothing must be left running.
         with _listen(settings) as listening:
             daemon = _opened(settings, directory, store)
-            return run_to_its_end(daemon.run(listening, ready))
+            code = run_to_its_end(daemon.run(listening, ready))
+            if not settings.shares_store:
+                _tell_what_goes_on(store)
+            return code
     except StoreReplaced as error:
         raise DaemonError(
             f"{error}; the daemon has stopped, and running jobs go on."
@@ -109,6 +113,18 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
     finally:
         store.close()
         os.close(lock)
+
+
+def _tell_what_goes_on(store: SqlStore) -> None:
+    """Say that running jobs outlive the daemon, which somebody who presses Ctrl-C may not expect."""
+    running = sum(
+        count
+        for (_, state), count in store.counts().items()
+        if state in (JobState.STARTING, JobState.RUNNING)
+    )
+    if running:
+        jobs = "1 running job goes on" if running == 1 else f"{running:,} running jobs go on"
+        log.warning("stopped; %s, and the next `windfall up` adopts what still runs", jobs)
 
 
 def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _Daemon:

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.waiting import wait_until
+
 RUN = [sys.executable, "-m", "windfall.cli"]
 
 
@@ -87,3 +89,20 @@ def test_from_up_to_down(real):
     assert (down.returncode, down.stdout) == (0, "windfall has stopped\n"), down.stderr
     assert real.process.wait(timeout=60) == 0
     assert "no Windfall daemon answers at" in real("jobs").stderr
+
+
+def test_a_daemon_that_is_interrupted_says_that_running_jobs_go_on(real, tmp_path):
+    assert real.process.stdout.readline()
+    job = real("run", "--detach", "--", "sleep", "600").stdout.strip()
+    wait_until(
+        lambda: json.loads(real("describe", job, "--json").stdout)["status"] == "RUNNING", "the job runs"
+    )
+    real.process.send_signal(signal.SIGINT)
+    _, said = real.process.communicate(timeout=100)
+    assert "stopped; 1 running job goes on, and the next `windfall up` adopts what still runs" in said
+
+    following = Real(tmp_path / "data")
+    assert following.process.stdout.readline()
+    assert following("down", "--kill").returncode == 0
+    _, said = following.process.communicate(timeout=100)
+    assert "goes on" not in said
