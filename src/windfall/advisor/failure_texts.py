@@ -136,7 +136,7 @@ LAUNCHERS = re.compile(
 )
 #: A loop that goes on: whatever was said before such a line was survived.
 GOES_ON = re.compile(
-    r"\b(?:step|epoch|iter|iteration|batch)\b\W{0,3}\d|\bloss\b\W{1,3}\d|\d+%\|", re.IGNORECASE
+    r"\b(?:step|epoch|iter|iteration|batch)\b\W{0,3}\d|\bloss\b\W{1,3}\d|\d%\|", re.IGNORECASE
 )
 #: Lines that say of themselves that they are harmless; NCCL warns of what kills it.
 MILD = re.compile(

@@ -233,3 +233,9 @@ def test_the_kernels_word_on_a_gpu_counts_where_the_log_shows_nothing():
     assert cause_of(TORCH_OOM, kernel_lines=xids) is FailureCause.GPU_MEMORY
     assert cause_of("", 137, kernel_lines=xids, memory_peak=1.0) is FailureCause.GPU_FAULT
     assert cause_of("", 0, kernel_lines=xids) is None
+
+
+@pytest.mark.parametrize("sign", ["1", "a", " ", "-", "a=", "(", "a/", ".", '"', "\t", "Error: "])
+def test_a_line_that_is_made_to_take_long_does_not(sign):
+    """The agent reads the log of every failed job itself, and all other jobs wait meanwhile."""
+    assert diagnose(AttemptEnd(1, lines=[(sign * 500_000)[:500_000]])) is None
