@@ -68,8 +68,9 @@ def test_it_has_no_more_than_the_job_has(windfall):
     assert not any(line.startswith(("PYTHONPATH", "WINDFALL_WARDEN", "WINDFALL_RUNTIME")) for line in lines)
 
 
-def test_it_is_under_the_limits_of_the_job(windfall, train, require):
-    require("cgroup" in windfall.windfall("status").stdout, "no cgroup can be made here")
+def test_it_is_under_the_limits_of_the_job(windfall, train):
+    if "cgroup" not in windfall.windfall("status").stdout:
+        pytest.skip("no cgroup can be made here")
     job = windfall.client("batch").describe_jobs(jobs=[train])["jobs"][0]
     assert "cgroup" in job["tags"]["windfall:isolation"]
     groups = piped(windfall, "train", "--", "cat", "/proc/self/cgroup").stdout.decode()
