@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.store import FakeStore
-from windfall.aws_api.sagemaker.endings import SageMakerWords
+from windfall.aws_api.sagemaker.endings import SageMakerTexts
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
 from windfall.capacity.machines import GpuDevice, Machine, Offer
 from windfall.control import events
@@ -132,7 +132,7 @@ class TestWorld:
 
     __test__ = False
 
-    state: State = field(default_factory=lambda: State(Rules(words=SageMakerWords())))
+    state: State = field(default_factory=lambda: State(Rules(aws_texts=SageMakerTexts())))
     store: FakeStore = field(default_factory=FakeStore)
     now: int = START
     machine: Machine = field(default_factory=a_machine)
@@ -291,7 +291,7 @@ class TestWorld:
 
 def a_world(machine: Machine | None = None, **rules: Any) -> TestWorld:
     """A world in which nothing exists."""
-    return TestWorld(State(Rules(words=SageMakerWords(), **rules)), machine=machine or a_machine())
+    return TestWorld(State(Rules(aws_texts=SageMakerTexts(), **rules)), machine=machine or a_machine())
 
 
 def a_busy_world(machine: Machine | None = None, **rules: Any) -> TestWorld:

@@ -814,7 +814,7 @@ def test_an_agent_that_may_open_no_more_files_waits_with_what_it_cannot_start(ho
         knocking.settimeout(DEADLINE_S)
         knocking.connect(str(house.socket))
         knocking.sendall(encode([Ping()]))
-        wait_until(lambda: "nobody is let in" in (house.root / "agent.log").read_text(), "a pause")
+        wait_until(lambda: "no connections are accepted" in (house.root / "agent.log").read_text(), "a pause")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
         assert knocking.recv(100) == encode([Pong()])
     assert daemon.exited("a").exit_code == 3

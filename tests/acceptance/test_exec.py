@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from windfall.agent.processes import read_stat, snapshot
 from windfall.cli.client import Client
 from windfall.cli.endpoint import find_endpoint
-from windfall.cli.errors import Refused
+from windfall.cli.errors import RequestRefused
 
 IS_ROOT = os.geteuid() == 0
 #: What of a process shows its rights and its place; a sandbox's own numbers of processes are left out.
@@ -342,7 +342,7 @@ def test_a_session_belongs_to_the_key_that_opened_it_and_there_is_a_limit_to_the
         last = b""
         while b"sessions are open" not in last:
             last += client.own_bytes("ReadExec", session=ids[8], position=len(last))
-        with pytest.raises(Refused, match="There is no such session"):
+        with pytest.raises(RequestRefused, match="There is no such session"):
             stranger.own("WriteExec", session=ids[0], position=0, content="")
         wait_until(lambda: len(entered_processes(windfall)) == 8, "all others run")
         for session in ids:

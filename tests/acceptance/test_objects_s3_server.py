@@ -220,7 +220,7 @@ def test_keys_of_the_api_are_its_keys_and_a_revocation_is_one_at_once(directory)
     vision = create_key(keys_file, role=Role.SUBMIT, tenant="vision", now=4)
     stranger = create_key(keys_file, role=Role.SUBMIT, tenant="stranger", now=5)
     server = S3Server(directory, keys_file=keys_file)
-    server.tell_tenants(
+    server.set_tenants(
         {
             "default": [Grant("s3://", write=True, but_not=("s3://vision", f"s3://{BUCKET}/tenants"))],
             "vision": [Grant("s3://vision", write=True), Grant(f"s3://{BUCKET}/shared")],
@@ -278,7 +278,7 @@ def test_keys_of_the_api_are_its_keys_and_a_revocation_is_one_at_once(directory)
         "default": [Grant("s3://", write=True, but_not=(f"s3://{BUCKET}",))],
         "stranger": [Grant("s3://vision")],
     }
-    server.tell_tenants(owned)
+    server.set_tenants(owned)
     wait_until(lambda: may(stranger) == {"read vision/x"}, "what tenants own to be known")
     assert may(vision) == set()
     assert server.start(90) == url, "where something is left out, it begins anew at its address"

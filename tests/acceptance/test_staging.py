@@ -327,7 +327,7 @@ def test_what_git_must_not_be_given_refuses_the_attempt(plain: House):
     words = refusals(plain, cases)
     assert "is not a repository" in words["option"]
     assert "is not a repository" in words["transport"]
-    assert "is no revision" in words["revision"]
+    assert "is not a revision" in words["revision"]
 
 
 def git(repository: Path, *arguments: str) -> str:

@@ -31,13 +31,13 @@ steps = st.one_of(
 
 
 class Story:
-    """A calendar whose errands are done when the story says so, or never."""
+    """A calendar whose post-commit tasks are run when the story says so, or never."""
 
     def __init__(self, calendar: Calendar) -> None:
         self.calendar, self.world = calendar, calendar.world
         calendar.deaf = True
-        #: Errands that a daemon has before it, and those of daemons that were killed: late, but not impossible.
-        self.errands: list[InvokeTarget | WriteDeadLetter] = []
+        #: Tasks that a daemon has yet to run, and those of daemons that were killed: late, but not impossible.
+        self.tasks: list[InvokeTarget | WriteDeadLetter] = []
         self.late: list[InvokeTarget | WriteDeadLetter] = []
 
     def does(self, step: str, number: int) -> None:
@@ -55,7 +55,7 @@ class Story:
         elif step == "end":
             self.ends(number)
         else:
-            waiting = self.late if step == "late" else self.errands
+            waiting = self.late if step == "late" else self.tasks
             if waiting:
                 self._answers(waiting.pop(number % len(waiting)), step)
         self._at(self.world.now)
@@ -64,20 +64,20 @@ class Story:
         self.world.now = now
         self.world.later(0)
         self.calendar.carries_out()
-        self.errands += self.calendar.undone
+        self.tasks += self.calendar.undone
         self.calendar.undone = []
 
     def _crashes(self) -> None:
-        self.late += self.errands
-        self.errands = []
+        self.late += self.tasks
+        self.tasks = []
         self.world.restarted()
 
-    def _answers(self, errand: InvokeTarget | WriteDeadLetter, step: str) -> None:
-        if step.startswith("fail") and isinstance(errand, InvokeTarget):
-            failed = TargetFailed(errand.schedule.key, errand.due_at, "no", again=step == "fail")
+    def _answers(self, task: InvokeTarget | WriteDeadLetter, step: str) -> None:
+        if step.startswith("fail") and isinstance(task, InvokeTarget):
+            failed = TargetFailed(task.schedule.key, task.due_at, "no", again=step == "fail")
             self.world.happens(failed)
         else:
-            self.calendar.does(errand)
+            self.calendar.does(task)
 
     def ends(self, number: int) -> None:
         self.world.ready()
@@ -118,8 +118,8 @@ def test_every_due_time_has_one_tick_and_at_most_one_run(expression, start, over
         assert ticks == expected
     # Whatever is open is done in the end, once nothing crashes any more.
     calendar.deaf = False
-    for errand in story.errands:
-        calendar.does(errand)
+    for task in story.tasks:
+        calendar.does(task)
     story.does("crash", 0)
     for _ in range(len(calendar.world.state.ticks) + len(calendar.world.state.jobs) + 2):
         calendar.until(calendar.world.now + 10_000)

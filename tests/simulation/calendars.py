@@ -239,9 +239,9 @@ def check_ticks_at_rest(world: World) -> None:
         if tick.run is not None:
             runs[tick.run] = tick
         _check_catch_up(tick)
-    made = {job_id for job_id in world.store.jobs if job_id in world.errands.asked}
+    made = {job_id for job_id in world.store.jobs if job_id in world.post_commit_tasks.asked}
     if made != runs.keys():
         raise BrokenPromise(f"runs without a tick or ticks without a run: {sorted(made ^ runs.keys())}")
     for job_id, tick in runs.items():
-        if world.errands.asked[JobId(job_id)] != (tick.schedule, tick.due_at):
+        if world.post_commit_tasks.asked[JobId(job_id)] != (tick.schedule, tick.due_at):
             raise BrokenPromise(f"{job_id} was started for another tick than {tick}")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.calendars import act_on_schedules, declare_groups
-from tests.simulation.errands import TRAINING
 from tests.simulation.gangs import DEFINITIONS, submit_gang
 from tests.simulation.gpus import GPU_TAGS
+from tests.simulation.post_commit_tasks import TRAINING
 from tests.simulation.quota_shares import (
     QUOTA_QUEUE,
     change_quota_share,

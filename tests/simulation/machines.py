@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.agents import HOST, Agent, a_machine
-from tests.simulation.errands import ERRANDS
 from tests.simulation.gpus import devices_of
+from tests.simulation.post_commit_tasks import POST_COMMIT_TASKS
 from tests.simulation.store import BrokenPromise
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment
 from windfall.capacity.machines import GpuDevice, Offer
@@ -101,8 +101,8 @@ class Engine:
                 self._launch(instruction)
             elif isinstance(instruction, TerminateInstance):
                 self._terminate(instruction.instance)
-            elif isinstance(instruction, ERRANDS):
-                self.world.errands.carry_out(instruction)
+            elif isinstance(instruction, POST_COMMIT_TASKS):
+                self.world.post_commit_tasks.carry_out(instruction)
             else:
                 agent = self._agent_for(instruction)
                 if agent is not None:

@@ -9,7 +9,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.errands import BAD_PAYLOAD
+from tests.simulation.post_commit_tasks import BAD_PAYLOAD
 from tests.simulation.store import BrokenPromise
 from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
 from windfall.capacity.environments import JobQueue, ServiceEnvironment, Switch

@@ -16,7 +16,6 @@ from tests.simulation.calendars import TickWatch, check_calendar
 from tests.simulation.clients import Clients
 from tests.simulation.coming_to_rest import CALM_MS, calm_down
 from tests.simulation.daemon import Daemon
-from tests.simulation.errands import Errands
 from tests.simulation.explaining import check_gates_named
 from tests.simulation.gangs import check_gangs, check_node_starts
 from tests.simulation.gpus import check_devices_of, check_fences, check_growth
@@ -31,6 +30,7 @@ from tests.simulation.invariants import (
 )
 from tests.simulation.machines import Agent, Engine
 from tests.simulation.objects import Objects
+from tests.simulation.post_commit_tasks import PostCommitTasks
 from tests.simulation.quota_shares import QuotaWatch
 from tests.simulation.rebuilding import check_rebuilt
 from tests.simulation.service_queues import ServiceWatch
@@ -52,7 +52,7 @@ from tests.simulation.training_gangs import (
     is_of_peers,
 )
 from windfall.accounting.prices import Rates
-from windfall.aws_api.sagemaker.endings import SageMakerWords
+from windfall.aws_api.sagemaker.endings import SageMakerTexts
 from windfall.control.changes import Changes
 from windfall.control.events import AttemptExited, AttemptLost
 from windfall.control.instructions import StartAttempt
@@ -71,7 +71,7 @@ RULES = Rules(
     storage=StorageLayout("s3://simulated", serves_s3=True),
     rates=Rates(usd_gpu_hour=720.0, usd_vcpu_hour=72.0),
     event_destinations=("file",),
-    words=SageMakerWords(),
+    aws_texts=SageMakerTexts(),
 )
 STEPS = 80
 ENDLESS_MS = 100 * CALM_MS
@@ -129,7 +129,7 @@ class World:
         self.services = ServiceWatch()
         self.peers = PeerWatch()
         self.calendar = TickWatch()
-        self.errands = Errands(self)
+        self.post_commit_tasks = PostCommitTasks(self)
         self.store = parts.store()
         self.engine = Engine(self)
         self.daemon = parts.daemon(self)

@@ -117,7 +117,7 @@ def _wrong_values(shape: Any, present: Any, *, located: bool, free: bool) -> Ite
     if not located:
         yield from _WRONG[kind]
     elif kind not in ("string", "list"):
-        yield "text"  # In a URL all is text: only what is no number, or neither true nor false, is of a wrong type.
+        yield "text"  # In a URL everything is text: only a wrong number or boolean has the wrong type.
     if kind in ("string", "character"):
         yield from _wrong_texts(limits, present, located=located, free=free)
     elif kind in ("integer", "long", "float", "double"):

@@ -218,7 +218,7 @@ def _service_jobs(ids: dict[str, str]) -> Iterator[Asked]:
     for state in ("SUBMITTED", "RUNNABLE", "SCHEDULED"):
         yield "batch", "ListServiceJobs", {"jobQueue": "service-queue", "jobStatus": state}
     yield "batch", "GetJobQueueSnapshot", {"jobQueue": "service-queue"}
-    # A client token is the tenant's own: the same request of another tenant is no repetition.
+    # A client token is the tenant's own: the same request of another tenant is not a repetition.
     yield "batch", "SubmitServiceJob", {**SERVICE_JOB, "clientToken": "token"}
 
 

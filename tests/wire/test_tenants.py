@@ -1,7 +1,7 @@
 """What one tenant has is not there for another: by every operation, name, id and ARN, with a key of every role.
 
-The same requests go to two worlds that differ by one tenant's things alone. Whoever is not that tenant gets the same
-answers in both, so that nothing tells what is there from what is not; and the things are as they were.
+The same requests go to two worlds that differ only in one tenant's resources. Other tenants get the same answers in
+both, so no answer shows whether something exists; and the resources are unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOAD = re.compile(
     r'"(?:waiting|running|inUseQuantity|activeShareCount|quantity|load)": (?:[0-9.]+|\[[^]]*\])'
 )
 OWNERS = ["lab", "default"]
-#: Enough for all: who waits for whom is no secret among those who share capacity.
+#: Enough for all: which jobs wait for which is not secret among tenants that share capacity.
 ROOM = {
     "serviceEnvironment": "service",
     "capacityLimits": [{"maxCapacity": 100, "capacityUnit": "NUM_INSTANCES"}],

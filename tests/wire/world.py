@@ -24,7 +24,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Caller, Role, Service
-from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.capacity.environments import ComputeEnvironment

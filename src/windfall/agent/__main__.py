@@ -19,7 +19,9 @@ def parse_arguments(arguments: list[str] | None = None) -> AgentSettings:
     )
     parser.add_argument("--attempts", required=True, help="where private working directories are made")
     parser.add_argument(
-        "--job-user", default="nobody", help="whom jobs run as when the agent is root (default nobody)"
+        "--job-user",
+        default="nobody",
+        help="the user that jobs run as when the agent is root (default nobody)",
     )
     parser.add_argument("--gpus", default="auto", help="auto, none or simulated:N")
     parser.add_argument("--vcpus", type=float, help="default: all that the machine has")

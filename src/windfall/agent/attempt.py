@@ -65,7 +65,7 @@ class Attempt:
         self.over_memory = False
         #: Whether an earlier agent started it, so that its end comes from elsewhere.
         self.adopted = False
-        #: What was last told of a staged attempt, all parts together.
+        #: The last report about a staged attempt, all parts together.
         self.news: Progressed | None = None
         #: When it was last asked to stop, in milliseconds, and how long its saving may take after that; None: as usual.
         self.hurried: tuple[int, float] | None = None
@@ -73,7 +73,7 @@ class Attempt:
         self.given_up = False
         #: Why it had to be killed, when that was not its own doing.
         self.fault: str | None = None
-        #: Processes (pid and start time) that have been told of a notice by SIGTERM.
+        #: Processes (pid and start time) that got SIGTERM because of a notice.
         self.told: frozenset[tuple[int, int]] = (
             frozenset(story.told.processes) if story.told is not None else frozenset()
         )
@@ -112,12 +112,12 @@ class Attempt:
 
     @property
     def starting(self) -> bool:
-        """Whether its main process may be there already, although nobody has told of it yet."""
+        """Whether its main process may exist already, although it has not been reported yet."""
         return self.story.stage <= Stage.STARTING
 
     @property
     def gone(self) -> bool:
-        """Whether its main process is no more, or will never be."""
+        """Whether its main process has ended, or will never start."""
         return self.story.stage in GONE
 
     @property

@@ -195,7 +195,7 @@ def parse_mounts(mountinfo: str) -> list[tuple[int, list[str], str]]:
 
 
 def parse_own_groups(content: str) -> dict[str, str]:
-    """Return the own group's path by controller; version 2 stands under the empty name."""
+    """Return this process's group by controller; version 2 has the empty name."""
     paths = {}
     for line in content.splitlines():
         _, controllers, path = line.split(":", 2)

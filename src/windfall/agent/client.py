@@ -50,8 +50,8 @@ _REMEDIES = {
     errno.EDQUOT: "free some space there, or raise the quota",
     errno.EROFS: "its file system is mounted read-only: mount it for writing",
     errno.EACCES: "it must belong to the user that runs the daemon",
-    errno.ENOTDIR: "move away what is there and is no directory",
-    errno.EEXIST: "move away what is there and is no directory",
+    errno.ENOTDIR: "move away the file that is in its place",
+    errno.EEXIST: "move away the file that is in its place",
     errno.EMFILE: "raise the limit of open files (ulimit -n) and start Windfall again",
     errno.ENFILE: "this machine has too many files open: end programs, or raise fs.file-max",
     errno.EAGAIN: "this user may have no more processes: end some, or raise the limit (ulimit -u)",
@@ -73,7 +73,7 @@ class AgentConnection:
     def write(self, messages: Sequence[Message]) -> None:
         """Send messages without waiting: what the agent has not yet taken is kept in memory.
 
-        To an agent that is gone nothing is said: whoever iterates the connection learns of it by its end.
+        Nothing is sent to an agent that is gone: the end of the iteration over the connection shows that.
         """
         # Asked each time, because the event loops differ: uvloop raises where asyncio's own lets the bytes go.
         if not self._writer.is_closing():
@@ -99,7 +99,7 @@ class AgentConnection:
         if isinstance(first, Rejected):
             raise AgentRejected(first.reason, first.epoch)
         if not isinstance(first, Inventory):
-            raise AgentUnreachable(f"the agent did not say what it has but sent {type(first).__name__}")
+            raise AgentUnreachable(f"expected an Inventory from the agent, got {type(first).__name__}")
         self.inventory = first
         self._early = batch[1:]
         return first
@@ -273,6 +273,6 @@ async def _answers(socket_path: str) -> bool:
     except (OSError, TimeoutError):
         return False
     except ValueError:
-        return True  # Whoever is there says more than fits in a line: what it is shows when it is greeted.
+        return True  # More than one line: the greeting will show what it is.
     finally:
         writer.close()

@@ -19,7 +19,7 @@ from windfall.agent.launching import agent_environment
 from windfall.agent.settings import AgentSettings
 from windfall.agent.steward_link import StewardLink
 
-#: A courier without an attempt is kept for so long, because the next one of its user is likely to come soon.
+#: How long a courier without an attempt is kept: the next attempt of its user is likely to come soon.
 IDLE_S = 60.0
 
 

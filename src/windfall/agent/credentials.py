@@ -45,7 +45,7 @@ class JobUser(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """Whom files are given to that are made for a job; None where they are the job's already."""
+        """The owner of files that are made for a job; None where they are the job's already."""
         return (self.uid, self.gid) if self.drop else None
 
 
@@ -75,7 +75,7 @@ def _account(name: str) -> JobUser:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise CannotStart(
-            f'there is no user "{name}", whom the key is mapped to that submitted this job:'
+            f'there is no user "{name}", which the submitting key names for its jobs:'
             " make the account again, or submit with another key"
         ) from None
     if os.geteuid() == 0 and entry.pw_uid != 0:

@@ -27,7 +27,7 @@ class PrivateDirectories:
         self._spares: dict[tuple[int, int], list[str]] = {}
         self._spare_count = 0
         self._own = (os.geteuid(), os.getegid())
-        #: Those whom one was made for: what a container's user or somebody else owns is of no use again.
+        #: The owners that one was made for: a directory of a container's user cannot be used again.
         self._owners: set[tuple[int, int]] = set()
 
     def leftovers(self, known: set[str]) -> list[str]:
@@ -63,7 +63,7 @@ class PrivateDirectories:
         try:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
-            # Somebody has cleared the parent away, which is no fault of the attempt.
+            # The parent was removed, which is not the attempt's fault.
             os.mkdir(self._parent)
             os.chmod(self._parent, 0o711)  # noqa: S103 - attempts must reach their own directories in it
             os.mkdir(path, 0o700)

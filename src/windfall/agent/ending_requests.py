@@ -62,7 +62,7 @@ class EndingRequests:
         noticed = Noticed(interrupt.token, at, interrupt.deadline_at, interrupt.words)
         supervisor.journal.note(attempt.story, noticed)
         supervisor.journal.flush()
-        # Before any signal: whoever is woken by one may look for it.
+        # Before any signal: the process that gets one may look for it.
         write_notice(attempt)
         supervisor.stops.interrupt(attempt)
         supervisor.staged.hasten(attempt)

@@ -1,4 +1,4 @@
-"""One GPU as the agent tells of it, and which this machine has. Must not know who gets them, nor how their health is
+"""One GPU as the agent reports it, and which this machine has. Must not know who gets them, nor how their health is
 found out (agent/devices/).
 """
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 _PATH = "/dev/kmsg"
 #: The kernel hands out one record at a time, and refuses to if it does not fit.
 _RECORD_BYTES = 8 << 10
-#: A kernel's log of ordinary size has fewer; the agent's loop waits while so many are read.
+#: A kernel's log of ordinary size has fewer; the agent's loop waits while this many are read.
 _MOST_RECORDS = 10_000
 _MOST_KEPT = 256
 #: A line that names a slice of a GPU besides (GPU-I) is left out: whose slice that is cannot be told.

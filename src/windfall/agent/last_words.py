@@ -1,7 +1,7 @@
 """Why an agent ends as soon as it is started: what its log says from then on.
 
 Decides when that is certain: an agent that says that it cannot serve, or one that has ended twice. One that is killed
-once is started again by its warden and is nothing to tell of. Must not know what can be wrong with an agent.
+once is started again by its warden and is not reported. Must not know what can be wrong with an agent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def last_words(path: str, since: int) -> str | None:
 
 
 def last_line(path: str, since: int) -> str:
-    """What was said last, by whomever."""
+    """The last line of the log."""
     return next(iter(reversed(_lines(path, since))), "")
 
 

@@ -1,4 +1,4 @@
-"""What is told of an ended process beside its exit code: why it failed, and what it left in its private directory.
+"""What is reported of an ended process beside its exit code: why it failed, and the files in its private directory.
 
 Decides which files are worth telling: those that the program put there, up to a number, without caches and without what
 is kept. No link is followed. Must not know what becomes of the attempt.

@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 2.0
 
 
 class Listener:
-    """A unix socket; whoever comes is handed to `on_visitor`."""
+    """A unix socket; each new connection goes to `on_visitor`."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Listener:
             fresh, number = self._open()
         except OSError as error:
             if not self._complained:
-                say(f"{self._path} was removed, and nobody can reach this agent: {error}; trying again")
+                say(f"{self._path} was removed, and this agent cannot be reached: {error}; trying again")
             self._complained = True
             return
         self._complained = False
@@ -110,7 +110,7 @@ class Listener:
         except (BlockingIOError, ConnectionError):
             return
         except OSError as error:
-            say(f"nobody is let in for a moment: {error}")
+            say(f"no connections are accepted for a moment: {error}")
             self._on_readable(self._socket.fileno(), None)
             self._let_in_at = time.monotonic() + _AGAIN_S
             return

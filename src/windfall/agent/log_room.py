@@ -72,7 +72,7 @@ def check_room(log_fd: int) -> None:
 
 
 def _opened(path: str) -> int:
-    """Open a log that the job may not write to under its name: an agent that is not root needs leave, for a moment."""
+    """Open a log that the job may not write to under its name: a non-root agent makes it writable for a moment."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except PermissionError:

@@ -38,7 +38,7 @@ class Machine(msgspec.Struct, frozen=True):
     memory_mib: int
     #: Kept as they are now by the loop.
     gpus: list[GpuDevice]
-    #: Whom jobs run as that have no user of their own.
+    #: The user of jobs that have none of their own.
     user: JobUser
     tools: SandboxTools | None
     cgroups: CgroupTree | None
@@ -49,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True):
     engine: EngineFinder | None = None
     #: As the inventory has it.
     network_mbits: int | None = None
-    #: Where the driver tells of its GPUs; None where that may not be read.
+    #: Where the driver lists its GPUs; None where that may not be read.
     kernel_log: KernelLog | None = None
     #: How programs of jobs reach object storage; None for a machine that starts none.
     credentials: JobCredentials | None = None

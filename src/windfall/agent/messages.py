@@ -94,7 +94,7 @@ class Stop(Message, frozen=True, tag=True):
 
     token: str
     grace_s: float
-    #: Whether its host is gone in earnest: nothing that it left may be saved.
+    #: Whether its host is really gone: nothing that it left may be saved.
     lose: bool = False
     #: How long what it left may take to be saved; None where nothing presses.
     save_within_s: float | None = None

@@ -73,7 +73,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def parse(words: Sequence[str]) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
-    """The options with their words, and the command; raises NotPermitted for an option that there is not."""
+    """The options with their words, and the command; raises NotPermitted for an unknown option."""
     options: list[tuple[str, tuple[str, ...]]] = []
     place = 0
     while place < len(words) and words[place] != "--":

@@ -57,7 +57,7 @@ def _write(attempt: Attempt, name: str, document: dict[str, object]) -> None:
                 os.close(fd)
             os.rename(fresh, last, src_dir_fd=directory, dst_dir_fd=directory)
     except (OSError, AgentError) as error:
-        say(f"{attempt.token}: {name} cannot be written, only signals tell of it: {error}")
+        say(f"{attempt.token}: {name} cannot be written, so the job gets only signals: {error}")
 
 
 def _iso(at: int) -> str:

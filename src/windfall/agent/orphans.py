@@ -45,7 +45,7 @@ class Orphans:
         return self._watch.exact and pid in self._watch.pids()
 
     def on_collected(self, pid: int) -> None:
-        """Forget a process that is no more."""
+        """Forget a process that has ended."""
         self._suspects.pop(pid, None)
         self._spared.discard(pid)
 

@@ -243,7 +243,7 @@ def open_log(path: str) -> int:
 def _open_log(path: str) -> int:
     directory = os.path.dirname(path)
     if directory and not os.path.isdir(directory):
-        # Somebody has cleared it away while the daemon runs; that is no fault of the job.
+        # It was removed while the daemon runs, which is not the job's fault.
         with contextlib.suppress(OSError):
             os.mkdir(directory, 0o700)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -252,7 +252,7 @@ def _open_log(path: str) -> int:
     except CannotStart as error:
         if error.errno != errno.EACCES:
             raise
-    # It was made before, for a start that came to nothing; who is not root needs leave to go on with it.
+    # It was made before, for a start that failed; a non-root agent needs write permission to use it again.
     with contextlib.suppress(OSError):
         os.chmod(path, 0o600)
     fd = _open(path, flags, "open log")

@@ -40,9 +40,9 @@ from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.traces import Trace, trace_of_starts
 from windfall.agent.workers.hosts import was_never_hosted
 
-#: So long it may take until a process that was being started shows whose it is.
+#: How long it may take until a process that was being started shows its attempt.
 _SHOWS_WITHIN_S = 2.0
-#: So long the exit code of an adopted attempt may take to appear after its end.
+#: How long the exit code of an adopted attempt may take to appear after its end.
 _CODE_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.02
 _PIDFD_INFO_EXIT = 1 << 3
@@ -244,7 +244,7 @@ class Recovery:
                 self._supervisor.stops.interrupt(attempt)
             return True
         if is_there:
-            # Ended, not yet collected: whoever is its parent now will write it down.
+            # Ended, not yet reaped: its parent will write it down.
             self._departed.append((time.monotonic() + _CODE_WITHIN_S, attempt, pidfd))
             return False
         if pidfd >= 0:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 #: How the name of what could not be removed ends; no attempt's directory has such a name.
 ASIDE = ".cannot-be-removed"
-#: A process that has not ended yet may go on writing: so often it is begun again.
+#: How often removing is begun again: a process that has not ended yet may go on writing.
 _ROUNDS = 3
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL = 0o700
@@ -83,7 +83,7 @@ def _empty(parent_fd: int, name: str) -> str | None:
 
 
 def _clear(fd: int) -> tuple[list[str], str | None]:
-    """Remove all that is no directory; the answer is the directories, and why something else is left."""
+    """Remove everything but directories; returns the directories, and why something else is left."""
     while True:
         removed, directories, fault = False, [], None
         with os.scandir(fd) as entries:

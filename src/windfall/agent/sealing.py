@@ -24,7 +24,7 @@ _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT_MODE = 0o1770
 _OWN_MODE = 0o750
 _PRIVATE_MODE = 0o700
-#: Where Linux keeps the access control list of a file, and whom its entries are about.
+#: Where Linux keeps the access control list of a file, and the kinds of its entries.
 _LIST = "system.posix_acl_access"
 _OWNER, _USER, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
 

@@ -34,7 +34,7 @@ def _value(directory: str | None, secret: Secret) -> str:
     except (ValueError, LookupError, TypeError):
         # The error's own text may quote the secret.
         raise _missing(
-            f"secret {given_name(secret.secret)} is no JSON object with a member {secret.key}"
+            f"secret {given_name(secret.secret)} is not a JSON object with a member {secret.key}"
         ) from None
     return found if isinstance(found, str) else json.dumps(found)
 

@@ -200,7 +200,7 @@ class Agent:
         return (self._devices.next_due, self._suspects.next_due, shares_due)
 
     def _see_devices(self) -> None:
-        """Tell of GPUs that have fallen ill or got well, and let those rest that nobody shares."""
+        """Report GPUs whose health has changed, and stop sharing those that no job shares."""
         supervisor = self._supervisor
         devices = self._devices.take()
         if devices is not None:

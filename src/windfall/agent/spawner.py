@@ -30,7 +30,7 @@ from windfall.agent.sandbox import find_program
 from windfall.agent.speech import say
 from windfall.agent.stages import Spawned, Spawning
 
-#: Dispositions that the agent's Python changed, or that whoever started it may have had ignored.
+#: Dispositions that the agent's Python changed, or that its parent may have ignored.
 _RESET_SIGNALS = [
     signal.SIGHUP,
     signal.SIGINT,

@@ -1,4 +1,4 @@
-"""How the agent speaks to whoever reads its log: one line on standard error, which the warden's starter
+"""The agent's log: one line on standard error, which the warden's starter
 sent to a file.
 
 A file that has grown large is put aside under its name with a number, and a few of those are kept. Every process that
@@ -27,7 +27,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def say(text: str) -> None:
-    """Write one line to the agent's log; a disk that is full must not end who tells of it.
+    """Write one line to the agent's log; a full disk must not end the agent.
 
     A job chooses names that are in it: what would begin another line or steer a terminal is written as an escape.
     """

@@ -1,6 +1,6 @@
 """The life of staged attempts between the agent's loop and its courier: prepared, watched, saved.
 
-Decides what the courier is told at which stage, and again when there is a new one; what the daemon is told of the
+Decides what the courier is told at which stage, and again when there is a new one; what the daemon is told about the
 courier's news; and in which words a notice is written down for the job. Must not know how anything is moved, nor the
 sockets.
 """
@@ -51,7 +51,7 @@ from windfall.jobs.attempts import UNSTORED
 from windfall.jobs.git_credentials import credential_of
 from windfall.jobs.storage import StorageAccess
 
-#: So long what a process left may take to be saved when nothing else presses. The courier gives up much earlier when
+#: How long saving what a process left may take when nothing else presses. The courier gives up much earlier when
 #: the store does not answer at all.
 FINISH_WITHIN_S = 6 * 3600.0
 #: The same when the agent is shut down with all that runs.
@@ -158,7 +158,7 @@ class StagedAttempts:
             self._couriers.send(user, Prepare(errand))
 
     def _courier_user(self, attempt: Attempt) -> Identity | None:
-        """Return whom the attempt's data are moved by; None means the agent's own user.
+        """Return the user that moves the attempt's data; None means the agent's own user.
 
         What a container leaves belongs to the user of its image, who may be anybody: only root can move it.
         """
@@ -246,7 +246,7 @@ class StagedAttempts:
         elif attempt is None:
             return  # It was dropped while this was on its way.
         elif self._courier_user(attempt) != user:
-            say(f"{report.token}: a courier of another user has reported about it; that is not believed")
+            say(f"{report.token}: ignored a report from a courier of another user")
         elif isinstance(report, Prepared):
             self._prepared(attempt, report)
         elif isinstance(report, PrepareFailed):

@@ -44,7 +44,7 @@ class Stage(enum.IntEnum):
 UNSTARTED = frozenset({Stage.ACCEPTED, Stage.STAGING_IN, Stage.READY})
 #: Its process exists.
 RUNS = frozenset({Stage.RUNNING, Stage.NOTICED, Stage.ENDING})
-#: Its process is no more, or will never be.
+#: Its process has ended, or will never start.
 GONE = frozenset({Stage.STAGING_OUT, Stage.ENDED})
 
 

@@ -1,7 +1,7 @@
 """Attempts that wait to be started, and the threads that start them.
 
 Decides how many starts are under way at once, and which are tried again: what the machine has run out of for a moment
-(processes, memory, open files, room on the disk) is no fault of the attempt. Must not know what is started, nor what
+(processes, memory, open files, room on the disk) is not the attempt's fault. Must not know what is started, nor what
 becomes of it.
 """
 
@@ -20,7 +20,7 @@ from windfall.agent.spawner import Launch, Launched, Spawner, refusal
 from windfall.agent.speech import say
 from windfall.agent.stages import NotStarted, Starting
 
-#: So many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
+#: How many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
 #: process begins with a copy of them all and closes them one by one.
 _MOST_IN_FLIGHT = 24
 #: A start keeps its thread waiting until the new program is loaded, so a second one keeps a second core busy.
@@ -110,7 +110,7 @@ class Starts:
         if attempt.token not in self._tried:
             if not self._tried:
                 say(f"{attempt.token}: {reason}; it is tried again for {self._patience_s / 60:.0f} minutes")
-            if attempt.story.accepted is None:  # What is told of a staged one is its courier's news.
+            if attempt.story.accepted is None:  # A staged one is reported by its courier.
                 self._tell(Progressed(attempt.token, _now_ms(), doing=f"waiting to be started: {reason}"))
         self._tried[attempt.token] = until, now + self._again_s
         attempt.story.add(NotStarted())

@@ -1,4 +1,4 @@
-"""The agent's end of its steward: which attempts it is told of, and by which secret it knows those who work for them.
+"""The agent's end of its steward: which attempts it knows, and the secrets of the processes that work for them.
 
 Decides the secrets: each is made of the attempt's token and a key that is kept in the agent's directory, so that a
 feeder which outlives the agent is still known to the next steward. Must not know what is asked of the steward.
@@ -45,7 +45,7 @@ class StewardLink:
         return hmac.new(self._key, token.encode(), "sha256").hexdigest()
 
     def admit(self, admit: Admit) -> None:
-        """Tell of an attempt, or what has changed about it."""
+        """Announce an attempt, or what has changed about it."""
         if self._admitted.get(admit.token) != admit:
             self._admitted[admit.token] = admit
             self._companion.send(_line(admit))

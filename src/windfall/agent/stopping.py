@@ -1,7 +1,7 @@
 """Attempts that were asked to end, and the signals that are due to them.
 
 Two ways to ask. A stop: SIGTERM to every process now, SIGKILL after the grace. A notice (an interruption): the
-place is taken away at a deadline, so whoever listens gets SIGTERM at once, everybody else works on and gets it
+place is taken away at a deadline, so processes that listen get SIGTERM at once, the others work on and get it
 shortly before the end; a wrapper shell without a trap must not die before the training that it waits for has
 saved. Decides when which signal is due; must not know the socket, nor how a record is kept.
 """
@@ -20,7 +20,7 @@ from windfall.agent.processes import ProcessStat, catches, members, snapshot
 from windfall.agent.stages import Noticed, Stopping, Told
 from windfall.agent.workers.hosts import contained_keeper, worker_pids
 
-#: Of a notice, so much is kept for the final flush, and so long before the end everybody gets SIGTERM.
+#: How much of a notice is kept for the final flush, and how long before the end every process gets SIGTERM.
 _FLUSH_SHARE, _FLUSH_MOST_MS = 0.2, 20_000
 _LAST_CALL_SHARE, _LAST_CALL_MOST_MS = 0.1, 5_000
 #: Looking through all processes has a price, and a notice lasts for minutes.
@@ -126,7 +126,7 @@ class Stops:
         """Signal every process of an attempt as if at one moment, and return how many there were.
 
         A shell whose child is killed goes on to its next command, and may end with 0 as if all had been well. So
-        whoever will die of the signal is halted before the first one is sent.
+        the processes that the signal will end are halted before the first one is sent.
         """
         if attempt.intended.container or contained_keeper(attempt, processes):
             return tell_keeper(attempt, number)

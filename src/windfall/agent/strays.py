@@ -17,7 +17,7 @@ from windfall.agent.processes import attempt_token, members, read_stat, snapshot
 from windfall.agent.speech import say
 from windfall.agent.stopping import send
 
-#: So long killed processes may take to end.
+#: How long killed processes may take to end.
 _END_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.02
 
@@ -51,7 +51,7 @@ def stop_strays(
 def _find(
     agent_id: str, live: Set[str], roots: Container[int], cgroups: CgroupTree | None
 ) -> dict[int, tuple[str, int]]:
-    """The strays by pid, each with its token (empty where only its cgroup tells of it) and start time."""
+    """The strays by pid, each with its token (empty where only its cgroup shows it) and start time."""
     processes = snapshot()
     spared = {stat.pid for below in members(processes, roots).values() for stat in below} | {os.getpid()}
     found = {}

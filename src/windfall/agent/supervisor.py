@@ -252,7 +252,7 @@ class Supervisor:
     def collect(self) -> None:
         """Collect every process that ended.
 
-        Each is only looked at, then written to the journal, then collected: whoever is killed in between,
+        Each is only looked at, then written to the journal, then reaped: whichever process is killed in between,
         either this journal or the warden has the exit code.
         """
         while True:
@@ -273,7 +273,7 @@ class Supervisor:
                 self.end_exited(attempt, code, now_ms())
                 self.journal.flush()
             elif self.starts.in_flight and not self.orphans.surely_has(pid):
-                return  # Started this very moment; its spawner tells of it presently.
+                return  # Just started; its spawner reports it in a moment.
             os.waitpid(pid, 0)
             self.orphans.on_collected(pid)
 
@@ -364,7 +364,7 @@ class Supervisor:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much is going on that events are worth gathering."""
+        """Whether there are enough events that gathering them is worthwhile."""
         return len(self.own) + self.starts.in_flight > _CROWD
 
     @property

@@ -34,7 +34,7 @@ def trace_of_starts(
     """Look for processes that started since and that nothing `explained` (by pid and start time) accounts for.
 
     `exits` is what the warden has written, read when it is called: after the processes. The warden holds the lock on
-    that file while it collects a process, so whoever is gone by then is in it.
+    that file while it reaps a process, so a process that is gone by then is in it.
     """
     warden = _warden(since_ticks)
     if warden is None:

@@ -81,7 +81,7 @@ class Warden:
             if self._agent:
                 os.kill(self._agent, signal.SIGTERM)
         elif woken.si_signo == signal.SIGHUP and not self._agent and self._start_due is None:
-            # Not one that fails again and again: whoever asks would make it fail without a pause.
+            # Not one that fails again and again: each request would make it fail without a pause.
             self._told_to_end, self._start_due = False, time.monotonic()
 
     def _start_agent(self) -> None:
@@ -91,7 +91,7 @@ class Warden:
             return
         self._started_at = time.monotonic()
         environment = {**os.environ, "WINDFALL_WARDEN": str(os.getpid())}
-        # Both hold the lock; whoever lives longer keeps it.
+        # Both hold the lock; the one that lives longer keeps it.
         os.set_inheritable(self._lock_fd, True)  # noqa: FBT003 - it takes no keyword
         try:
             self._agent = os.posix_spawn(self._command[0], self._command, environment, setsigmask=[])
@@ -103,7 +103,7 @@ class Warden:
     def _collect(self) -> bool:
         """Collect all that ended; return whether children are left.
 
-        The lock is held meanwhile: whoever sees that a process is gone and then takes the lock finds its line.
+        The lock is held meanwhile: a reader that sees that a process is gone and then takes the lock finds its line.
         """
         fcntl.flock(self._exits_fd, fcntl.LOCK_EX)
         try:

@@ -43,7 +43,7 @@ def advise(job: str | None, everything: bool, since: str | None, data: Path | No
     if (job is None) is not everything:
         raise BadUsage("name a JOB, or ask for --all")
     if since is not None and job is not None:
-        raise BadUsage("--since goes with --all; one job is told as a whole")
+        raise BadUsage("--since needs --all; a single job is always shown in full")
     client = connect(data)
     if job is not None:
         answer = client.own("Advise", jobId=job_id(client, job))
@@ -141,7 +141,7 @@ def _print_advice(row: Row, say: Any) -> None:
     causes = list(dict.fromkeys(advice["cause"] for advice in row["advice"]))
     for cause in causes:
         say("what would help" if cause == row["cause"] else f"what would help if it is {cause}", style="bold")
-        for advice in (one for one in row["advice"] if one["cause"] == cause):
+        for advice in (suggestion for suggestion in row["advice"] if suggestion["cause"] == cause):
             say(f"{KINDS[advice['kind']]}: {advice['text']}", 4)
             if gain := gain_text(advice):
                 say(gain, 6, style="green")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.cli.client import Client
-from windfall.cli.errors import Refused
+from windfall.cli.errors import RequestRefused
 from windfall.cli.terminal_text import for_terminal
 from windfall.cli.wording import ago, duration
 
@@ -16,11 +16,11 @@ def print_capacity(client: Client, job_id: str, now: int) -> None:
     """Print the attempts of a job that keeps checkpoints or has lost its place before; else nothing."""
     try:
         answer = client.own("Attempts", jobId=job_id)
-    except Refused:
+    except RequestRefused:
         return
     attempts: list[Attempt] = answer["attempts"]
-    told = [attempt for attempt in attempts if _has_news(attempt)]
-    if answer["checkpointUri"] is None and not told:
+    reported = [attempt for attempt in attempts if _has_news(attempt)]
+    if answer["checkpointUri"] is None and not reported:
         return
     from windfall.cli.tables import Column, console, heading, plain, print_table
 

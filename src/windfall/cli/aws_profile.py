@@ -43,7 +43,7 @@ class AwsFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class AwsProfile:
     """What a profile says."""
 
     name: str
@@ -82,7 +82,7 @@ def check_name(name: str) -> None:
         raise BadUsage(f"--profile {name!r}: use 1 to 64 letters, digits, '.', '_' or '-'")
 
 
-def write_profile(files: AwsFiles, profile: Profile) -> None:
+def write_profile(files: AwsFiles, profile: AwsProfile) -> None:
     """Write the profile, or replace the one that was written before."""
     with _held(files):
         config = _with_block(files.config, profile.name, profile.config())

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.cli.client import Client
 from windfall.cli.default_queue import choose_queue
-from windfall.cli.errors import Refused
+from windfall.cli.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from windfall.cli.submitting import Wanted
+    from windfall.cli.submitting import JobRequest
 
 #: What a job gets at least, and where the machine is not known or its instances have types of their own.
 LEAST_DEFAULT_MIB = 2048
@@ -47,13 +47,13 @@ class Capacity:
         return min(max(LEAST_DEFAULT_MIB, int(self.memory_mib * share * _FOR_JOBS)), self.memory_mib)
 
     @classmethod
-    def of(cls, client: Client, wanted: Wanted) -> Capacity:
+    def of(cls, client: Client, wanted: JobRequest) -> Capacity:
         """Ask the daemon, only for what is needed."""
         if wanted.memory_mib is not None and not (wanted.spot and wanted.queue):
             return cls()
         try:
             status = client.own("Status")
-        except Refused:
+        except RequestRefused:
             return cls()
         machine: dict[str, Any] = status.get("machine") or {}
         environments = {each["name"]: each for each in status.get("environments", [])}

@@ -44,7 +44,7 @@ def catalog(
     Prices are US dollars an hour for Linux in us-east-1, typical ones; AS OF says of when (spot after the stroke).
     """
     _check_names(gpu_model, family)
-    found = types.select(
+    instance_types = types.select(
         family=None if family is None else family.removeprefix("ml."),
         gpus_min=gpus,
         gpu_model=gpu_model,
@@ -53,30 +53,36 @@ def catalog(
         include_retired=retired,
     )
     if as_json:
-        print_json({"instanceTypes": [_document(one) for one in found]})
+        print_json({"instanceTypes": [_document(instance_type) for instance_type in instance_types]})
         return
-    if not found:
+    if not instance_types:
         note("no type has all of that; ask for less, or see --retired")
         return
-    _print(found)
-    if unknown := sum(one.spot is None for one in found):
+    _print(instance_types)
+    if unknown := sum(instance_type.spot is None for instance_type in instance_types):
         share = f"{types.SPOT_FACTOR:.0%} of the on-demand price"
-        note(f"{unknown} of {len(found)} have no spot figure ({UNKNOWN}); {share} is assumed for those")
+        note(
+            f"{unknown} of {len(instance_types)} have no spot figure ({UNKNOWN}); {share} is assumed for those"
+        )
 
 
 def _check_names(gpu_model: str | None, family: str | None) -> None:
     everything = types.select(include_retired=True)
-    models = {one.gpu_model.lower(): one.gpu_model for one in everything if one.gpu_model}
+    models = {
+        instance_type.gpu_model.lower(): instance_type.gpu_model
+        for instance_type in everything
+        if instance_type.gpu_model
+    }
     if gpu_model is not None and gpu_model.lower() not in models:
         raise BadUsage(
             f"no type of the catalog has a GPU called {gpu_model!r}; it knows {', '.join(sorted(models.values()))}"
         )
-    families = {one.family for one in everything}
+    families = {instance_type.family for instance_type in everything}
     if family is not None and family.removeprefix("ml.") not in families:
         raise BadUsage(f"the catalog has no family {family!r}; it has {', '.join(sorted(families))}")
 
 
-def _print(found: list[InstanceType]) -> None:
+def _print(instance_types: list[InstanceType]) -> None:
     from windfall.cli.tables import Column, print_table
 
     columns = [
@@ -93,67 +99,72 @@ def _print(found: list[InstanceType]) -> None:
         Column("AS OF", optional=True),
         Column(""),
     ]
-    rows = [_row(one) for one in found]
+    rows = [_row(instance_type) for instance_type in instance_types]
     # Types without GPUs, or without disks, need no column that says so line by line.
-    kept = [number for number in range(len(columns)) if any(row[number] for row in rows)]
-    print_table([columns[number] for number in kept], [[row[number] for number in kept] for row in rows])
+    shown_columns = [number for number in range(len(columns)) if any(row[number] for row in rows)]
+    print_table(
+        [columns[number] for number in shown_columns],
+        [[row[number] for number in shown_columns] for row in rows],
+    )
 
 
-def _row(one: InstanceType) -> list[str]:
-    disk = UNKNOWN if one.local_disk_gb is None else f"{one.local_disk_gb:,} GB"
+def _row(instance_type: InstanceType) -> list[str]:
+    disk = UNKNOWN if instance_type.local_disk_gb is None else f"{instance_type.local_disk_gb:,} GB"
     return [
-        one.name,
-        str(one.vcpus),
-        memory(one.memory_mib),
-        _accelerators(one),
-        _network(one),
-        "" if one.local_disk_gb == 0 else disk,
-        _usd(one.on_demand_usd_hour),
-        _usd(one.spot_usd_hour),
-        _usd(one.usd_gpu_hour(Market.ON_DEMAND)) if one.gpus else "",
-        _usd(one.usd_gpu_hour(Market.SPOT)) if one.gpus else "",
-        " / ".join(price.as_of for price in (one.on_demand, one.spot) if price is not None),
-        "retired" if one.retired else "",
+        instance_type.name,
+        str(instance_type.vcpus),
+        memory(instance_type.memory_mib),
+        _accelerators(instance_type),
+        _network(instance_type),
+        "" if instance_type.local_disk_gb == 0 else disk,
+        _usd(instance_type.on_demand_usd_hour),
+        _usd(instance_type.spot_usd_hour),
+        _usd(instance_type.usd_gpu_hour(Market.ON_DEMAND)) if instance_type.gpus else "",
+        _usd(instance_type.usd_gpu_hour(Market.SPOT)) if instance_type.gpus else "",
+        " / ".join(
+            price.as_of for price in (instance_type.on_demand, instance_type.spot) if price is not None
+        ),
+        "retired" if instance_type.retired else "",
     ]
 
 
-def _accelerators(one: InstanceType) -> str:
-    if one.chips is not None:
-        return one.chips
-    if not one.gpus:
+def _accelerators(instance_type: InstanceType) -> str:
+    if instance_type.chips is not None:
+        return instance_type.chips
+    if not instance_type.gpus:
         return ""
-    size = UNKNOWN if one.gpu_memory_mib is None else f"{one.gpu_memory_mib / 1024:g} GiB"
-    return f"{one.gpus} {one.gpu_model} ({size})"
+    size = UNKNOWN if instance_type.gpu_memory_mib is None else f"{instance_type.gpu_memory_mib / 1024:g} GiB"
+    return f"{instance_type.gpus} {instance_type.gpu_model} ({size})"
 
 
-def _network(one: InstanceType) -> str:
-    if one.network_gbps is None:
+def _network(instance_type: InstanceType) -> str:
+    if instance_type.network_gbps is None:
         return UNKNOWN
-    return f"{'up to ' if one.network_bursts else ''}{amount(one.network_gbps)} Gbps"
+    return f"{'up to ' if instance_type.network_bursts else ''}{amount(instance_type.network_gbps)} Gbps"
 
 
 def _usd(price: float | None) -> str:
     return UNKNOWN if price is None else f"{price:,.4f}" if price < 0.1 else f"{price:,.3f}"
 
 
-def _document(one: InstanceType) -> dict[str, Any]:
+def _document(instance_type: InstanceType) -> dict[str, Any]:
     return {
-        "instanceType": one.name,
-        "family": one.family,
-        "vcpus": one.vcpus,
-        "memoryMib": one.memory_mib,
-        "gpus": one.gpus,
-        "gpuModel": one.gpu_model,
-        "gpuMemoryMib": one.gpu_memory_mib,
-        "chips": one.chips,
-        "networkGbps": one.network_gbps,
-        "networkBursts": one.network_bursts,
-        "localDiskGb": one.local_disk_gb,
-        "onDemand": _dated(one.on_demand),
-        "spot": _dated(one.spot),
-        "onDemandUsdGpuHour": one.usd_gpu_hour(Market.ON_DEMAND),
-        "spotUsdGpuHour": one.usd_gpu_hour(Market.SPOT),
-        "retired": one.retired,
+        "instanceType": instance_type.name,
+        "family": instance_type.family,
+        "vcpus": instance_type.vcpus,
+        "memoryMib": instance_type.memory_mib,
+        "gpus": instance_type.gpus,
+        "gpuModel": instance_type.gpu_model,
+        "gpuMemoryMib": instance_type.gpu_memory_mib,
+        "chips": instance_type.chips,
+        "networkGbps": instance_type.network_gbps,
+        "networkBursts": instance_type.network_bursts,
+        "localDiskGb": instance_type.local_disk_gb,
+        "onDemand": _dated(instance_type.on_demand),
+        "spot": _dated(instance_type.spot),
+        "onDemandUsdGpuHour": instance_type.usd_gpu_hour(Market.ON_DEMAND),
+        "spotUsdGpuHour": instance_type.usd_gpu_hour(Market.SPOT),
+        "retired": instance_type.retired,
     }
 
 

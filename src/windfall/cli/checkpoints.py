@@ -34,34 +34,36 @@ def checkpoints(job: str, data: Path | None, as_json: bool) -> None:
 
     client = connect(data)
     wanted = job_id(client, job)
-    known = stored_files(client, wanted)
-    refuse_array(known)
-    if known["checkpointUri"] is None:
-        raise CliError(no_checkpoints(known))
+    stored = stored_files(client, wanted)
+    refuse_array(stored)
+    if stored["checkpointUri"] is None:
+        raise CliError(no_checkpoints(stored))
     connections = Connections(data, patience_s=0)
     try:
         marks = marks_of(StoredPart(connections, wanted, {"part": "checkpoint"}))
     finally:
         connections.close()
     if as_json:
-        print_json({"jobId": wanted, "uri": known["checkpointUri"], "checkpoints": list(map(_shown, marks))})
+        print_json({"jobId": wanted, "uri": stored["checkpointUri"], "checkpoints": list(map(_shown, marks))})
         return
     if not marks:
-        raise CliError(f"{wanted} has saved no checkpoint yet; it would be kept at {known['checkpointUri']}")
-    _print(marks, known["checkpointUri"])
+        raise CliError(f"{wanted} has saved no checkpoint yet; it would be kept at {stored['checkpointUri']}")
+    _print(marks, stored["checkpointUri"])
 
 
-def refuse_array(known: dict[str, Any]) -> None:
+def refuse_array(stored: dict[str, Any]) -> None:
     """Say which child to name where the job is an array."""
-    if known["arraySize"] is not None:
+    if stored["arraySize"] is not None:
         raise BadUsage(
-            f"{known['jobId']} is an array, whose children have checkpoints; name one, such as {known['jobId']}:0"
+            f"{stored['jobId']} is an array, whose children have checkpoints; name one, such as {stored['jobId']}:0"
         )
 
 
-def no_checkpoints(known: dict[str, Any]) -> str:
+def no_checkpoints(stored: dict[str, Any]) -> str:
     """What to tell somebody who asks for the checkpoints of a job that keeps none."""
-    return f"{known['jobId']} keeps no checkpoints; start a job with `windfall run --checkpoint` to keep them"
+    return (
+        f"{stored['jobId']} keeps no checkpoints; start a job with `windfall run --checkpoint` to keep them"
+    )
 
 
 def _print(marks: list[ListedMark], uri: str) -> None:

@@ -20,7 +20,7 @@ import click
 
 from windfall.aws_api.protocol.sigv4 import sign
 from windfall.cli.endpoint import Endpoint, find_endpoint, is_address, not_an_address
-from windfall.cli.errors import CliError, NoDaemon, Refused
+from windfall.cli.errors import CliError, NoDaemon, RequestRefused
 from windfall.cli.notes import note
 
 #: The server closes a connection that idles; one that idled for less can be used again.
@@ -152,12 +152,12 @@ class Client:
             raise self._refusal(answer, status)
         return answer
 
-    def _refusal(self, answer: Answer, status: int) -> Refused:
+    def _refusal(self, answer: Answer, status: int) -> RequestRefused:
         code = str(answer.get("__type") or f"HTTP {status}")
         text = str(answer.get("message") or answer.get("Message") or f"the daemon answered HTTP {status}")
         if code == _UNKNOWN_KEY:
             text = self._unknown_key()
-        return Refused(code, unwrapped(text).strip().removesuffix("."))
+        return RequestRefused(code, unwrapped(text).strip().removesuffix("."))
 
     def _unknown_key(self) -> str:
         """What to do when the daemon does not know the key that the user has."""

@@ -18,9 +18,11 @@ def container_of(described: dict[str, Any]) -> dict[str, Any]:
     tasks = (
         described.get("taskProperties") or (described.get("ecsProperties") or {}).get("taskProperties") or []
     )
-    containers = [one for task in tasks for one in task.get("containers") or []]
+    containers = [container for task in tasks for container in task.get("containers") or []]
     # An attempt does not say which one is essential, but only that one has a log.
-    containers.sort(key=lambda one: ("logStreamName" not in one, not one.get("essential", True)))
+    containers.sort(
+        key=lambda container: ("logStreamName" not in container, not container.get("essential", True))
+    )
     return dict(containers[0]) if containers else {}
 
 

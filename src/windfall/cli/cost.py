@@ -143,9 +143,9 @@ def _table(answer: Answer, merged: Sequence[str]) -> tuple[list[Column], list[tu
     return columns, list(zip(*cells, strict=True))
 
 
-def _priced(one: Answer) -> bool:
+def _priced(answer: Answer) -> bool:
     """Whether any of its time has a price."""
-    return bool(one["paidUsd"] or one["onDemandUsd"])
+    return bool(answer["paidUsd"] or answer["onDemandUsd"])
 
 
 def _added(values: Sequence[float], digits: int) -> list[str]:
@@ -184,7 +184,7 @@ def _print_ledger(answer: Answer) -> None:
     total, attempts = answer["total"], answer["attempts"]
     out = console()
     job_heading(answer["jobName"], answer["jobId"], answer["state"])
-    longest = max((sum(one["ms"].values()) for one in attempts), default=0)
+    longest = max((sum(attempt["ms"].values()) for attempt in attempts), default=0)
     bar = BAR if out.width >= WIDE else BAR // 2
     print_table(
         [
@@ -197,14 +197,14 @@ def _print_ledger(answer: Answer) -> None:
         ],
         [
             [
-                str(one["number"] or ""),
-                _where(one),
-                duration(sum(one["ms"].values())),
-                duration(one["ms"]["lost"]) if one["ms"]["lost"] else "",
-                *([_usd(one.get("paidUsd")) if one["number"] else ""] if _priced(total) else []),
-                ledger_bar(one["ms"], longest, bar),
+                str(attempt["number"] or ""),
+                _where(attempt),
+                duration(sum(attempt["ms"].values())),
+                duration(attempt["ms"]["lost"]) if attempt["ms"]["lost"] else "",
+                *([_usd(attempt.get("paidUsd")) if attempt["number"] else ""] if _priced(total) else []),
+                ledger_bar(attempt["ms"], longest, bar),
             ]
-            for one in attempts
+            for attempt in attempts
         ],
     )
     _print_total(total, out.print)
@@ -247,24 +247,24 @@ def ledger_bar(spent_ms: dict[str, int], longest_ms: int, width: int = BAR) -> T
     return drawn
 
 
-def _where(one: Answer) -> str:
-    if one["number"] is None:
+def _where(attempt: Answer) -> str:
+    if attempt["number"] is None:
         return "(no place)"
-    place = one["instanceType"] or one["instance"]
-    return f"{place} {one['market']}{', interrupted' if one['stopCause'] == 'interrupted' else ''}"
+    place = attempt["instanceType"] or attempt["instance"]
+    return f"{place} {attempt['market']}{', interrupted' if attempt['stopCause'] == 'interrupted' else ''}"
 
 
 def _money(answer: Answer) -> str:
     total = answer["total"]
     if not _priced(total):
-        held = f"{_held(total.get('gpuMs', 0))} of GPUs, {_held(total.get('vcpuMs', 0))} of vCPUs"
-        return f"no price is known; held {held}" if total.get("vcpuMs") else "no price is known"
-    told = f"paid ${_usd(total['paidUsd'])}"
+        held_text = f"{_held(total.get('gpuMs', 0))} of GPUs, {_held(total.get('vcpuMs', 0))} of vCPUs"
+        return f"no price is known; held {held_text}" if total.get("vcpuMs") else "no price is known"
+    text = f"paid ${_usd(total['paidUsd'])}"
     if total["savedPercent"] is not None:
-        told += f", on demand ${_usd(total['onDemandUsd'])} for the same hours, {total['savedPercent']:.1f} % saved"
+        text += f", on demand ${_usd(total['onDemandUsd'])} for the same hours, {total['savedPercent']:.1f} % saved"
     if answer["budgetUsd"] is not None:
-        told += f"; budget ${_usd(answer['budgetUsd'])}"
-    return told
+        text += f"; budget ${_usd(answer['budgetUsd'])}"
+    return text
 
 
 def _held(spent_ms: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windfall.aws_api.batch.run_definitions import definition_name, plain_definition
 from windfall.cli.client import Client
-from windfall.cli.errors import CliError, Refused
+from windfall.cli.errors import CliError, RequestRefused
 from windfall.cli.notes import note
 
 NAME = "windfall"
@@ -19,17 +19,17 @@ MAX_VCPUS = 1_000_000
 
 def choose_queue(client: Client, *, spot: bool = False) -> tuple[str, bool]:
     """The queue called `windfall`, else the only one there is; for spot always its own. And whether it is there."""
-    found = {queue["jobQueueName"]: queue for queue in client.pages("DescribeJobQueues", "jobQueues")}
+    queues = {queue["jobQueueName"]: queue for queue in client.pages("DescribeJobQueues", "jobQueues")}
     wanted = SPOT_NAME if spot else NAME
-    if wanted in found or spot:
-        return wanted, wanted in found
+    if wanted in queues or spot:
+        return wanted, wanted in queues
     # Queues that were made for another way in are nobody's choice.
-    found = {name: queue for name, queue in found.items() if not name.startswith(f"{NAME}-")}
-    enabled = [str(name) for name, queue in found.items() if queue.get("state") == "ENABLED"]
+    queues = {name: queue for name, queue in queues.items() if not name.startswith(f"{NAME}-")}
+    enabled = [str(name) for name, queue in queues.items() if queue.get("state") == "ENABLED"]
     if len(enabled) == 1:
         return enabled[0], True
-    if found:
-        raise CliError(f"which queue? name one with --queue: {', '.join(sorted(found))}")
+    if queues:
+        raise CliError(f"which queue? name one with --queue: {', '.join(sorted(queues))}")
     return NAME, False
 
 
@@ -65,7 +65,7 @@ def find_or_make_definition(client: Client, image: str | None = None) -> str:
 def _make(client: Client, operation: str, **params: object) -> None:
     try:
         client.batch(operation, **params)
-    except Refused as refusal:
+    except RequestRefused as refusal:
         # Another run was a moment faster, which is as good.
         if "already exists" not in str(refusal):
             raise

@@ -12,7 +12,7 @@ import click
 from windfall.cli.attempts import print_capacity
 from windfall.cli.client import Client, connect
 from windfall.cli.containers import asked_for, container_of
-from windfall.cli.errors import Refused
+from windfall.cli.errors import RequestRefused
 from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.options import data_option, job_argument, json_option, print_json
 from windfall.cli.plain_words import EXITED, plainly
@@ -134,10 +134,12 @@ def _gpus_held(client: Client, job: Job) -> str:
         return ""
     try:
         gpus = (client.own("Status").get("machine") or {}).get("gpus") or []
-    except Refused:
+    except RequestRefused:
         return ""
-    held = [gpu for gpu in gpus if gpu["heldBy"] == job["jobId"]]
-    return ", ".join(f"{gpu['id']} ({gpu_name(gpu['name'], simulated=gpu['simulated'])})" for gpu in held)
+    held_gpus = [gpu for gpu in gpus if gpu["heldBy"] == job["jobId"]]
+    return ", ".join(
+        f"{gpu['id']} ({gpu_name(gpu['name'], simulated=gpu['simulated'])})" for gpu in held_gpus
+    )
 
 
 def _timeout(job: Job) -> str:

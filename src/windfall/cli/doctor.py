@@ -33,14 +33,19 @@ def doctor(job_user: str | None, container_socket: str | None, data: Path | None
     the settings that `windfall up` would have. Exits with 1 if something is bad: jobs that need it would fail.
     """
     verdicts = list(_examine(job_user, container_socket, data))
-    found_bad = any(one.state == "bad" for one in verdicts)
+    found_bad = any(verdict.state == "bad" for verdict in verdicts)
     if as_json:
         print_json(
             {
                 "healthy": not found_bad,
                 "checks": [
-                    {"subject": one.subject, "state": one.state, "seen": one.seen, "mend": one.mend}
-                    for one in verdicts
+                    {
+                        "subject": verdict.subject,
+                        "state": verdict.state,
+                        "seen": verdict.seen,
+                        "mend": verdict.mend,
+                    }
+                    for verdict in verdicts
                 ],
             }
         )
@@ -106,13 +111,15 @@ def _print(verdicts: list[Verdict]) -> None:
 
     out = console()
     grid = Table.grid(padding=(0, 2, 0, 0))
-    for one in verdicts:
-        said = Text(plain(one.seen))
-        if one.mend:
-            said.append(f"\n{plain(one.mend)}", style="cyan")
-        grid.add_row(Text(one.state, style=_STYLES[one.state]), Text(one.subject, style="bold"), said)
+    for verdict in verdicts:
+        said = Text(plain(verdict.seen))
+        if verdict.mend:
+            said.append(f"\n{plain(verdict.mend)}", style="cyan")
+        grid.add_row(
+            Text(verdict.state, style=_STYLES[verdict.state]), Text(verdict.subject, style="bold"), said
+        )
     print_grid(grid)
-    counts = {state: sum(one.state == state for one in verdicts) for state in ("bad", "warn")}
+    counts = {state: sum(verdict.state == state for verdict in verdicts) for state in ("bad", "warn")}
     if counts["bad"]:
         out.print(f"{counted(counts['bad'], 'thing')} must be fixed before jobs that need it can run")
     elif counts["warn"]:

@@ -46,7 +46,7 @@ def down(kill: bool, timeout_s: float, data: Path | None, as_json: bool) -> None
 
 def _wait(client: Client, pid: int, timeout_s: float) -> None:
     begun = time.monotonic()
-    told = begun
+    reported_at = begun
     local = urlsplit(client.endpoint.url).hostname in LOOPBACK
     while client.answers() or (local and _lives(pid)):
         now = time.monotonic()
@@ -55,8 +55,8 @@ def _wait(client: Client, pid: int, timeout_s: float) -> None:
                 f"the daemon (pid {pid}) has not stopped after {timeout_s:g} s; look at its output, "
                 f"or end it with `kill {pid}`: no job is lost by that"
             )
-        if now - told >= TELL_EVERY_S:
-            told = now
+        if now - reported_at >= TELL_EVERY_S:
+            reported_at = now
             note(f"the daemon is stopping, for {now - begun:.0f} s now")
         time.sleep(POLL_S)
 

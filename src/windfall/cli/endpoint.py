@@ -66,13 +66,13 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
     directory = data_directory(data)
     region = _read(environ, "AWS_REGION") or _read(environ, "AWS_DEFAULT_REGION") or DEFAULT_REGION
     url = directory.read_address()
-    told = environ.get(ENDPOINT_VARIABLES["batch"]) or None
+    named_url = environ.get(ENDPOINT_VARIABLES["batch"]) or None
     keys = readable_keys(directory)
     own: Path | None = None
     if url is not None and keys is not None:
         others = tuple(other for other in directory.other_addresses() if other != url)
         is_named = data is not None or "WINDFALL_DATA" in environ
-        if is_named or told in {None, url, *others} or not _has_key_of_another_daemon(environ, keys):
+        if is_named or named_url in {None, url, *others} or not _has_key_of_another_daemon(environ, keys):
             key = pick_key(keys, environ.get("AWS_ACCESS_KEY_ID"), directory)
             return Endpoint(
                 url,
@@ -85,8 +85,8 @@ def find_endpoint(data: Path | None, environment: Mapping[str, str] | None = Non
             )
         own = directory.root
     if data is None:
-        # Who names a directory means its daemon and no other.
-        url = told or url
+        # A directory that was named means its daemon and no other.
+        url = named_url or url
     if url is None:
         raise no_address(directory)
     if not is_address(url):

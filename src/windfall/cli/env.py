@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from windfall.aws_api.protocol.keys import Key
-from windfall.cli.aws_profile import AwsFiles, Profile, check_name, remove_profile, write_profile
+from windfall.cli.aws_profile import AwsFiles, AwsProfile, check_name, remove_profile, write_profile
 from windfall.cli.client import Client
 from windfall.cli.endpoint import (
     ENDPOINT_VARIABLES,
@@ -160,7 +160,7 @@ def _write(name: str, values: Mapping[str, str], as_json: bool) -> None:
         if variable.startswith(_PREFIX)
     }
     key = (values["AWS_ACCESS_KEY_ID"], values["AWS_SECRET_ACCESS_KEY"], values.get("AWS_SESSION_TOKEN"))
-    write_profile(files, Profile(name, values["AWS_REGION"], services, *key))
+    write_profile(files, AwsProfile(name, values["AWS_REGION"], services, *key))
     if as_json:
         print_json({"profile": name, "config": str(files.config), "credentials": str(files.credentials)})
         return

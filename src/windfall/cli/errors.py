@@ -3,7 +3,7 @@
 CliError                 shown as `windfall: <text>`, exit code 1
 ├── BadUsage             the command line itself is wrong, exit code 2
 ├── NoDaemon             nothing answers where the daemon should be
-├── Refused              the daemon answered with an error, whose code is kept
+├── RequestRefused       the daemon answered with an error, whose code is kept
 └── UnknownJob           no job, or more than one, goes by that name
 """
 
@@ -26,7 +26,7 @@ class NoDaemon(CliError):
     """Nothing answers at the address, or no address is known."""
 
 
-class Refused(CliError):
+class RequestRefused(CliError):
     """The daemon's own refusal."""
 
     def __init__(self, code: str, text: str) -> None:

@@ -74,7 +74,7 @@ def get(
     connections = Connections(data)
     fetching = _Fetching(client, connections, at, only, force=force, quiet=as_json)
     try:
-        with _told(place), _made(place), _interrupted_at_once(connections):
+        with _explained_errors(place), _made(place), _interrupted_at_once(connections):
             if known["arraySize"] is None:
                 fetching.fetch(known, place)
             else:
@@ -124,7 +124,7 @@ def _interrupted_at_once(connections: Connections) -> Iterator[None]:
 
 
 @contextmanager
-def _told(place: Path) -> Iterator[None]:
+def _explained_errors(place: Path) -> Iterator[None]:
     """Failures of the disk and of checkpoints in words of this command."""
     from windfall.agent.sync.errors import DamagedError, NoRoomError
     from windfall.objects.errors import ObjectsError

@@ -34,14 +34,14 @@ def gpus(context: click.Context, record: Path | None, data: Path | None, as_json
     if record is not None:
         _record(record)
         return
-    found = connect(data).own("Gpus")["gpus"]
+    all_gpus = connect(data).own("Gpus")["gpus"]
     if as_json:
-        print_json({"gpus": found})
+        print_json({"gpus": all_gpus})
         return
-    if not found:
+    if not all_gpus:
         click.echo("no GPUs; `windfall doctor` says whether a driver is there")
         return
-    _print(found)
+    _print(all_gpus)
 
 
 @gpus.command()
@@ -82,10 +82,10 @@ def unfence(gpu: str, data: Path | None, as_json: bool) -> None:
 
 def _find(client: Client, text: str) -> Answer:
     """The one GPU whose id begins so, with or without the kind in front."""
-    found = client.own("Gpus")["gpus"]
-    exact = [gpu for gpu in found if gpu["id"] == text]
+    all_gpus = client.own("Gpus")["gpus"]
+    exact = [gpu for gpu in all_gpus if gpu["id"] == text]
     begins = exact or [
-        gpu for gpu in found if gpu["id"].startswith(text) or _short(gpu["id"]).startswith(text)
+        gpu for gpu in all_gpus if gpu["id"].startswith(text) or _short(gpu["id"]).startswith(text)
     ]
     if len(begins) != 1:
         problem = "no GPU has an id that begins with" if not begins else "more than one GPU begins with"
@@ -98,15 +98,15 @@ def _short(gpu_id: str) -> str:
     return gpu_id.removeprefix("GPU-").removeprefix("MIG-")
 
 
-def _print(found: list[Answer]) -> None:
+def _print(all_gpus: list[Answer]) -> None:
     from rich.text import Text
 
     from windfall.cli.tables import Column, console, has_room, plain, print_table, shown_ids, table_lines
 
     room = has_room()
-    jobs = iter(shown_ids([one["jobId"] for gpu in found for one in gpu["holders"]], room=room))
-    holders = [[_holder(next(jobs), one["share"]) for one in gpu["holders"]] for gpu in found]
-    ids = _shown_gpus([gpu["id"] for gpu in found], room=room)
+    jobs = iter(shown_ids([holder["jobId"] for gpu in all_gpus for holder in gpu["holders"]], room=room))
+    holders = [[_holder(next(jobs), holder["share"]) for holder in gpu["holders"]] for gpu in all_gpus]
+    ids = _shown_gpus([gpu["id"] for gpu in all_gpus], room=room)
     columns = [
         Column("GPU"),
         Column("NAME", shrinks=True),
@@ -117,7 +117,7 @@ def _print(found: list[Answer]) -> None:
         Column("HELD BY"),
     ]
     rows: list[list[str | Text]] = []
-    for shown, gpu, held in zip(ids, found, holders, strict=True):
+    for shown, gpu, holder_texts in zip(ids, all_gpus, holders, strict=True):
         health = Text(gpu["health"], style=_STYLES.get(gpu["health"], ""))
         rows.append(
             [
@@ -127,18 +127,18 @@ def _print(found: list[Answer]) -> None:
                 gpu["driver"] or "",
                 health,
                 gpu["sharing"] or "no",
-                ", ".join(held) or "free",
+                ", ".join(holder_texts) or "free",
             ]
         )
     # Where not all of them have room in the table, they are counted there and named below it.
     fits = max(line.cell_len for line in table_lines(columns, rows, 10**6)) <= console().width
-    for row, held in zip(rows, holders, strict=True):
-        if len(held) > 1 and not fits:
-            row[-1] = counted(len(held), "job")
+    for row, holder_texts in zip(rows, holders, strict=True):
+        if len(holder_texts) > 1 and not fits:
+            row[-1] = counted(len(holder_texts), "job")
     print_table(columns, rows)
-    for shown, gpu, held in zip(ids, found, holders, strict=True):
-        if len(held) > 1 and not fits:
-            click.echo(plain(f"{shown}: held by {', '.join(held)}"))
+    for shown, gpu, holder_texts in zip(ids, all_gpus, holders, strict=True):
+        if len(holder_texts) > 1 and not fits:
+            click.echo(plain(f"{shown}: held by {', '.join(holder_texts)}"))
         for line in _remarks(shown, gpu):
             click.echo(plain(line))
 
@@ -163,9 +163,9 @@ def _remarks(shown: str, gpu: Answer) -> list[str]:
 def _shown_gpus(ids: list[str], *, room: bool) -> list[str]:
     """Ids whole if there is room, else as much of each as tells them apart, with the kind in front."""
     length = 12
-    while not room and len({one[:length] for one in ids}) < len(set(ids)):
+    while not room and len({gpu_id[:length] for gpu_id in ids}) < len(set(ids)):
         length += 1
-    return list(ids) if room else [one[:length] for one in ids]
+    return list(ids) if room else [gpu_id[:length] for gpu_id in ids]
 
 
 def _record(path: Path) -> None:

@@ -43,16 +43,16 @@ def _change(
     answers, failed = [], False
     for text in jobs:
         try:
-            found = job_id(client, text)
-            changed = bool(client.own(operation, jobId=found)["changed"])
+            held_id = job_id(client, text)
+            changed = bool(client.own(operation, jobId=held_id)["changed"])
         except CliError as error:
             note(str(error))
             failed = True
             continue
-        answers.append({"jobId": found, "changed": changed})
+        answers.append({"jobId": held_id, "changed": changed})
         if not as_json:
-            name = "" if text == found else f"{text} "
-            click.echo(f"{name}{found} {said[0] if changed else said[1]}")
+            name = "" if text == held_id else f"{text} "
+            click.echo(f"{name}{held_id} {said[0] if changed else said[1]}")
     if as_json:
         print_json({"jobs": answers})
     return int(failed)

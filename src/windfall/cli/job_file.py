@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from windfall.cli.errors import BadUsage
-from windfall.cli.submitting import Wanted, name_of
+from windfall.cli.submitting import JobRequest, name_of
 
 #: Options that several places may add to.
 _LISTS = ("variables", "tags", "after")
@@ -69,15 +69,15 @@ def read_options(context: click.Context, file: Path | None, defaults: Path) -> l
     return found
 
 
-def in_order(jobs: Iterable[Wanted]) -> list[tuple[str, Wanted, tuple[str, ...]]]:
+def in_order(jobs: Iterable[JobRequest]) -> list[tuple[str, JobRequest, tuple[str, ...]]]:
     """Jobs of one file by name, each after those of the file that it waits for, which are named apart."""
-    named: dict[str, Wanted] = {}
+    named: dict[str, JobRequest] = {}
     for job in jobs:
         name = job.name or name_of(job.command or (job.image or "",))
         if name in named:
             raise BadUsage(f"two jobs are called {name!r}; give each a name of its own")
         named[name] = job
-    ordered: list[tuple[str, Wanted, tuple[str, ...]]] = []
+    ordered: list[tuple[str, JobRequest, tuple[str, ...]]] = []
     placed: set[str] = set()
     while len(ordered) < len(named):
         ready = [
@@ -95,7 +95,7 @@ def in_order(jobs: Iterable[Wanted]) -> list[tuple[str, Wanted, tuple[str, ...]]
     return ordered
 
 
-def _waits_only_for(job: Wanted, placed: set[str], named: Mapping[str, Wanted]) -> bool:
+def _waits_only_for(job: JobRequest, placed: set[str], named: Mapping[str, JobRequest]) -> bool:
     return all(each in placed for each in job.after if each in named)
 
 

@@ -64,12 +64,12 @@ def jobs(
     if array is not None:
         if queue is not None:
             raise BadUsage("--array and --queue exclude each other; an array is in one queue")
-        found = children(client, job_id(client, array), wanted, limit + 1)
+        listed = children(client, job_id(client, array), wanted, limit + 1)
     else:
-        found = newest_jobs(client, _queues(client, queue), wanted, limit + 1)
+        listed = newest_jobs(client, _queues(client, queue), wanted, limit + 1)
         if not everything and not states:
-            found = [job for job in found if _is_current(job, now)]
-    shown = found[:limit]
+            listed = [job for job in listed if _is_current(job, now)]
+    shown = listed[:limit]
     owners = {} if array is not None else _owners(client, shown)
     if as_json:
         print_json({"jobs": [job | owners.get(job["jobId"], {}) for job in shown]})
@@ -80,7 +80,7 @@ def jobs(
         )
         return
     _print(shown, owners, now, with_queue=array is None)
-    if len(found) > limit:
+    if len(listed) > limit:
         note(f"there are more than {limit}; see them with --limit N")
 
 
@@ -109,10 +109,10 @@ def _owners(client: Client, shown: list[Job]) -> dict[str, Job]:
     return owners
 
 
-def _print(found: list[Job], owners: dict[str, Job], now: int, *, with_queue: bool) -> None:
+def _print(listed: list[Job], owners: dict[str, Job], now: int, *, with_queue: bool) -> None:
     from windfall.cli.tables import Column, has_room, print_table, shown_ids, state
 
-    ids = shown_ids([job["jobId"] for job in found], room=has_room())
+    ids = shown_ids([job["jobId"] for job in listed], room=has_room())
     columns = [Column("JOB"), Column("NAME", shrinks=True, least=NAME_WIDTH)]
     if with_queue:
         columns.append(Column("QUEUE", shrinks=True, optional=2))
@@ -126,7 +126,7 @@ def _print(found: list[Job], owners: dict[str, Job], now: int, *, with_queue: bo
         Column("NOTE", shrinks=True, least=16),
     ]
     rows = []
-    for shown_id, job in zip(ids, found, strict=True):
+    for shown_id, job in zip(ids, listed, strict=True):
         queue = [job["jobQueue"]] if with_queue else []
         owner = [owners.get(job["jobId"], {}).get("owner") or "-"] if with_owner else []
         rows.append(

@@ -61,15 +61,15 @@ def create(
 @json_option
 def list_(data: Path | None, as_json: bool) -> None:
     """List keys without their secrets."""
-    found = _loaded(_file(data))
+    all_keys = _loaded(_file(data))
     if as_json:
-        print_json({"keys": [_described(key) for key in found]})
+        print_json({"keys": [_described(key) for key in all_keys]})
         return
     from windfall.cli.tables import Column, print_table
 
     now = _now()
-    has_names = any(key.name is not None for key in found)
-    has_users = any(key.user is not None for key in found)
+    has_names = any(key.name is not None for key in all_keys)
+    has_users = any(key.user is not None for key in all_keys)
     print_table(
         [
             Column("KEY"),
@@ -90,7 +90,7 @@ def list_(data: Path | None, as_json: bool) -> None:
                 ago(key.created_at, now),
                 moment(key.revoked_at),
             ]
-            for key in found
+            for key in all_keys
         ],
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from windfall.aws_api.batch.lint.findings import Finding, Severity
+from windfall.aws_api.batch.lint.findings import LintFinding, Severity
 from windfall.cli.client import connect
 from windfall.cli.errors import BadUsage
 from windfall.cli.options import data_option, json_option, print_json
@@ -55,7 +55,7 @@ def lint(
     if unknown:
         raise BadUsage(f"there is no rule {', '.join(unknown)}; `windfall lint --rules` lists them")
     documents: list[dict[str, Any]] = []
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     dockerfiles = 0
     for path in (Path(thing) for thing in things if _is_file(thing)):
         text = _text(path)
@@ -67,15 +67,15 @@ def lint(
     named = [thing for thing in things if not _is_file(thing)]
     if named or everything:
         documents += _registered(data, named, everything=everything)
-    definitions = [one for one in documents if is_definition(one)]
-    environments = [one for one in documents if is_environment(one)]
+    definitions = [document for document in documents if is_definition(document)]
+    environments = [document for document in documents if is_environment(document)]
     findings += check(definitions, environments)
-    findings = [one for one in findings if one.rule.code not in ignored]
+    findings = [finding for finding in findings if finding.rule.code not in ignored]
     if as_json:
         print_json({"findings": [_document(finding) for finding in findings]})
     else:
         _print(findings, len(definitions), len(environments), dockerfiles)
-    return int(any(one.rule.severity is not Severity.HINT for one in findings))
+    return int(any(finding.rule.severity is not Severity.HINT for finding in findings))
 
 
 def _is_file(thing: str) -> bool:
@@ -103,24 +103,29 @@ def _registered(data: Path | None, names: list[str], *, everything: bool) -> lis
     from windfall.aws_api.batch.tags import ENGINE
 
     client = connect(data)
-    found: list[dict[str, Any]] = []
+    definitions: list[dict[str, Any]] = []
     if everything:
-        known = client.pages("DescribeJobDefinitions", "jobDefinitions", status="ACTIVE")
+        registered = client.pages("DescribeJobDefinitions", "jobDefinitions", status="ACTIVE")
         # Every `windfall run` overrides the definitions that it made: nobody has to change those.
-        found += [definition for definition in known if not is_of_run(definition["jobDefinitionName"])]
+        definitions += [
+            definition for definition in registered if not is_of_run(definition["jobDefinitionName"])
+        ]
     for name in names:
-        known = client.pages("DescribeJobDefinitions", "jobDefinitions", jobDefinitions=[name])
-        if not known:
+        registered = client.pages("DescribeJobDefinitions", "jobDefinitions", jobDefinitions=[name])
+        if not registered:
             raise BadUsage(f"there is no job definition {name}, and no file of that name")
         # Of a name alone the revision is meant that a submission would take.
-        active = [one for one in known if one["status"] == "ACTIVE"] or known
-        found.append(max(active, key=lambda one: one["revision"]))
-    distinct = {one["jobDefinitionArn"]: one for one in found}
+        active = [definition for definition in registered if definition["status"] == "ACTIVE"] or registered
+        definitions.append(max(active, key=lambda definition: definition["revision"]))
+    distinct = {definition["jobDefinitionArn"]: definition for definition in definitions}
     environments = client.pages("DescribeComputeEnvironments", "computeEnvironments")
-    return [*distinct.values(), *(as_served_here(one, one["tags"].get(ENGINE)) for one in environments)]
+    return [
+        *distinct.values(),
+        *(as_served_here(environment, environment["tags"].get(ENGINE)) for environment in environments),
+    ]
 
 
-def _print(findings: list[Finding], definitions: int, environments: int, dockerfiles: int) -> None:
+def _print(findings: list[LintFinding], definitions: int, environments: int, dockerfiles: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -130,7 +135,7 @@ def _print(findings: list[Finding], definitions: int, environments: int, dockerf
     for subject in dict.fromkeys(finding.subject for finding in findings):
         out.print(Text(plain(subject), style="bold"))
         grid = Table.grid(padding=(0, 1))
-        for finding in (one for one in findings if one.subject == subject):
+        for finding in (other for other in findings if other.subject == subject):
             severity = finding.rule.severity
             said = Text(plain(finding.seen)).append(f"\n{plain(finding.remedy)}", style="green")
             grid.add_row("", Text(severity, style=_STYLES[severity]), finding.rule.code, said)
@@ -141,7 +146,7 @@ def _print(findings: list[Finding], definitions: int, environments: int, dockerf
     counts = ", ".join(
         counted(number, severity.value)
         for severity in Severity
-        if (number := sum(one.rule.severity is severity for one in findings))
+        if (number := sum(finding.rule.severity is severity for finding in findings))
     )
     out.print(f"{looked}: {counts or 'nothing found'}")
 
@@ -172,7 +177,7 @@ def _print_rules(*, as_json: bool) -> None:
         print_indented(rule.why, 14)
 
 
-def _document(finding: Finding) -> dict[str, Any]:
+def _document(finding: LintFinding) -> dict[str, Any]:
     return {
         "code": finding.rule.code,
         "severity": finding.rule.severity,

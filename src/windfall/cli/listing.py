@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windfall.cli.client import Client
-from windfall.cli.errors import Refused, UnknownJob
+from windfall.cli.errors import RequestRefused, UnknownJob
 
 LIVE = ("RUNNING", "STARTING", "RUNNABLE", "PENDING", "SUBMITTED")
 FINISHED = ("SUCCEEDED", "FAILED")
@@ -28,24 +28,24 @@ def newest_jobs(
     client: Client, queues: Iterable[str], states: Sequence[str] = ALL_STATES, limit: int = 50
 ) -> list[Job]:
     """The newest jobs and service jobs of these queues and states, each with its queue's name as `jobQueue`."""
-    found: list[Job] = []
+    jobs: list[Job] = []
     services = client.service_queue_names()
     for queue in queues:
         operation, foreign = ("ListServiceJobs", PENDING) if queue in services else ("ListJobs", SCHEDULED)
         for status in (state for state in states if state != foreign):
             page = client.pages(operation, "jobSummaryList", limit, jobQueue=queue, jobStatus=status)
-            found += [{**job, "jobQueue": queue} for job in page]
+            jobs += [{**job, "jobQueue": queue} for job in page]
     # A job that moved on between two questions was listed twice; the later answer is the newer one.
-    latest = {job["jobId"]: job for job in found}
+    latest = {job["jobId"]: job for job in jobs}
     return sorted(latest.values(), key=lambda job: -int(job.get("createdAt", 0)))[:limit]
 
 
 def children(client: Client, array_id: str, states: Sequence[str], limit: int) -> list[Job]:
     """The children of an array in these states, by index."""
-    found: list[Job] = []
+    jobs: list[Job] = []
     for status in (state for state in states if state != SCHEDULED):
-        found += client.pages("ListJobs", "jobSummaryList", limit, arrayJobId=array_id, jobStatus=status)
-    latest = {job["jobId"]: job for job in found}
+        jobs += client.pages("ListJobs", "jobSummaryList", limit, arrayJobId=array_id, jobStatus=status)
+    latest = {job["jobId"]: job for job in jobs}
     return sorted(latest.values(), key=lambda job: int(job.get("arrayProperties", {}).get("index", 0)))[
         :limit
     ]
@@ -58,15 +58,15 @@ def job_id(client: Client, text: str) -> str:
     if _ID.fullmatch(wanted):
         return wanted
     parent, colon, index = wanted.partition("#" if "#" in wanted else ":")
-    found: list[str] = client.own("FindJobs", text=parent)["jobIds"] if parent else []
-    named = [one for one in found if not one.startswith(parent)]
-    begun = [one for one in found if one.startswith(parent)]
+    candidates: list[str] = client.own("FindJobs", text=parent)["jobIds"] if parent else []
+    named = [candidate for candidate in candidates if not candidate.startswith(parent)]
+    begun = [candidate for candidate in candidates if candidate.startswith(parent)]
     if not named and len(begun) > 1:
         raise UnknownJob(
             f"{len(begun)} jobs or more begin with {parent!r}, such as {begun[0]} and {begun[1]}; "
             "give more of the id"
         )
-    if not found:
+    if not candidates:
         raise UnknownJob(f"there is no job {text!r}; {_suggestion(client, parent)}")
     return (named or begun)[0] + colon + index
 
@@ -78,7 +78,7 @@ def describe_job(client: Client, text: str) -> Job:
         return job
     latest = job.get("latestAttempt", {}).get("serviceResourceId", {}).get("value", "")
     training = f"; its training job is training-{latest.rpartition('/')[2]}" if latest else ""
-    raise UnknownJob(f"{text} is a service job, of which `windfall why {job['jobId']}` tells{training}")
+    raise UnknownJob(f"{text} is a service job; see `windfall why {job['jobId']}`{training}")
 
 
 def describe_any_job(client: Client, text: str) -> Job:
@@ -89,7 +89,7 @@ def describe_any_job(client: Client, text: str) -> Job:
         return jobs[0]
     try:
         return client.batch("DescribeServiceJob", jobId=wanted)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.code != "ClientException":
             raise
     raise UnknownJob(f"there is no job {text!r}; {_suggestion(client, text)}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from windfall.cli.client import Client
 from windfall.cli.containers import container_of
-from windfall.cli.errors import Refused
+from windfall.cli.errors import RequestRefused
 from windfall.cli.listing import FINISHED
 
 DEFAULT_GROUP = "/aws/batch/job"
@@ -132,7 +132,7 @@ def _get(
             limit=limit,
             startFromHead=from_head,
         )
-    except Refused as refusal:
+    except RequestRefused as refusal:
         if refusal.code.endswith("ResourceNotFoundException"):
             return None
         raise

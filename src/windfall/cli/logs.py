@@ -72,15 +72,15 @@ def logs(
 
 def _stream(job: Job, attempt: int | None, *, follow: bool) -> str | None:
     """The stream to show; None when there is none yet and it is going to be waited for."""
-    known = streams(job)
+    stream_names = streams(job)
     if attempt is not None:
-        if attempt > len(known):
-            raise CliError(f"{job['jobId']} has no attempt {attempt}; it has had {len(known)}")
-        chosen = known[attempt - 1]
+        if attempt > len(stream_names):
+            raise CliError(f"{job['jobId']} has no attempt {attempt}; it has had {len(stream_names)}")
+        chosen = stream_names[attempt - 1]
         if chosen is None:
             raise CliError(f"attempt {attempt} of {job['jobId']} never started; see `windfall describe`")
         return chosen
-    latest = known[-1] if known else None
+    latest = stream_names[-1] if stream_names else None
     if latest is None and (job["status"] in FINISHED or not follow):
         raise CliError(f"{job['jobId']} is {job['status']} and has no log; see `windfall why {job['jobId']}`")
     return latest
@@ -95,7 +95,7 @@ def _follow(
     tail: int | None,
     emit: Any,
 ) -> None:
-    earlier = {one for one in streams(job) if one is not None and one != stream}
+    earlier = {name for name in streams(job) if name is not None and name != stream}
     follower = LogFollower(emit, skip=earlier, only=stream if attempt is not None else None)
     if tail is not None and stream is not None:
         events, token = read_tail(client, log_group(job), stream, max(tail, 1))

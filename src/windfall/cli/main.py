@@ -27,7 +27,7 @@ BROKEN_PIPE, INTERRUPTED = 141, 130
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """Where a command lives, and its line in the list of commands."""
 
     #: The heading in `windfall --help` that it stands under.
@@ -48,68 +48,86 @@ RUN, LOOK, DECIDE, OPERATE, AWS = (
 #: The headings of `windfall --help`, in their order.
 GROUPS = (RUN, LOOK, DECIDE, OPERATE, AWS)
 
-COMMANDS: dict[str, Entry] = {
-    "up": Entry(OPERATE, "up:up", "Start the daemon in the foreground.", streams=True),
-    "env": Entry(AWS, "env:env", "Point AWS clients here: by a profile, or by variables of a shell."),
-    "run": Entry(RUN, "run:run", "Run a command as a job, follow its log, exit with its code.", streams=True),
-    "jobs": Entry(LOOK, "jobs:jobs", "List jobs: live ones and those finished lately."),
-    "logs": Entry(LOOK, "logs:logs", "Show the log of a job, or follow it.", streams=True),
-    "why": Entry(LOOK, "why:why", "Explain why a job is where it is, and what would move it."),
-    "describe": Entry(LOOK, "describe:describe", "Show everything about a job."),
-    "exec": Entry(RUN, "executing:execute", "Run a shell, or a command, inside a running job.", streams=True),
-    "retry": Entry(RUN, "retry:retry", "Run a job that has ended again; of an array, its failed children."),
-    "get": Entry(RUN, "get:get", "Fetch a job's checkpoint, outputs and logs as files.", streams=True),
-    "checkpoints": Entry(LOOK, "checkpoints:checkpoints", "List the checkpoints of a job."),
-    "top": Entry(LOOK, "top:top", "Watch the host, its GPUs and what jobs use, live.", streams=True),
-    "metrics": Entry(LOOK, "metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."),
-    "cancel": Entry(RUN, "stopping:cancel", "Cancel jobs that have not started."),
-    "terminate": Entry(RUN, "stopping:terminate", "Stop jobs, running or not."),
-    "hold": Entry(RUN, "holding:hold", "Keep jobs that have not started from starting."),
-    "release": Entry(RUN, "holding:release", "Let held jobs start."),
-    "interrupt": Entry(RUN, "interrupt:interrupt", "Interrupt a job with notice, as a spot market would."),
-    "advise": Entry(DECIDE, "advise:advise", "Find what limits a job on its GPUs, and what would help."),
-    "cost": Entry(DECIDE, "cost:cost", "Show what jobs cost, and what their time went into."),
-    "catalog": Entry(
+COMMANDS: dict[str, CommandEntry] = {
+    "up": CommandEntry(OPERATE, "up:up", "Start the daemon in the foreground.", streams=True),
+    "env": CommandEntry(AWS, "env:env", "Point AWS clients here: by a profile, or by variables of a shell."),
+    "run": CommandEntry(
+        RUN, "run:run", "Run a command as a job, follow its log, exit with its code.", streams=True
+    ),
+    "jobs": CommandEntry(LOOK, "jobs:jobs", "List jobs: live ones and those finished lately."),
+    "logs": CommandEntry(LOOK, "logs:logs", "Show the log of a job, or follow it.", streams=True),
+    "why": CommandEntry(LOOK, "why:why", "Explain why a job is where it is, and what would move it."),
+    "describe": CommandEntry(LOOK, "describe:describe", "Show everything about a job."),
+    "exec": CommandEntry(
+        RUN, "executing:execute", "Run a shell, or a command, inside a running job.", streams=True
+    ),
+    "retry": CommandEntry(
+        RUN, "retry:retry", "Run a job that has ended again; of an array, its failed children."
+    ),
+    "get": CommandEntry(RUN, "get:get", "Fetch a job's checkpoint, outputs and logs as files.", streams=True),
+    "checkpoints": CommandEntry(LOOK, "checkpoints:checkpoints", "List the checkpoints of a job."),
+    "top": CommandEntry(LOOK, "top:top", "Watch the host, its GPUs and what jobs use, live.", streams=True),
+    "metrics": CommandEntry(
+        LOOK, "metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."
+    ),
+    "cancel": CommandEntry(RUN, "stopping:cancel", "Cancel jobs that have not started."),
+    "terminate": CommandEntry(RUN, "stopping:terminate", "Stop jobs, running or not."),
+    "hold": CommandEntry(RUN, "holding:hold", "Keep jobs that have not started from starting."),
+    "release": CommandEntry(RUN, "holding:release", "Let held jobs start."),
+    "interrupt": CommandEntry(
+        RUN, "interrupt:interrupt", "Interrupt a job with notice, as a spot market would."
+    ),
+    "advise": CommandEntry(
+        DECIDE, "advise:advise", "Find what limits a job on its GPUs, and what would help."
+    ),
+    "cost": CommandEntry(DECIDE, "cost:cost", "Show what jobs cost, and what their time went into."),
+    "catalog": CommandEntry(
         AWS, "catalog:catalog", "List EC2 instance types with what they have and what they cost."
     ),
-    "queues": Entry(LOOK, "queues:queues", "List job queues with their jobs by state."),
-    "shares": Entry(LOOK, "shares:shares", "Show the shares of queues: use, weight, score, waiting jobs."),
-    "schedule": Entry(
+    "queues": CommandEntry(LOOK, "queues:queues", "List job queues with their jobs by state."),
+    "shares": CommandEntry(
+        LOOK, "shares:shares", "Show the shares of queues: use, weight, score, waiting jobs."
+    ),
+    "schedule": CommandEntry(
         RUN, "schedule:schedule", "Run jobs by the calendar: create, list, pause, resume, delete."
     ),
-    "schedules": Entry(
+    "schedules": CommandEntry(
         LOOK, "schedules:schedules", "List schedules with their next runs; show the history of one."
     ),
-    "gpus": Entry(LOOK, "gpus:gpus", "List GPUs with their health and who has them; fence one by hand."),
-    "status": Entry(LOOK, "status:status", "Show what the daemon has, what it runs and what waits."),
-    "down": Entry(OPERATE, "down:down", "Stop the daemon."),
-    "service": Entry(OPERATE, "service:service", "Run the daemon as a systemd service."),
-    "backup": Entry(
+    "gpus": CommandEntry(
+        LOOK, "gpus:gpus", "List GPUs with their health and who has them; fence one by hand."
+    ),
+    "status": CommandEntry(LOOK, "status:status", "Show what the daemon has, what it runs and what waits."),
+    "down": CommandEntry(OPERATE, "down:down", "Stop the daemon."),
+    "service": CommandEntry(OPERATE, "service:service", "Run the daemon as a systemd service."),
+    "backup": CommandEntry(
         OPERATE,
         "backup:backup",
         "Write the store, keys, settings and secrets to FILE, also while the daemon runs.",
     ),
-    "restore": Entry(
+    "restore": CommandEntry(
         OPERATE, "backup:restore", "Put back what `windfall backup` wrote, into an empty data directory."
     ),
-    "image": Entry(OPERATE, "images:image", "Map image names to directories of this host."),
-    "secret": Entry(OPERATE, "secret:secret", "Keep secrets for jobs, by name."),
-    "storage": Entry(OPERATE, "storage:storage", "Register object storage for jobs."),
-    "keys": Entry(OPERATE, "keys:keys", "Create, list and revoke access keys."),
-    "doctor": Entry(OPERATE, "doctor:doctor", "Check this host for GPU jobs, and say how to fix problems."),
-    "lint": Entry(AWS, "lint:lint", "Find what is likely to go wrong with GPU job definitions."),
-    "user-data": Entry(
+    "image": CommandEntry(OPERATE, "images:image", "Map image names to directories of this host."),
+    "secret": CommandEntry(OPERATE, "secret:secret", "Keep secrets for jobs, by name."),
+    "storage": CommandEntry(OPERATE, "storage:storage", "Register object storage for jobs."),
+    "keys": CommandEntry(OPERATE, "keys:keys", "Create, list and revoke access keys."),
+    "doctor": CommandEntry(
+        OPERATE, "doctor:doctor", "Check this host for GPU jobs, and say how to fix problems."
+    ),
+    "lint": CommandEntry(AWS, "lint:lint", "Find what is likely to go wrong with GPU job definitions."),
+    "user-data": CommandEntry(
         AWS,
         "first_boot:user_data",
         "Print user data that prepares GPU instances of EC2.",
     ),
-    "bench": Entry(
+    "bench": CommandEntry(
         DECIDE,
         "bench.command:bench",
         "Measure this machine's CPU and GPU by jobs that run on it.",
         streams=True,
     ),
-    "completion": Entry(OPERATE, "completion:completion", "Print a completion script for your shell."),
+    "completion": CommandEntry(OPERATE, "completion:completion", "Print a completion script for your shell."),
 }
 
 #: Other names of commands, which people know from elsewhere.
@@ -253,7 +271,7 @@ class CommandLineError(click.UsageError):
     """A usage error whose text is complete: nothing is added to it."""
 
 
-def load(entry: Entry) -> click.Command:
+def load(entry: CommandEntry) -> click.Command:
     """Import a command."""
     module, _, name = entry.place.partition(":")
     command = getattr(importlib.import_module(f"windfall.cli.{module}"), name)

@@ -121,8 +121,8 @@ def page(answer: Answer, width: int) -> list[Text]:
         frames += [[]] * (len(frames) % 2)
         pairs = zip(frames[::2], frames[1::2], strict=True)
         frames = [side_by_side(left, right, each + 4) for left, right in pairs]
-    for one in frames:
-        lines += one
+    for framed in frames:
+        lines += framed
     axis = _axis(begin, end, each, LABEL_WIDTH)
     lines += side_by_side([axis], [axis], each + 4) if two else [axis]
     lines += _each_gpu(answer, begin, end, width)
@@ -180,8 +180,8 @@ def _mean(name: str) -> Callable[[Answer], float | None]:
 
 
 def _added(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None
 
 
 def _steps(sample: Answer) -> float | None:
@@ -198,7 +198,10 @@ def _each_gpu(answer: Answer, begin: int, end: int, width: int) -> list[Text]:
         return []
     lines = [Text(""), Text("each GPU's use", style="bold")]
     for number, gpu in enumerate(answer["gpus"]):
-        points = [Point(one["at"], one["spanMs"], one["gpus"][number]["busy"]) for one in answer["samples"]]
+        points = [
+            Point(sample["at"], sample["spanMs"], sample["gpus"][number]["busy"])
+            for sample in answer["samples"]
+        ]
         figures = summary(Curve("", points, _percent))
         room = max(8, min(60, width - len(gpu["id"][:12]) - len(figures) - 4))
         drawn = spark(columns(points, begin, end, room), 1.0)

@@ -89,12 +89,12 @@ def _complete_job(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
     try:
         client = connect(ctx.params.get("data"), timeout_s=1)
-        found = newest_jobs(client, client.queue_names(), limit=50)
+        jobs = newest_jobs(client, client.queue_names(), limit=50)
     except CliError:
         return []
     return [
         CompletionItem(job["jobId"], help=f"{job['jobName']} {job['status']}")
-        for job in found
+        for job in jobs
         if job["jobId"].startswith(incomplete) or job["jobName"].startswith(incomplete)
     ]
 

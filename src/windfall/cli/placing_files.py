@@ -19,10 +19,10 @@ from windfall.cli.errors import CliError
 def refuse_existing(place: Path, *, force: bool) -> None:
     """Refuse a place that holds something already, unless files in it may be replaced."""
     try:
-        found = place.lstat()
+        status = place.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise CliError(f"{place} is not a directory; remove it, or name another directory")
     if not force and any(place.iterdir()):
         raise CliError(

@@ -108,8 +108,8 @@ def dots(values: Sequence[float | None], top: float, height: int) -> list[str]:
         level = min(levels - 1, max(0, round(value / top * (levels - 1))))
         # From beside the last dot to this one, so that the line has no holes.
         reach = [level] if before is None else range(min(before, level), max(before, level) + 1)
-        for one in reach:
-            row, dot = divmod(levels - 1 - one, _DOTS_DOWN)
+        for lit in reach:
+            row, dot = divmod(levels - 1 - lit, _DOTS_DOWN)
             cells[row][number // _DOTS_ACROSS] |= _DOTS[number % _DOTS_ACROSS][dot]
         before = level
     return ["".join(chr(_BLANK + cell) if cell else " " for cell in row) for row in cells]

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from windfall.cli.attempts import left_words
 from windfall.cli.client import Client
 from windfall.cli.containers import container_of
-from windfall.cli.errors import Refused
+from windfall.cli.errors import RequestRefused
 from windfall.cli.jobs import remark
 from windfall.cli.listing import FINISHED, children
 from windfall.cli.log_reading import LogFollower
@@ -36,7 +36,7 @@ DIAGNOSIS_TAG = "windfall:diagnosis"
 Job = dict[str, Any]
 
 
-class Progress:
+class JobFollower:
     """One job: why it waits, then its log."""
 
     def __init__(self, job_id: str, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +79,7 @@ class Progress:
         self._narrated_at = self._clock()
         try:
             attempts = client.own("Attempts", jobId=self._job_id)["attempts"]
-        except Refused:
+        except RequestRefused:
             return
         self._left = left_words(attempts[-1]) if attempts else None
         for line in self._narrator.news(attempts, time.time_ns() // 1_000_000):
@@ -89,7 +89,7 @@ class Progress:
         self._asked_at, self._due_s = self._clock(), TELL_EVERY_S
         try:
             answer = client.own("Why", jobId=self._job_id)
-        except Refused:
+        except RequestRefused:
             return
         if answer["state"] != status:
             return  # It has gone on meanwhile: there is nothing to explain any more.

@@ -16,19 +16,19 @@ from windfall.cli.options import data_option, json_option, print_json
 @json_option
 def queues(data: Path | None, as_json: bool) -> None:
     """List job queues with their jobs by state."""
-    found = connect(data).own("Status")["queues"]
+    all_queues = connect(data).own("Status")["queues"]
     if as_json:
-        print_json({"queues": found})
+        print_json({"queues": all_queues})
         return
-    if not found:
+    if not all_queues:
         click.echo("windfall: there is no queue yet; `windfall run -- CMD` makes one", err=True)
         return
     from windfall.cli.tables import print_table
 
-    print_table(*queue_table(found))
+    print_table(*queue_table(all_queues))
 
 
-def queue_table(found: list[dict[str, Any]]) -> tuple[Any, Any]:
+def queue_table(queues: list[dict[str, Any]]) -> tuple[Any, Any]:
     """Columns and rows: jobs that wait, run, and have ended either way."""
     from windfall.cli.tables import Column, state
 
@@ -42,7 +42,7 @@ def queue_table(found: list[dict[str, Any]]) -> tuple[Any, Any]:
         Column("FAILED", right=True),
     ]
     rows = []
-    for queue in found:
+    for queue in queues:
         counts = queue.get("counts") or {}
         waiting, running = ("SUBMITTED", "PENDING", "RUNNABLE"), ("SCHEDULED", "STARTING", "RUNNING")
         groups = (waiting, running, ("SUCCEEDED",), ("FAILED",))

@@ -22,9 +22,9 @@ from windfall.cli.errors import CliError
 from windfall.cli.job_file import defaults_path, in_order, read_options
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
-from windfall.cli.progress import ArrayProgress, Progress, exit_code
+from windfall.cli.progress import ArrayProgress, JobFollower, exit_code
 from windfall.cli.run_options import JobCommand, job_options, wanted_of
-from windfall.cli.submitting import Wanted, completed, rehearse, submit
+from windfall.cli.submitting import JobRequest, completed, rehearse, submit
 from windfall.cli.watching import Interruption, watch
 
 INTERRUPTED = 130
@@ -81,7 +81,7 @@ def run(
     return _follow(client, data, wanted, str(submitted["jobId"]), as_json=as_json)
 
 
-def _run_several(client: Client, jobs: list[Wanted], *, dry_run: bool, as_json: bool) -> int:
+def _run_several(client: Client, jobs: list[JobRequest], *, dry_run: bool, as_json: bool) -> int:
     """Submit the jobs of a file, all or none, and leave them running."""
     environment = _environment()
     # All are looked at before the first is submitted.
@@ -130,18 +130,18 @@ def _environment() -> dict[str, str]:
     return {"USER": name, **os.environ}
 
 
-def _rehearse(client: Client, wanted: Wanted, remarks: list[str], *, as_json: bool) -> int:
+def _rehearse(client: Client, wanted: JobRequest, remarks: list[str], *, as_json: bool) -> int:
     """Show the request that would be sent, and what is taken along."""
-    asked = rehearse(client, wanted)
+    rehearsed = rehearse(client, wanted)
     if as_json:
-        print_json(_sent(asked))
+        print_json(_sent(rehearsed))
         return 0
     directory = f"a checkout of {wanted.git}" if wanted.git else "empty, and removed afterwards"
     memory = f"{wanted.memory_mib:,} MiB of memory"
     gpus = [f"GPUs: {wanted.gpus}"] if wanted.gpus else []
     lines = {
-        "name": asked["jobName"],
-        "queue": asked["jobQueue"],
+        "name": rehearsed["jobName"],
+        "queue": rehearsed["jobQueue"],
         "command": shlex.join(wanted.command) or f"that of {wanted.image}",
         "directory": str(wanted.directory or directory),
         "resources": ", ".join([f"vCPUs: {wanted.vcpus}", *gpus, memory]),
@@ -159,15 +159,15 @@ def _rehearse(client: Client, wanted: Wanted, remarks: list[str], *, as_json: bo
     return 0
 
 
-def _sent(asked: dict[str, Any]) -> dict[str, Any]:
+def _sent(rehearsed: dict[str, Any]) -> dict[str, Any]:
     """A request without the members that are left out."""
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in rehearsed.items() if value is not None}
 
 
-def _follow(client: Client, data: Path | None, wanted: Wanted, job_id: str, *, as_json: bool) -> int:
+def _follow(client: Client, data: Path | None, wanted: JobRequest, job_id: str, *, as_json: bool) -> int:
     """Watch a job to its end and answer the exit code."""
     out = sys.stderr if as_json else sys.stdout
-    progress = ArrayProgress(job_id) if wanted.array else Progress(job_id, out)
+    progress = ArrayProgress(job_id) if wanted.array else JobFollower(job_id, out)
     words = f"stopping the job in {STOPS_AFTER_S:g} s; press Ctrl-C again to detach and leave it running"
     with Interruption(words) as interruption:
         stopping = False

@@ -14,7 +14,7 @@ import click
 
 from windfall.cli.errors import BadUsage
 from windfall.cli.options import env_option, queue_option, read_variables
-from windfall.cli.submitting import Wanted
+from windfall.cli.submitting import JobRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ class Duration(click.ParamType[int]):
         return seconds
 
 
-class Memory(click.ParamType[int]):
+class MemoryAmount(click.ParamType[int]):
     """An amount of memory with its unit, in MiB."""
 
     name = "SIZE"
@@ -93,11 +93,11 @@ class Memory(click.ParamType[int]):
         """Read `16G`, `512M` or `16GiB`."""
         if isinstance(value, int):
             return value
-        found = _AMOUNT.fullmatch(str(value).strip())
-        unit = _UNITS.get(found[2].lower()) if found else None
-        if found is None or unit is None:
+        match = _AMOUNT.fullmatch(str(value).strip())
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
             self.fail(f"{value!r} is not an amount of memory; write it as 512M or 16G", param, ctx)
-        mib = int(float(found[1]) * unit)
+        mib = int(float(match[1]) * unit)
         if mib < _LEAST_MEMORY_MIB:
             self.fail(f"{value} is too little; a job needs at least {_LEAST_MEMORY_MIB}M", param, ctx)
         return mib
@@ -129,7 +129,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--memory",
         "memory_mib",
-        type=Memory(),
+        type=MemoryAmount(),
         help="Memory, such as 512M or 16G; a job that takes more is killed (default: its share of the machine's).",
     ),
     click.option("--memory-mib", "old_memory_mib", type=click.IntRange(min=_LEAST_MEMORY_MIB), hidden=True),
@@ -225,7 +225,7 @@ def job_options(command: F) -> F:
     return command
 
 
-def wanted_of(options: dict[str, Any]) -> Wanted:
+def wanted_of(options: dict[str, Any]) -> JobRequest:
     """The job that the options ask for; raises BadUsage for what excludes one another."""
     options = dict(options)
     if empty := next((name for name, value in options.items() if value == ""), None):
@@ -242,7 +242,7 @@ def wanted_of(options: dict[str, Any]) -> Wanted:
         "own_tags": _tags(options.pop("tags")),
     }
     options["checkpoint"] = _checkpoint(options["checkpoint"])
-    wanted = Wanted(**{**options, **own})
+    wanted = JobRequest(**{**options, **own})
     _check(wanted)
     return wanted
 
@@ -274,7 +274,7 @@ def _checkpoint(text: str | None) -> str | None:
     return f"file://{Path(text).expanduser().absolute()}"
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: JobRequest) -> None:
     """Refuse a name that AWS does not allow, and what an image and the host cannot both have."""
     if wanted.name is not None and not _NAME.fullmatch(wanted.name):
         raise BadUsage(

@@ -13,13 +13,13 @@ import click
 from windfall.aws_api.batch.run_definitions import definition_name
 from windfall.cli.client import Client, connect
 from windfall.cli.default_queue import choose_queue, find_or_make_definition, make_queue
-from windfall.cli.errors import BadUsage, CliError, Refused
+from windfall.cli.errors import BadUsage, CliError, RequestRefused
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json
 from windfall.cli.run_options import job_options, wanted_of
 from windfall.cli.schedule_times import expression, local_timezone
 from windfall.cli.schedules import schedules
-from windfall.cli.submitting import Wanted, completed, request
+from windfall.cli.submitting import JobRequest, completed, request
 
 TARGET = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
 #: Kept by the daemon and not used: a schedule may do what the key that made it may do.
@@ -79,15 +79,15 @@ def create(
     wanted, remarks = completed(client, wanted, dict(os.environ))
     for remark in remarks:
         note(remark)
-    asked = {
+    request = {
         "ScheduleExpression": when,
         "ScheduleExpressionTimezone": timezone or local_timezone(),
         "FlexibleTimeWindow": {"Mode": "OFF"},
         "Target": {"Arn": TARGET, "RoleArn": ROLE, "Input": json.dumps(_input(client, wanted))},
     }
     try:
-        answer = client.scheduler("POST", "schedules", schedule_name, **asked)
-    except Refused as refused:
+        answer = client.scheduler("POST", "schedules", schedule_name, **request)
+    except RequestRefused as refused:
         if "already exists" not in str(refused):
             raise
         remedy = f"delete it with `windfall schedule delete {schedule_name}`, or choose another name"
@@ -100,11 +100,11 @@ def create(
     if as_json:
         print_json(answer)
         return
-    zone = "" if every else f" {asked['ScheduleExpressionTimezone']}"
+    zone = "" if every else f" {request['ScheduleExpressionTimezone']}"
     click.echo(f"{schedule_name} runs by {when}{zone}; see `windfall schedules {schedule_name}`")
 
 
-def _input(client: Client, wanted: Wanted) -> Any:
+def _input(client: Client, wanted: JobRequest) -> Any:
     """The request of SubmitJob as a schedule keeps it, with a queue and a definition that exist."""
     queue, is_there = (wanted.queue, True) if wanted.queue else choose_queue(client, spot=wanted.spot)
     if not is_there:
@@ -161,7 +161,7 @@ def delete(name: str, data: Path | None, as_json: bool) -> None:
     group, own = _key(name)
     try:
         answer = connect(data).scheduler("DELETE", "schedules", own, groupName=group)
-    except Refused as refused:
+    except RequestRefused as refused:
         raise _unknown(refused, name) from None
     print_json(answer) if as_json else click.echo(f"{name} is deleted; jobs that it started go on")
 
@@ -170,7 +170,7 @@ def _switch(client: Client, name: str, state: str, said: str, *, as_json: bool) 
     group, own = _key(name)
     try:
         sent = client.scheduler("GET", "schedules", own, groupName=group)
-    except Refused as refused:
+    except RequestRefused as refused:
         raise _unknown(refused, name) from None
     kept = {member: value for member, value in sent.items() if member not in _ADDED}
     answer = client.scheduler("PUT", "schedules", own, **(kept | {"State": state}))
@@ -183,7 +183,7 @@ def _key(name: str) -> tuple[str | None, str]:
     return (group, own) if slash else (None, name)
 
 
-def _unknown(refused: Refused, name: str) -> CliError:
+def _unknown(refused: RequestRefused, name: str) -> CliError:
     if "does not exist" not in str(refused):
         return refused
     return CliError(f"there is no schedule {name!r}; `windfall schedule list` lists them")

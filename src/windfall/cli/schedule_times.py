@@ -32,19 +32,19 @@ def expression(every: str | None, cron: str | None, at: str | None) -> str:
 
 
 def _rate(text: str) -> str:
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
         raise BadUsage(f"--every {text!r} is not a time span; write it as 30m, 6h, 1d or 2w")
-    unit, times = _UNITS[found[2]]
-    number = int(found[1]) * times
+    unit, times = _UNITS[match[2]]
+    number = int(match[1]) * times
     return f"rate({number} {unit}{'' if number == 1 else 's'})"
 
 
 def _at(text: str) -> str:
-    found = _MOMENT.fullmatch(text.strip())
-    if found is None:
+    match = _MOMENT.fullmatch(text.strip())
+    if match is None:
         raise BadUsage(f"--at {text!r} is not a time; write it as '2027-01-04 02:00'")
-    return f"at({found[1]}T{found[2]}{found[3] or ':00'})"
+    return f"at({match[1]}T{match[2]}{match[3] or ':00'})"
 
 
 def _cron(text: str) -> str:
@@ -72,14 +72,14 @@ def _weekdays(field: str, whole: str) -> str:
         return field.upper()
     days: set[int] = set()
     for part in field.split(","):
-        found = re.fullmatch(r"(?:\*|([0-7])(?:-([0-7]))?)(?:/([1-7]))?", part)
-        if found is None:
+        match = re.fullmatch(r"(?:\*|([0-7])(?:-([0-7]))?)(?:/([1-7]))?", part)
+        if match is None:
             raise BadUsage(
                 f"--cron {whole!r}: {part!r} is not a weekday; write 0-7 (0 and 7 are Sunday) or MON-FRI"
             )
-        first = int(found[1] or 0)
-        last = int(found[2]) if found[2] else 6 if found[1] is None or found[3] else first
-        days |= {day % 7 for day in range(first, last + 1, int(found[3] or 1))}
+        first = int(match[1] or 0)
+        last = int(match[2]) if match[2] else 6 if match[1] is None or match[3] else first
+        days |= {day % 7 for day in range(first, last + 1, int(match[3] or 1))}
     if not days:
         raise BadUsage(f"--cron {whole!r}: {field!r} names no weekday; the first must not be after the last")
     return ",".join(_DAYS[day] for day in sorted(days))

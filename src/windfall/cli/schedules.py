@@ -74,9 +74,9 @@ def _print_list(answer: Answer) -> None:
         Column("FORECAST", shrinks=True),
     ]
     rows = []
-    for one in answer["schedules"]:
-        upcoming = next((due for due in one["next"] if not due["skipped"]), None)
-        last = one["last"]
+    for schedule in answer["schedules"]:
+        upcoming = next((due for due in schedule["next"] if not due["skipped"]), None)
+        last = schedule["last"]
         outcome = _outcome(last) if last else ""
         distances = [
             _countdown(upcoming["at"], answer["now"]) if upcoming else "",
@@ -84,12 +84,12 @@ def _print_list(answer: Answer) -> None:
         ]
         rows.append(
             [
-                _short_key(one["key"]),
-                one["when"],
-                _next_run(one, upcoming, narrow=narrow),
+                _short_key(schedule["key"]),
+                schedule["when"],
+                _next_run(schedule, upcoming, narrow=narrow),
                 *([] if narrow else distances),
                 Text(outcome, style=_STYLES.get(outcome, "")),
-                _VERDICTS.get(one["forecast"]["verdict"], "") if narrow else _forecast(one),
+                _VERDICTS.get(schedule["forecast"]["verdict"], "") if narrow else _forecast(schedule),
             ]
         )
     print_table(columns, rows)
@@ -102,34 +102,34 @@ def _print_one(answer: Answer) -> None:
 
     from windfall.cli.tables import Column, has_room, heading, print_fields, shown_ids
 
-    one, now = answer["schedule"], answer["now"]
-    if one is None:
+    schedule, now = answer["schedule"], answer["now"]
+    if schedule is None:
         print_fields([("schedule", answer["key"]), ("state", "deleted; this is what is left of its history")])
     else:
-        running = one["running"]
+        running = schedule["running"]
         print_fields(
             [
-                ("schedule", one["key"]),
-                ("state", one["state"]),
-                ("when", f"{one['when']}   {one['expression']}"),
-                ("flexible window", _window(one)),
-                ("target", one["target"]),
-                ("if the run before is not over", one["overlap"]),
-                ("if no daemon ran at the time", one["catchUp"]),
-                ("at changes of summer time", one["summerTime"]),
+                ("schedule", schedule["key"]),
+                ("state", schedule["state"]),
+                ("when", f"{schedule['when']}   {schedule['expression']}"),
+                ("flexible window", _window(schedule)),
+                ("target", schedule["target"]),
+                ("if the run before is not over", schedule["overlap"]),
+                ("if no daemon ran at the time", schedule["catchUp"]),
+                ("at changes of summer time", schedule["summerTime"]),
                 (
                     _outcome(running) if running else "running",
                     f"{running['jobId']}, due {running['local']}" if running else "",
                 ),
-                ("forecast", _forecast(one)),
+                ("forecast", _forecast(schedule)),
             ]
         )
         heading("Next due times")
-        for due in one["next"]:
+        for due in schedule["next"]:
             note = f"   {due['note']}" if due["note"] else ""
             click.echo(f"  {due['local']}  {_countdown(due['at'], now)}{note}")
-        if not one["next"]:
-            click.echo("  none" + (": it is DISABLED" if one["state"] == "DISABLED" else ""))
+        if not schedule["next"]:
+            click.echo("  none" + (": it is DISABLED" if schedule["state"] == "DISABLED" else ""))
     heading("Ticks, newest first")
     if not answer["ticks"]:
         click.echo("  none yet")
@@ -163,10 +163,10 @@ def _print_ticks(columns: list[Column], rows: list[list[Any]], reasons: list[str
             print_indented(why)
 
 
-def _next_run(one: Answer, upcoming: Answer | None, *, narrow: bool) -> str:
+def _next_run(schedule: Answer, upcoming: Answer | None, *, narrow: bool) -> str:
     """The time of the next run by the schedule's own clock; in a narrow terminal without year and seconds."""
     if upcoming is None:
-        return "disabled" if one["state"] == "DISABLED" else "never"
+        return "disabled" if schedule["state"] == "DISABLED" else "never"
     weekday, date, clock, zone = upcoming["local"].split(" ", 3)
     return f"{weekday} {date[5:]} {clock[:5]} {zone}" if narrow else str(upcoming["local"])
 
@@ -198,8 +198,8 @@ def _why(tick: Answer, now: int) -> str:
     return unwrapped("; ".join(part for part in parts if part))
 
 
-def _window(one: Answer) -> str:
-    minutes = one["flexibleWindowMinutes"]
+def _window(schedule: Answer) -> str:
+    minutes = schedule["flexibleWindowMinutes"]
     return f"a tick comes within {counted(minutes, 'minute')} after it is due" if minutes else ""
 
 
@@ -208,8 +208,8 @@ def _countdown(at: int, now: int) -> str:
     return ahead(at, now) if at - now < _MINUTE_MS else f"in {duration(at - now)}"
 
 
-def _forecast(one: Answer) -> str:
-    made = one["forecast"]
+def _forecast(schedule: Answer) -> str:
+    made = schedule["forecast"]
     if not made["runs"]:
         return "no run to judge by"
     usual = f"{duration(made['medianMs'])}, 9 in 10 within {duration(made['p90Ms'])}"

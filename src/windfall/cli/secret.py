@@ -51,12 +51,12 @@ def set_(name: str, file: Path | None, tenant: str | None, data: Path | None, as
 
     One newline at its end is left out.
     """
-    kept = connect(data).own("SetSecret", name=name, value=_value(file), **_of(tenant))
+    answer = connect(data).own("SetSecret", name=name, value=_value(file), **_of(tenant))
     if as_json:
-        print_json(kept)
+        print_json(answer)
     else:
         click.echo(
-            f"{name} is {'replaced' if kept['replaced'] else 'set'}; jobs that start from now on get it"
+            f"{name} is {'replaced' if answer['replaced'] else 'set'}; jobs that start from now on get it"
         )
 
 
@@ -137,7 +137,8 @@ def list_(tenant: str | None, data: Path | None, as_json: bool) -> None:
 
     now = time.time_ns() // 1_000_000
     print_table(
-        [Column("NAME"), Column("SET")], [[one["name"], ago(one["setAt"], now)] for one in answer["secrets"]]
+        [Column("NAME"), Column("SET")],
+        [[secret["name"], ago(secret["setAt"], now)] for secret in answer["secrets"]],
     )
 
 

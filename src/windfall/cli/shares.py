@@ -24,18 +24,18 @@ def shares(queue: str | None, data: Path | None, as_json: bool) -> None:
 
     QUEUE is the name of a job queue; without it, all queues with a scheduling policy are shown.
     """
-    asked = {} if queue is None else {"queue": queue}
-    found = connect(data).own("Shares", **asked)["queues"]
+    params = {} if queue is None else {"queue": queue}
+    queues = connect(data).own("Shares", **params)["queues"]
     if as_json:
-        print_json({"queues": found})
+        print_json({"queues": queues})
         return
-    if not found:
+    if not queues:
         click.echo("windfall: no queue has a scheduling policy, so there are no shares", err=True)
         return
-    for place, one in enumerate(found):
+    for place, queue_shares in enumerate(queues):
         if place:
             click.echo()
-        _print(one)
+        _print(queue_shares)
 
 
 def _print(queue: Answer) -> None:
@@ -86,7 +86,7 @@ def _fair(queue: Answer, *, unit: str) -> tuple[Any, Any]:
             f"{share['waiting']:,}",
             f"{share['running']:,}",
         ]
-        for share in sorted(queue["shares"], key=lambda one: (one["score"], one["share"]))
+        for share in sorted(queue["shares"], key=lambda row: (row["score"], row["share"]))
     ]
     return columns, rows
 
@@ -113,7 +113,7 @@ def _quota(queue: Answer, *, unit: str) -> tuple[Any, Any]:
             f"{share['waiting']:,}",
             f"{share['running']:,}",
         ]
-        for share in sorted(queue["shares"], key=lambda one: one["share"])
+        for share in sorted(queue["shares"], key=lambda row: row["share"])
     ]
     return columns, rows
 

@@ -51,9 +51,9 @@ def status(data: Path | None, as_json: bool) -> None:
         heading("Compute environments")
         print_table(*_environment_table(answer["environments"]))
     instances = [
-        {**instance, "environment": one["name"]}
-        for one in answer["environments"]
-        for instance in one["instanceList"]
+        {**instance, "environment": environment["name"]}
+        for environment in answer["environments"]
+        for instance in environment["instanceList"]
     ]
     if instances:
         heading("Instances")
@@ -69,7 +69,7 @@ def status(data: Path | None, as_json: bool) -> None:
 
 def _daemon_fields(daemons: list[Answer]) -> list[tuple[str, str]]:
     """Who leads and who follows, where several daemons share the store."""
-    said = [(one["leads"], f"{one['url']}, pid {one['pid']}") for one in daemons]
+    said = [(daemon["leads"], f"{daemon['url']}, pid {daemon['pid']}") for daemon in daemons]
     return [
         *(("leads", text) for leads, text in said if leads),
         *(("follows", text) for leads, text in said if not leads),
@@ -130,14 +130,14 @@ def _environment_table(environments: list[Answer]) -> tuple[Any, Any]:
     ]
     rows = [
         [
-            one["name"],
-            state(one["state"]),
-            f"{one['minvCpus']:,}",
-            "no limit" if one["maxvCpus"] >= NO_LIMIT_VCPUS else f"{one['maxvCpus']:,}",
-            f"{one['instances']:,}",
-            f"{one['runningJobs']:,}",
+            environment["name"],
+            state(environment["state"]),
+            f"{environment['minvCpus']:,}",
+            "no limit" if environment["maxvCpus"] >= NO_LIMIT_VCPUS else f"{environment['maxvCpus']:,}",
+            f"{environment['instances']:,}",
+            f"{environment['runningJobs']:,}",
         ]
-        for one in environments
+        for environment in environments
     ]
     return columns, rows
 
@@ -157,16 +157,20 @@ def _instance_table(instances: list[Answer], now: int) -> tuple[Any, Any]:
     ]
     rows = [
         [
-            one["id"],
-            one["type"],
-            state(one["state"] if one["reclaimAt"] is None else f"gone in {_left(one['reclaimAt'], now)}"),
-            one["environment"],
-            amount(one["vcpus"]),
-            f"{one['gpus']:,}",
-            "" if one["usdHour"] is None else f"{one['usdHour']:.3f}",
-            f"{one['runningJobs']:,}",
+            instance["id"],
+            instance["type"],
+            state(
+                instance["state"]
+                if instance["reclaimAt"] is None
+                else f"gone in {_left(instance['reclaimAt'], now)}"
+            ),
+            instance["environment"],
+            amount(instance["vcpus"]),
+            f"{instance['gpus']:,}",
+            "" if instance["usdHour"] is None else f"{instance['usdHour']:.3f}",
+            f"{instance['runningJobs']:,}",
         ]
-        for one in instances
+        for instance in instances
     ]
     return columns, rows
 

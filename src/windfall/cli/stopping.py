@@ -78,7 +78,7 @@ def _stop(jobs: tuple[str, ...], operation: str, reason: str, data: Path | None,
             )
     if as_json:
         print_json({"jobs": outcomes})
-    return 0 if all(one["outcome"] == word for one in outcomes) else 1
+    return 0 if all(outcome["outcome"] == word for outcome in outcomes) else 1
 
 
 def _live_namesakes(client: Client, name: str, stopped: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from windfall.cli.client import Client, connect
-from windfall.cli.errors import CliError, NoDaemon, Refused
+from windfall.cli.errors import CliError, NoDaemon, RequestRefused
 from windfall.cli.notes import note
 from windfall.objects.errors import NotFound
 from windfall.objects.port import Entry
@@ -51,13 +51,13 @@ class Connections:
         self._stopped.set()
 
     def ask(self, question: Callable[[Client], T]) -> T:
-        """Ask the daemon; NoDaemon or Refused when it has been away, or its storage has, for too long."""
+        """Ask the daemon; NoDaemon or RequestRefused when it has been away, or its storage has, for too long."""
         until, pause_s = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
                 answer = question(self._client())
-            except (NoDaemon, Refused) as error:
-                if isinstance(error, Refused) and error.code != _AWAY:
+            except (NoDaemon, RequestRefused) as error:
+                if isinstance(error, RequestRefused) and error.code != _AWAY:
                     raise
                 if self._stopped.is_set() or time.monotonic() + pause_s > until:
                     raise
@@ -124,7 +124,7 @@ class StoredPart:
         lines = [json.loads(line) for line in client.own_bytes("ListStored", **self._asked).splitlines()]
         last = lines.pop() if lines and isinstance(lines[-1], dict) else {}
         if "error" in last:
-            raise Refused(_AWAY, str(last["error"]).removesuffix("."))
+            raise RequestRefused(_AWAY, str(last["error"]).removesuffix("."))
         if not last.get("end"):
             raise NoDaemon("the daemon ended in the middle of an answer")
         return lines
@@ -190,7 +190,7 @@ class StoredPart:
             content = self._connections.ask(
                 lambda client: client.own_bytes("ReadStored", **self._asked, reads=reads)
             )
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code == "NotFound":
                 raise NotFound(str(refused)) from None
             raise
@@ -220,7 +220,7 @@ def stored_files(client: Client, job_id: str) -> dict[str, Any]:
     """What of a job can be fetched."""
     try:
         return client.own("StoredFiles", jobId=job_id)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.code == "NotFound":
             raise CliError(str(refused)) from None
         raise

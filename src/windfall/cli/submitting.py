@@ -19,11 +19,11 @@ from windfall.aws_api.batch.run_definitions import definition_name
 from windfall.cli.capacity_lookup import LEAST_DEFAULT_MIB, Capacity
 from windfall.cli.client import Client
 from windfall.cli.default_queue import choose_queue, find_or_make_definition, make_queue
-from windfall.cli.errors import BadUsage, CliError, Refused
+from windfall.cli.errors import BadUsage, CliError, RequestRefused
 from windfall.cli.listing import job_id
 from windfall.cli.plain_words import with_options
 from windfall.cli.surroundings import (
-    JobUser,
+    ExpectedJobUser,
     cannot_enter,
     cannot_write,
     directories_to_check,
@@ -38,7 +38,7 @@ SPOT_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobRequest:
     """What the command line asks for."""
 
     command: tuple[str, ...]
@@ -79,7 +79,7 @@ class Wanted:
     @property
     def tags(self) -> dict[str, str]:
         """What AWS has no field for."""
-        asked = {
+        tags = {
             "windfall:git": self.git,
             "windfall:checkpoint": self.checkpoint,
             "windfall:budget-usd": None if self.budget_usd is None else f"{self.budget_usd:g}",
@@ -90,7 +90,7 @@ class Wanted:
             "windfall:gpu-share": None if self.gpu_share is None else f"{self.gpu_share:g}",
             "windfall:on-gpu-oom": self.on_gpu_oom,
         }
-        return {**self.own_tags, **{name: value for name, value in asked.items() if value is not None}}
+        return {**self.own_tags, **{name: value for name, value in tags.items() if value is not None}}
 
     @property
     def retries_interruptions(self) -> bool:
@@ -108,14 +108,16 @@ class Wanted:
     @property
     def parameters(self) -> dict[str, str]:
         """Where it starts and what it keeps. A tag can be too short for it, and has no letters such as an asterisk."""
-        asked = {
+        params = {
             "windfall-dir": None if self.directory is None else str(self.directory),
             "windfall-keep": "".join(f"{pattern}\n" for pattern in self.keep) or None,
         }
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in params.items() if value is not None}
 
 
-def completed(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> tuple[Wanted, list[str]]:
+def completed(
+    client: Client, wanted: JobRequest, environment: Mapping[str, str]
+) -> tuple[JobRequest, list[str]]:
     """The job with all that the daemon has to be asked for, and what the user should know about it.
 
     Raises CliError where the job could not start.
@@ -134,7 +136,9 @@ def completed(client: Client, wanted: Wanted, environment: Mapping[str, str]) ->
     return wanted, remarks
 
 
-def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> tuple[Wanted, list[str]]:
+def in_place(
+    client: Client, wanted: JobRequest, environment: Mapping[str, str]
+) -> tuple[JobRequest, list[str]]:
     """The job with what it takes along of the place where the user stands, and what the user should know about it.
 
     Raises CliError where the job's user could not start there.
@@ -151,12 +155,12 @@ def in_place(client: Client, wanted: Wanted, environment: Mapping[str, str]) -> 
         raise BadUsage(f"the path {directory!r} is not UTF-8; run it from another directory, or with --clean")
     seen = {} if wanted.clean or wanted.image is not None else environment
     answer = client.own("CheckDirectories", directories=directories_to_check(seen, directory))
-    found = answer["directories"]
-    user = JobUser(
+    directories = answer["directories"]
+    user = ExpectedJobUser(
         answer["user"],
         answer["host"],
-        frozenset(one["path"] for one in found if one["enters"]),
-        frozenset(one["path"] for one in found if one["writes"]),
+        frozenset(entry["path"] for entry in directories if entry["enters"]),
+        frozenset(entry["path"] for entry in directories if entry["writes"]),
     )
     problem = cannot_enter(seen, directory, user, os.uname().nodename)
     if problem is not None:
@@ -217,7 +221,7 @@ def _current() -> Path:
 
 
 def submit(
-    client: Client, wanted: Wanted, tags: Mapping[str, str] | None = None
+    client: Client, wanted: JobRequest, tags: Mapping[str, str] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """Submit it, with more tags if given, and make what a fresh daemon lacks; the queue, and the daemon's answer."""
     queue, is_there = (wanted.queue, True) if wanted.queue else choose_queue(client, spot=wanted.spot)
@@ -227,9 +231,9 @@ def submit(
         asked["tags"] = {**wanted.tags, **tags}
     try:
         return queue, client.batch("SubmitJob", **asked)
-    except Refused as refusal:
+    except RequestRefused as refusal:
         missing = [f"Job definition {definition}", *([] if is_there else [f"Job queue {queue}"])]
-        if not any(str(refusal).startswith(f"{one} does not exist") for one in missing):
+        if not any(str(refusal).startswith(f"{name} does not exist") for name in missing):
             raise _in_own_words(refusal, queue) from None
     _check_before_making(client, wanted, None if is_there else queue)
     if not is_there:
@@ -237,24 +241,24 @@ def submit(
     find_or_make_definition(client, wanted.image)
     try:
         return queue, client.batch("SubmitJob", **asked)
-    except Refused as refusal:
+    except RequestRefused as refusal:
         raise _in_own_words(refusal, queue) from None
 
 
-def _in_own_words(refusal: Refused, queue: str) -> CliError:
+def _in_own_words(refusal: RequestRefused, queue: str) -> CliError:
     """A refusal that names options of the command line, and what lists the queues there are."""
     if str(refusal).startswith(f"Job queue {queue} does not exist"):
         return CliError(f"there is no queue {queue!r}; `windfall queues` lists the queues there are")
-    return Refused(refusal.code, with_options(str(refusal)))
+    return RequestRefused(refusal.code, with_options(str(refusal)))
 
 
-def rehearse(client: Client, wanted: Wanted) -> dict[str, Any]:
+def rehearse(client: Client, wanted: JobRequest) -> dict[str, Any]:
     """The request that `submit` would send first; nothing is made and nothing is sent."""
     queue = wanted.queue or choose_queue(client, spot=wanted.spot)[0]
     return request(wanted, queue, definition_name(wanted.image))
 
 
-def _check_before_making(client: Client, wanted: Wanted, new_queue: str | None) -> None:
+def _check_before_making(client: Client, wanted: JobRequest, new_queue: str | None) -> None:
     """Refuse what the daemon would only refuse when queue and definition are there, by asking its own core."""
     # Here, because only the first run of all comes here.
     from windfall.accounting.prices import Rates
@@ -302,7 +306,7 @@ def _check_before_making(client: Client, wanted: Wanted, new_queue: str | None) 
         raise CliError(with_options(str(rejected))) from None
 
 
-def request(wanted: Wanted, queue: str, definition: str) -> dict[str, Any]:
+def request(wanted: JobRequest, queue: str, definition: str) -> dict[str, Any]:
     """The parameters of SubmitJob."""
     requirements = [
         {"type": "VCPU", "value": str(wanted.vcpus)},

@@ -52,7 +52,7 @@ _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class JobUser:
+class ExpectedJobUser:
     """The user that the job will run as, and what it may do in the directories that were asked about."""
 
     name: str
@@ -75,7 +75,7 @@ def directories_to_check(environment: Mapping[str, str], directory: str) -> list
     return list(dict.fromkeys(path for path in named if path.startswith("/")))
 
 
-def take_along(environment: Mapping[str, str], user: JobUser) -> Surroundings:
+def take_along(environment: Mapping[str, str], user: ExpectedJobUser) -> Surroundings:
     """The variables that a job gets of this environment."""
     names = {*_PROGRAMS, *_CACHES, *_HABITS}
     taken = {name: value for name, value in environment.items() if name in names or name.startswith(_PREFIX)}
@@ -94,7 +94,9 @@ def take_along(environment: Mapping[str, str], user: JobUser) -> Surroundings:
     return Surroundings({**_UNBUFFERED, **dict(sorted(taken.items()))}, tuple(remarks))
 
 
-def cannot_enter(environment: Mapping[str, str], directory: str, user: JobUser, own_host: str) -> str | None:
+def cannot_enter(
+    environment: Mapping[str, str], directory: str, user: ExpectedJobUser, own_host: str
+) -> str | None:
     """Why a job cannot start in this directory with this environment, and what to do; None when it can."""
     named = {directory: "the directory"}
     named |= {environment[name]: "the environment" for name in ENVIRONMENTS if environment.get(name)}
@@ -118,7 +120,7 @@ def cannot_enter(environment: Mapping[str, str], directory: str, user: JobUser, 
     )
 
 
-def cannot_write(directory: str, user: JobUser) -> str | None:
+def cannot_write(directory: str, user: ExpectedJobUser) -> str | None:
     """What to say about a directory that the job may read and not write."""
     if directory in user.writes:
         return None

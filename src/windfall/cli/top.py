@@ -19,7 +19,7 @@ import click
 
 from windfall.cli.client import Client, connect
 from windfall.cli.endpoint import find_endpoint
-from windfall.cli.errors import CliError, NoDaemon, Refused
+from windfall.cli.errors import CliError, NoDaemon, RequestRefused
 from windfall.cli.options import data_option, json_option, print_json
 
 #: More often than samples are taken, nothing is new.
@@ -101,7 +101,7 @@ def _front(client: Client) -> list[Answer]:
             front = client.batch("GetJobQueueSnapshot", jobQueue=queue)["frontOfQueue"]["jobs"]
             ids = [job["jobArn"].rpartition("/")[2] for job in front[: FRONT_JOBS - len(found)]]
             described = client.batch("DescribeJobs", jobs=ids)["jobs"] if ids else []
-        except Refused:
+        except RequestRefused:
             continue  # It was deleted meanwhile.
         by_id = {job["jobId"]: job for job in described}
         found += [by_id[job_id] | {"jobQueue": queue} for job_id in ids if job_id in by_id]

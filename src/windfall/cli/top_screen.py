@@ -90,7 +90,7 @@ def _head(answer: Answer, width: int, trouble: str | None) -> list[Text]:
         first.append(f"  {trouble}", style="bold red")
     elif not answer["sampleEveryS"]:
         first.append("  sampling is off (sample_every_s = 0)", style="yellow")
-    right = f"load {' '.join(f'{one:.2f}' for one in host['load'])}  {clock(answer['at'])}"
+    right = f"load {' '.join(f'{load:.2f}' for load in host['load'])}  {clock(answer['at'])}"
     first.truncate(max(20, width - len(right) - 2), overflow="ellipsis")
     first.append(" " * max(2, width - first.cell_len - len(right))).append(right, style="dim")
     cores, used = sample.get("cpuCores"), sample.get("memoryBytes")
@@ -115,14 +115,14 @@ def _head(answer: Answer, width: int, trouble: str | None) -> list[Text]:
 
 
 def _gpu(number: int, gpu: Answer, answer: Answer, width: int) -> Text:
-    sample, held = gpu["sample"], gpu["heldBy"]
+    sample, holders = gpu["sample"], gpu["heldBy"]
     busy, memory, total = sample["busy"], sample["memoryBytes"], gpu["memoryMib"]
     name = plain(gpu["name"]).removeprefix("NVIDIA ").removeprefix("Tesla ")
     name_width = 16 if width < 120 else 24
     name = _fitted_name(name, name_width, simulated=gpu["simulated"])
     line = Text(f"GPU {number:<2} ").append(f"{name:<{name_width}} ")
-    line.append(meter(busy, max(8, min(30, width - 88)), _use_style(busy, held=bool(held))))
-    line.append(f" {_percent(busy):>5}", style=_use_style(busy, held=bool(held)))
+    line.append(meter(busy, max(8, min(30, width - 88)), _use_style(busy, held=bool(holders))))
+    line.append(f" {_percent(busy):>5}", style=_use_style(busy, held=bool(holders)))
     share = None if memory is None or not total else memory / (total * 2.0**20)
     words = f"{_known(memory, lambda b: f'{b / _GIB:.1f}')}/{_known(total, lambda m: f'{m / 1024:.0f}')} GiB"
     line.append(f" {words:>13}", style="red" if share is not None and share > NEARLY_FULL else "")
@@ -135,8 +135,8 @@ def _gpu(number: int, gpu: Answer, answer: Answer, width: int) -> Text:
     names = {job["jobId"]: plain(job["jobName"]) for job in answer["jobs"]}
     if gpu["fence"] is not None:
         line.append("  fenced: " + plain(gpu["fence"]), style="red")
-    elif held:
-        line.append("  " + ", ".join(names.get(one, one[:8]) for one in held))
+    elif holders:
+        line.append("  " + ", ".join(names.get(job_id, job_id[:8]) for job_id in holders))
     else:
         line.append("  free", style="dim")
     line.truncate(width, overflow="ellipsis")
@@ -210,8 +210,8 @@ def _load_style(share: float | None) -> str:
 
 
 def _added(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None
 
 
 def _known(value: float | None, say: Any) -> str:

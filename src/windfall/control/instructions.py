@@ -119,7 +119,7 @@ class ForgetAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CreateTraining:
-    """Create the training job of a service job's attempt. An errand of the daemon's: engines do not see it."""
+    """Create the training job of a service job's attempt. A post-commit task of the daemon: engines do not see it."""
 
     job_id: JobId
     #: The name that it gets in place of the payload's.
@@ -131,7 +131,7 @@ class CreateTraining:
 
 @dataclass(frozen=True, slots=True)
 class InvokeTarget:
-    """Do what a schedule is for. An errand of the daemon's, answered by StartRun or TargetFailed."""
+    """Invoke a schedule's target. A post-commit task of the daemon, answered by StartRun or TargetFailed."""
 
     schedule: Schedule
     due_at: int
@@ -141,7 +141,7 @@ class InvokeTarget:
 
 @dataclass(frozen=True, slots=True)
 class WriteDeadLetter:
-    """Tell where it was asked to be told that a tick has failed. An errand of the daemon's."""
+    """Report a failed tick to its dead-letter queue. A post-commit task of the daemon."""
 
     schedule: Schedule
     due_at: int

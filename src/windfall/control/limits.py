@@ -117,7 +117,7 @@ def reached_while_waiting(state: State, job: Job, now: int) -> StopCause | None:
 
 def _reason(state: State, job: Job, cause: StopCause) -> str:
     """What a job is told that has reached a limit."""
-    return _budget_reason(job) if cause is StopCause.BUDGET else state.rules.words.limit_reached(cause)
+    return _budget_reason(job) if cause is StopCause.BUDGET else state.rules.aws_texts.limit_reached(cause)
 
 
 def _budget_reason(job: Job) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windfall.capacity.environments import JobQueue, Switch
+from windfall.control.aws_texts import AwsTexts
 from windfall.control.commands.service_jobs import (
     SubmitServiceJob,
     TerminateServiceJob,
@@ -26,7 +27,6 @@ from windfall.control.state import State
 from windfall.control.state_changes import emit_service_job
 from windfall.control.stopping import on_terminate_job
 from windfall.control.training_ends import lacked_capacity
-from windfall.control.words import Words
 from windfall.jobs.attempts import TIMED_OUT
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId, QueueName
@@ -105,7 +105,7 @@ def on_training_refused(state: State, command: TrainingRefused, round_: Round) -
     if job is None or attempt is None or attempt.training_job != command.training_job:
         return
     if attempt.training_id is None:
-        attempt.status_reason = state.rules.words.training_refused(command.reason)
+        attempt.status_reason = state.rules.aws_texts.training_refused(command.reason)
         _attempt_ended(state, job, attempt, round_)
 
 
@@ -209,7 +209,7 @@ def _training_ended(
 ) -> None:
     if attempt.started_at is None and training.started_at is not None:
         attempt.started_at = job.started_at = training.started_at
-    attempt.status_reason = state.rules.words.training_ended(training)
+    attempt.status_reason = state.rules.aws_texts.training_ended(training)
     if training.state is SUCCEEDED:
         service_ended(state, job, round_.now)
         attempt.stopped_at = round_.now
@@ -232,7 +232,7 @@ def _attempt_ended(state: State, job: ServiceJob, attempt: ServiceAttempt, round
     if job.terminated:
         attempt.status_reason = attempt.status_reason or job.stop_reason
         _finish(state, job, ServiceState.FAILED, job.stop_reason, round_)
-    elif _goes_on(job, attempt, state.rules.words):
+    elif _goes_on(job, attempt, state.rules.aws_texts):
         if attempt.no_capacity:
             _keep_newest(job, round_)
         job.status_reason = attempt.status_reason
@@ -242,7 +242,7 @@ def _attempt_ended(state: State, job: ServiceJob, attempt: ServiceAttempt, round
         _finish(state, job, ServiceState.FAILED, attempt.status_reason, round_)
 
 
-def _goes_on(job: ServiceJob, attempt: ServiceAttempt, words: Words) -> bool:
+def _goes_on(job: ServiceJob, attempt: ServiceAttempt, aws_texts: AwsTexts) -> bool:
     if attempt.no_capacity:
         return True
     if attempt.preempted:
@@ -251,7 +251,7 @@ def _goes_on(job: ServiceJob, attempt: ServiceAttempt, words: Words) -> bool:
     charged = sum(tried.is_charged for tried in job.attempts)
 
     def comparable(text: str | None) -> str | None:
-        return None if text is None else words.comparable(text)
+        return None if text is None else aws_texts.comparable(text)
 
     rules = tuple(
         replace(rule, on_status_reason=comparable(rule.on_status_reason)) for rule in job.retry.rules

@@ -15,12 +15,12 @@ from windfall.capacity.environments import ComputeEnvironment, JobQueue, Service
 from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.capacity.occupancy import Occupancy
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy
+from windfall.control.aws_texts import AwsTexts, PlainTexts
 from windfall.control.backlog import Backlog
 from windfall.control.calendar_index import CalendarIndex
 from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
 from windfall.control.share_meters import ShareMeters
-from windfall.control.words import PlainWords, Words
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition
@@ -71,7 +71,7 @@ class Rules:
     #: The uids that tenants get; None where jobs cannot run as any user, or are not to.
     job_users: UserRange | None = None
     #: How AWS says what clients compare.
-    words: Words = field(default_factory=PlainWords)
+    aws_texts: AwsTexts = field(default_factory=PlainTexts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from windfall.aws_api.protocol.service import Call
 from windfall.capacity import catalog
 from windfall.capacity.machines import Machine
 from windfall.control.ports import JobFilter, Store
-from windfall.daemon.costs import LIVE, Reader
+from windfall.daemon.costs import LIVE
+from windfall.daemon.gateway import StoreReader
 from windfall.daemon.samples import SampleReader
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import JobId
@@ -54,7 +55,7 @@ class Adviser:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: StoreReader,
         samples: SampleReader,
         rates: Rates,
         clock_ms: Callable[[], int],
@@ -87,15 +88,15 @@ class Adviser:
     async def _one(self, wanted: Any) -> list[Job]:
         if not isinstance(wanted, str) or not wanted:
             raise ApiError("Invalid", "jobId is required (a non-empty string).")
-        found: list[Job] = await self._reader.read(lambda store: store.jobs([JobId(wanted)]))
-        if not found:
+        jobs_of_id: list[Job] = await self._reader.read(lambda store: store.jobs([JobId(wanted)]))
+        if not jobs_of_id:
             raise ApiError(
                 "NotFound", f"There is no job {wanted} that has run; `windfall jobs --all` lists them.", 404
             )
-        if not found[0].is_array and not found[0].is_gang:
-            return found
-        jobs: list[Job] = [job for job in found if job.is_gang]
-        await self._gather(JobFilter(parent=found[0].id), jobs)
+        if not jobs_of_id[0].is_array and not jobs_of_id[0].is_gang:
+            return jobs_of_id
+        jobs: list[Job] = [job for job in jobs_of_id if job.is_gang]
+        await self._gather(JobFilter(parent=jobs_of_id[0].id), jobs)
         return jobs
 
     async def _since(self, since: int) -> tuple[list[Job], bool]:
@@ -107,8 +108,8 @@ class Adviser:
     async def _gather(self, wanted: JobFilter, jobs: list[Job]) -> None:
         after: str | None = None
         while len(jobs) <= MOST_JOBS:
-            found, after = await self._reader.read(partial(_page, wanted, after))
-            for job in found:
+            page, after = await self._reader.read(partial(_page, wanted, after))
+            for job in page:
                 if not job.is_array:
                     jobs.append(job)
                 if job.is_array or job.is_gang:
@@ -122,11 +123,21 @@ class Adviser:
 
     def _row(self, job: Job, now: int) -> Answer:
         seen = [self._look(job, attempt, now) for attempt in job.attempts]
-        sampled = [(one.attempt, one.consultation) for one in seen if one.consultation is not None]
-        told = [(attempt, found) for attempt, found in sampled if found.finding.busy is not None] or sampled[
-            -1:
+        sampled = [
+            (measured.attempt, measured.consultation)
+            for measured in seen
+            if measured.consultation is not None
         ]
-        wasted = [found.wasted_gpu_hours for _, found in told if found.wasted_gpu_hours is not None]
+        shown = [
+            (attempt, consultation)
+            for attempt, consultation in sampled
+            if consultation.finding.busy is not None
+        ] or sampled[-1:]
+        wasted = [
+            consultation.wasted_gpu_hours
+            for _, consultation in shown
+            if consultation.wasted_gpu_hours is not None
+        ]
         gpus = job.needs.gpus
         row: Answer = {
             "jobId": job.id,
@@ -135,13 +146,13 @@ class Adviser:
             "queue": job.submission.queue,
             "state": job.state,
             "gpus": gpus,
-            "gpuHours": gpus * sum(one.hours for one in seen),
+            "gpuHours": gpus * sum(measured.hours for measured in seen),
             "wastedGpuHours": sum(wasted) if wasted else None,
         }
-        if not told:
+        if not shown:
             return row | _nothing() | {"note": self._why_nothing(job, seen)}
-        attempt, consultation = told[-1]
-        return row | {"attempt": attempt.number} | _told(consultation)
+        attempt, consultation = shown[-1]
+        return row | {"attempt": attempt.number} | _advised(consultation)
 
     def _look(self, job: Job, attempt: Attempt, now: int) -> _Seen:
         begun = attempt.started_at or attempt.placed_at
@@ -161,8 +172,8 @@ class Adviser:
 
     def cause(self, recording: Recording, job: Job) -> str | None:
         """What limits a running job, in one word; None when nothing can be said."""
-        found = find_cause(recording, self._place(recording, job.attempts[-1].instance_type))
-        return None if found.cause is None else found.cause.value
+        finding = find_cause(recording, self._place(recording, job.attempts[-1].instance_type))
+        return None if finding.cause is None else finding.cause.value
 
     def _place(self, recording: Recording, instance_type: str | None) -> HardwareLimits:
         kind = catalog.find(instance_type) if instance_type else None
@@ -181,7 +192,7 @@ class Adviser:
             return "it has not run"
         if not self._sample_every_s:
             return "sampling is off: set sample_every_s in windfall.toml"
-        if sum(one.hours for one in seen) * 3600 < 5 * self._sample_every_s:
+        if sum(measured.hours for measured in seen) * 3600 < 5 * self._sample_every_s:
             return "too short to be sampled"
         return "it has no samples: they were removed with its log, or its agent was too old to take them"
 
@@ -212,7 +223,7 @@ def _nothing() -> Answer:
     }
 
 
-def _told(consultation: Consultation) -> Answer:
+def _advised(consultation: Consultation) -> Answer:
     finding = consultation.finding
     return {
         "busy": finding.busy,

@@ -124,14 +124,14 @@ def restore_backup(directory: DataDirectory, source: Path, *, replace: bool) -> 
     """Put back what a backup holds; returns the paths that existing files were moved to."""
     backup = read_backup(source)
     try:
-        found = sorted(path.name for path in directory.root.iterdir() if path.name != "lost+found")
+        existing = sorted(path.name for path in directory.root.iterdir() if path.name != "lost+found")
     except FileNotFoundError:
-        found = []
+        existing = []
     except OSError as error:
         raise DaemonError(f"{directory.root} cannot be used: {error.strerror}") from None
-    if found and not replace:
+    if existing and not replace:
         raise DaemonError(
-            f"{directory.root} is not empty ({', '.join(found[:6])}{', ...' if len(found) > 6 else ''});"
+            f"{directory.root} is not empty ({', '.join(existing[:6])}{', ...' if len(existing) > 6 else ''});"
             " name another with --data DIR, or put aside what is there with --force"
         )
     is_new = not directory.root.exists()

@@ -54,34 +54,39 @@ class CalendarListing:
                 "name is required (a non-empty string); before must be milliseconds since the epoch.",
             )
         now = self._clock_ms()
-        found: dict[str, Any] | None = await self._gate.read(
+        history: dict[str, Any] | None = await self._gate.read(
             lambda store: _history(store, name, limit, before, now)
         )
-        if found is None:
+        if history is None:
             raise ApiError(
                 "NotFound", f"There is no schedule {name[:200]}; `windfall schedules` lists them.", 404
             )
-        return found
+        return history
 
 
 def _listed(store: Store, limit: int, now: int) -> dict[str, Any]:
     groups = {group.name: group for group in store.declared(ScheduleGroup)}
     schedules = store.declared(Schedule)
-    dues = {one.key: _coming(one, policies_of(one, groups.get(one.group)), now, 2) for one in schedules}
-    schedules.sort(key=lambda one: (dues[one.key][0].at if dues[one.key] else 1 << 62, one.key))
+    dues = {
+        schedule.key: _coming(schedule, policies_of(schedule, groups.get(schedule.group)), now, 2)
+        for schedule in schedules
+    }
+    schedules.sort(
+        key=lambda schedule: (dues[schedule.key][0].at if dues[schedule.key] else 1 << 62, schedule.key)
+    )
     shown = [
-        _schedule(store, one, policies_of(one, groups.get(one.group)), dues[one.key])
-        for one in schedules[:limit]
+        _schedule(store, schedule, policies_of(schedule, groups.get(schedule.group)), dues[schedule.key])
+        for schedule in schedules[:limit]
     ]
     return {"now": now, "schedules": shown, "leftOut": len(schedules) - len(shown)}
 
 
 def _history(store: Store, name: str, limit: int, before: int | None, now: int) -> dict[str, Any] | None:
     """By name in the default group, by name in another, or by group/name; also for a deleted schedule."""
-    schedules = {one.key: one for one in store.declared(Schedule)}
+    schedules = {declared.key: declared for declared in store.declared(Schedule)}
     keys = [name] if "/" in name else [f"{DEFAULT_GROUP}/{name}"]
     if keys[0] not in schedules and "/" not in name:
-        keys = [key for key, one in schedules.items() if one.name == name] + keys
+        keys = [key for key, other in schedules.items() if other.name == name] + keys
     key = keys[0]
     ticks, schedule = store.ticks(key, limit, before), schedules.get(key)
     waiting = _waiting_runs(store, ticks)
@@ -89,7 +94,9 @@ def _history(store: Store, name: str, limit: int, before: int | None, now: int) 
         if not ticks:
             return None
         return {"now": now, "key": key, "schedule": None, "ticks": [_tick(it, None, waiting) for it in ticks]}
-    group = next((one for one in store.declared(ScheduleGroup) if one.name == schedule.group), None)
+    group = next(
+        (declared for declared in store.declared(ScheduleGroup) if declared.name == schedule.group), None
+    )
     policies = policies_of(schedule, group)
     due = _coming(schedule, policies, now, SHOWN_DUE)
     return {
@@ -128,7 +135,7 @@ def _schedule(store: Store, schedule: Schedule, policies: Policies, due: list[Du
     ticks = store.ticks(schedule.key, JUDGED_BY)
     waiting = _waiting_runs(store, ticks)
     running = next((tick for tick in ticks if tick.run is not None and tick.run_ended_at is None), None)
-    doable = [one.at for one in due if not one.skipped]
+    doable = [due_time.at for due_time in due if not due_time.skipped]
     return {
         "key": schedule.key,
         "group": schedule.group,
@@ -143,8 +150,13 @@ def _schedule(store: Store, schedule: Schedule, policies: Policies, due: list[Du
         "summerTime": policies.summer_time,
         "flexibleWindowMinutes": schedule.window_minutes,
         "next": [
-            {"at": one.at, "local": _local(schedule, one.at), "note": one.note, "skipped": one.skipped}
-            for one in due
+            {
+                "at": due_time.at,
+                "local": _local(schedule, due_time.at),
+                "note": due_time.note,
+                "skipped": due_time.skipped,
+            }
+            for due_time in due
         ],
         "last": _tick(ticks[0], schedule, waiting) if ticks else None,
         "running": None if running is None else _tick(running, schedule, waiting),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from windfall.accounting.billing import billable_seconds, savings_percent, training_seconds
 from windfall.accounting.ledger import Ledger, LedgerEntry, ledger_of
@@ -20,6 +20,7 @@ from windfall.accounting.times import CATEGORIES, HELD, Times, in_category
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.control.ports import JobFilter, Store
+from windfall.daemon.gateway import StoreReader
 from windfall.daemon.owners import OwnerOf, Owners, owner_of
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -47,19 +48,12 @@ class Bounds:
 ORDINARY = Bounds()
 
 
-class Reader(Protocol):
-    """The part of the control loop that answers from the store."""
-
-    async def read(self, question: Callable[[Store], Any]) -> Any:
-        """Ask the store, off the event loop."""
-
-
-class Costs:
+class CostQueries:
     """The handler of `Cost`."""
 
     def __init__(
         self,
-        reader: Reader,
+        reader: StoreReader,
         rates: Rates,
         clock_ms: Callable[[], int],
         bounds: Bounds = ORDINARY,
@@ -97,12 +91,12 @@ class Costs:
             after = page
 
     async def _one(self, job_id: JobId, now: int) -> Answer:
-        found = await self._reader.read(lambda store: store.jobs([job_id]))
-        if not found:
+        jobs = await self._reader.read(lambda store: store.jobs([job_id]))
+        if not jobs:
             raise ApiError(
                 "NotFound", f"There is no job {job_id} that has run; `windfall jobs --all` lists them.", 404
             )
-        job: Job = found[0]
+        job: Job = jobs[0]
         about = {"jobId": job.id, "jobName": job.submission.name, "state": job.state}
         if job.is_array or job.is_gang:
             bill = _Bill("job", self._rates, now, self._bounds, own_rows=True)
@@ -137,8 +131,8 @@ class _Bill:
         """Add a page of jobs, arrays with all their children; returns where the next page begins."""
         page = store.list_jobs(wanted, self._bounds.page, after)
         for job in page.jobs:
-            for one in self._unfolded(store, job):
-                self.add(one)
+            for part in self._unfolded(store, job):
+                self.add(part)
         return page.next_after
 
     def _unfolded(self, store: Store, job: Job) -> Iterator[Job]:
@@ -182,22 +176,22 @@ class _Bill:
 
     def answer(self) -> Answer:
         rows = sorted(self._rows.items(), key=self._rank)
-        shown, others = rows[: self._bounds.rows], [one for _, one in rows[self._bounds.rows :]]
-        told = [{"key": key, "name": self._names.get(key)} | _sum(one) for key, one in shown]
+        shown, others = rows[: self._bounds.rows], [row_sum for _, row_sum in rows[self._bounds.rows :]]
+        shown_rows = [{"key": key, "name": self._names.get(key)} | _sum(row_sum) for key, row_sum in shown]
         if others:
-            told.append({"key": None, "name": f"{len(others):,} others"} | _sum(_joined(others)))
-        return {"rows": told, "total": _sum(self._total), "truncated": self.full}
+            shown_rows.append({"key": None, "name": f"{len(others):,} others"} | _sum(_joined(others)))
+        return {"rows": shown_rows, "total": _sum(self._total), "truncated": self.full}
 
     def _rank(self, row: tuple[str | None, Sum]) -> tuple[Any, ...]:
         """Days in order, everything else by cost, the highest first."""
-        key, one = row
-        return (key,) if self._by == "day" else (-one.paid_usd, -one.times.held_ms, key or "")
+        key, row_sum = row
+        return (key,) if self._by == "day" else (-row_sum.paid_usd, -row_sum.times.held_ms, key or "")
 
 
 def _joined(sums: Sequence[Sum]) -> Sum:
     joined = Sum()
-    for one in sums:
-        joined.include(one)
+    for other in sums:
+        joined.include(other)
     return joined
 
 
@@ -223,10 +217,10 @@ def _ledger(ledger: Ledger, rates: Rates, now: int) -> Answer:
 
 def _attempt(entry: LedgerEntry) -> Answer:
     attempt = entry.attempt
-    told: Answer = {"number": None, "ms": _ms(entry.times)}
+    answer: Answer = {"number": None, "ms": _ms(entry.times)}
     if attempt is None:
-        return told
-    return told | {
+        return answer
+    return answer | {
         "number": attempt.number,
         "instance": attempt.instance,
         "instanceType": attempt.instance_type,
@@ -242,18 +236,18 @@ def _attempt(entry: LedgerEntry) -> Answer:
     }
 
 
-def _sum(one: Sum) -> Answer:
+def _sum(total: Sum) -> Answer:
     return {
-        "jobs": len(one.jobs),
-        "attempts": one.attempts,
-        "ms": _ms(one.times),
-        "usd": {_camel(category): one.usd_by_category[category] for category in HELD},
-        "paidUsd": one.paid_usd,
-        "onDemandUsd": one.on_demand_usd,
-        "savedPercent": one.saved_percent,
-        "unpricedMs": one.unpriced_ms,
-        "gpuMs": round(one.gpu_ms),
-        "vcpuMs": round(one.vcpu_ms),
+        "jobs": len(total.jobs),
+        "attempts": total.attempts,
+        "ms": _ms(total.times),
+        "usd": {_camel(category): total.usd_by_category[category] for category in HELD},
+        "paidUsd": total.paid_usd,
+        "onDemandUsd": total.on_demand_usd,
+        "savedPercent": total.saved_percent,
+        "unpricedMs": total.unpriced_ms,
+        "gpuMs": round(total.gpu_ms),
+        "vcpuMs": round(total.vcpu_ms),
     }
 
 

@@ -46,11 +46,11 @@ class DeadLetters:
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
 
-    def carry_out(self, asked: WriteDeadLetter) -> None:
+    def carry_out(self, instruction: WriteDeadLetter) -> None:
         """Start writing a letter; the core is told when it is written."""
         if self._over:
             return
-        task = asyncio.get_running_loop().create_task(self._write(asked), name="dead letter")
+        task = asyncio.get_running_loop().create_task(self._write(instruction), name="dead letter")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -63,22 +63,22 @@ class DeadLetters:
             self._webhook.close()
         self._writer.shutdown(wait=False)
 
-    async def _write(self, asked: WriteDeadLetter) -> None:
+    async def _write(self, instruction: WriteDeadLetter) -> None:
         loop = asyncio.get_running_loop()
-        trouble = await loop.run_in_executor(self._writer, self._deliver, asked)
+        trouble = await loop.run_in_executor(self._writer, self._deliver, instruction)
         if trouble is None:
             # The next leader writes it again.
             with contextlib.suppress(Superseded):
-                await self._gate.execute(DeadLetterWritten(asked.schedule.key, asked.due_at))
+                await self._gate.execute(DeadLetterWritten(instruction.schedule.key, instruction.due_at))
         else:
             log.warning("a dead letter was not written: %s; trying again in %g s", trouble, AGAIN_S)
-            loop.call_later(AGAIN_S, self.carry_out, asked)
+            loop.call_later(AGAIN_S, self.carry_out, instruction)
 
-    def _deliver(self, asked: WriteDeadLetter) -> str | None:
+    def _deliver(self, instruction: WriteDeadLetter) -> str | None:
         """Write it, in a thread; returns why it failed, if it did."""
-        key = asked.schedule.key
-        body = json.dumps(letter_of(asked, self._schedule_arn(key))).encode()
-        letter = Event(f"{key}@{asked.due_at}", key, body)
+        key = instruction.schedule.key
+        body = json.dumps(letter_of(instruction, self._schedule_arn(key))).encode()
+        letter = Event(f"{key}@{instruction.due_at}", key, body)
         if self._webhook is not None:
             trouble = self._webhook.deliver([letter]).trouble
             if trouble is None:
@@ -88,23 +88,23 @@ class DeadLetters:
             self._directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             return f"cannot make {self._directory}: {error.strerror}"
-        name = file_name(asked.schedule.target.dead_letter or "")
+        name = file_name(instruction.schedule.target.dead_letter or "")
         return EventFile(self._directory / f"{name}.jsonl").deliver([letter]).trouble
 
 
-def letter_of(asked: WriteDeadLetter, schedule_arn: str) -> dict[str, Any]:
+def letter_of(instruction: WriteDeadLetter, schedule_arn: str) -> dict[str, Any]:
     """The content of a letter: the event, and the attributes that AWS's messages carry."""
-    schedule = asked.schedule
-    code, colon, message = asked.error.partition(": ")
+    schedule = instruction.schedule
+    code, colon, message = instruction.error.partition(": ")
     return {
         "scheduleArn": schedule_arn,
-        "scheduledTime": f"{datetime.fromtimestamp(asked.due_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "scheduledTime": f"{datetime.fromtimestamp(instruction.due_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}",
         "targetArn": schedule.target.arn,
         "input": schedule.target.input,
         "attributes": {
             "ERROR_CODE": code if colon else "InvocationFailed",
-            "ERROR_MESSAGE": message if colon else asked.error,
-            "RETRY_ATTEMPTS": max(asked.attempts - 1, 0),
+            "ERROR_MESSAGE": message if colon else instruction.error,
+            "RETRY_ATTEMPTS": max(instruction.attempts - 1, 0),
             "TARGET_ARN": schedule.target.arn,
         },
     }

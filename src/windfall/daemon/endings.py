@@ -39,9 +39,9 @@ REMEDIES = (
 )
 
 
-def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None) -> dict[str, Any]:
+def how_it_ended(job: Job, job_id: JobId, definition: JobDefinition | None = None) -> dict[str, Any]:
     """How a job ended, or a child that has no record of its own; `definition` is the job's, if known."""
-    if job.id != asked and job.rest is not None:
+    if job.id != job_id and job.rest is not None:
         return _answer(job.rest, job.rest_reason or job.status_reason, [])
     lines = [_line(attempt, is_last=attempt is job.attempts[-1]) for attempt in job.attempts]
     answer = _answer(job.state, job.status_reason, lines)
@@ -55,16 +55,16 @@ def how_it_ended(job: Job, asked: JobId, definition: JobDefinition | None = None
             f"submit it again with a larger {PREEMPTIONS_MAX}, or without that tag for no limit"
         ]
     elif job.state is not SUCCEEDED:
-        found = _diagnosis(job.attempts[-1]) if job.attempts and not job.terminated else None
-        if found is not None:
+        diagnosis = _diagnosis(job.attempts[-1]) if job.attempts and not job.terminated else None
+        if diagnosis is not None:
             # Do not repeat what the attempt's own line says. Evidence has single spaces and may be cut off.
-            said = found.evidence.rstrip("…") in " ".join(lines[-1].split())
-            text = f"cause: {found.cause}" if said else f"{found.cause}: {found.evidence}"
-            answer["reasons"].append({"code": found.cause, "text": text})
+            said = diagnosis.evidence.rstrip("…") in " ".join(lines[-1].split())
+            text = f"cause: {diagnosis.cause}" if said else f"{diagnosis.cause}: {diagnosis.evidence}"
+            answer["reasons"].append({"code": diagnosis.cause, "text": text})
         fitting = [todo for start, todo in REMEDIES if any(text.startswith(start) for text in texts)]
         answer["changes"] = [todo.format(id=job.id) for todo in fitting[:1]]
-        if found is not None and (found.cause is not FailureCause.NOT_STARTED or not fitting):
-            answer["changes"] = remedies(found, job, _shared_memory_mib(job, definition))
+        if diagnosis is not None and (diagnosis.cause is not FailureCause.NOT_STARTED or not fitting):
+            answer["changes"] = remedies(diagnosis, job, _shared_memory_mib(job, definition))
         if not answer["changes"] and job.attempts:
             answer["changes"] = [f"read its log: windfall logs {job.id}"]
     return answer

@@ -58,13 +58,13 @@ class Entering:
             user = resolve_job_user(self._job_user) if wanted is None else user_to_run_as(wanted)
         except AgentError as error:
             raise ApiError("Invalid", f"{error}.") from None
-        found = await asyncio.to_thread(_try_each, user, paths)
+        rights = await asyncio.to_thread(_try_each, user, paths)
         return {
             "user": user.name,
             "host": os.uname().nodename,
             "directories": [
                 {"path": path, "enters": enters, "writes": writes}
-                for path, (enters, writes) in zip(paths, found, strict=True)
+                for path, (enters, writes) in zip(paths, rights, strict=True)
             ],
         }
 

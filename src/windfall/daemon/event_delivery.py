@@ -37,8 +37,8 @@ GIVEN_UP_MS = 24 * 3600 * 1000
 
 def destinations_in(settings: Settings) -> tuple[Destination, ...]:
     """The destinations that the settings name."""
-    asked = {Destination.FILE: settings.events_file, Destination.WEBHOOK: settings.events_webhook}
-    return tuple(destination for destination, told in asked.items() if told is not None)
+    settings_of = {Destination.FILE: settings.events_file, Destination.WEBHOOK: settings.events_webhook}
+    return tuple(destination for destination, setting in settings_of.items() if setting is not None)
 
 
 def check_event_settings(settings: Settings) -> None:
@@ -58,7 +58,7 @@ def check_event_settings(settings: Settings) -> None:
         )
 
 
-class Delivery:
+class EventDelivery:
     """All destinations of one daemon."""
 
     def __init__(self, settings: Settings, store: Store, clock_ms: Callable[[], int]) -> None:
@@ -72,47 +72,49 @@ class Delivery:
             sinks[Destination.WEBHOOK] = Webhook(
                 settings.events_webhook, None if token_file is None else Path(token_file)
             )
-        self._couriers = [Courier(name, sink, store, arns, clock_ms) for name, sink in sinks.items()]
+        self._dispatchers = [
+            EventDispatcher(name, sink, store, arns, clock_ms) for name, sink in sinks.items()
+        ]
 
     def wake(self) -> None:
         """There are new events to deliver."""
-        for courier in self._couriers:
-            courier.wake()
+        for dispatcher in self._dispatchers:
+            dispatcher.wake()
 
     def start(self) -> list[asyncio.Task[None]]:
         """One task for each destination, so that none waits for another."""
         with suppress(StoreError):  # Any later start can do it.
-            forgotten = self._store.forget_undelivered([courier.name for courier in self._couriers])
+            forgotten = self._store.forget_undelivered([dispatcher.name for dispatcher in self._dispatchers])
             if forgotten:
                 log.warning(
                     "dropped %d events for destinations that are no longer in the settings", forgotten
                 )
         return [
-            asyncio.create_task(courier.run(), name=f"events to the {courier.name}")
-            for courier in self._couriers
+            asyncio.create_task(dispatcher.run(), name=f"events to the {dispatcher.name}")
+            for dispatcher in self._dispatchers
         ]
 
 
-class Courier:
+class EventDispatcher:
     """Serves one destination."""
 
     def __init__(self, name: str, sink: Sink, store: Store, arns: Arns, clock_ms: Callable[[], int]) -> None:
         self.name = name
         self._sink, self._store, self._arns, self._clock_ms = sink, store, arns, clock_ms
-        self._told = asyncio.Event()
+        self._woken = asyncio.Event()
         self._again_s = AGAIN_S
         self._trouble: str | None = None
 
     def wake(self) -> None:
         """There are new events to deliver."""
-        self._told.set()
+        self._woken.set()
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         thread = ThreadPoolExecutor(1, thread_name_prefix=f"events-{self.name}")
         try:
             while True:
-                self._told.clear()
+                self._woken.clear()
                 count, outcome = await asyncio.get_running_loop().run_in_executor(thread, self._page)
                 self._note(outcome)
                 if outcome.trouble is not None:
@@ -127,7 +129,7 @@ class Courier:
     async def _wait(self) -> None:
         try:
             async with asyncio.timeout(LOOK_S):
-                await self._told.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
 
@@ -152,10 +154,12 @@ class Courier:
 
     def _given_up(self, page: Sequence[OutboxEvent], outcome: Outcome) -> list[str]:
         delivered, before = set(outcome.delivered), self._clock_ms() - GIVEN_UP_MS
-        old = [told for told in page if told.at < before and told.id not in delivered]
-        for told in old:
-            log.error("event %s of job %s is dropped after a day: %s", told.id, told.subject, outcome.trouble)
-        return [told.id for told in old]
+        old = [event for event in page if event.at < before and event.id not in delivered]
+        for event in old:
+            log.error(
+                "event %s of job %s is dropped after a day: %s", event.id, event.subject, outcome.trouble
+            )
+        return [event.id for event in old]
 
     def _note(self, outcome: Outcome) -> None:
         """Log a failure once, and once that it is over."""

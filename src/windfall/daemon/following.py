@@ -31,30 +31,30 @@ class Following:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._waiting: dict[str, asyncio.Future[Any]] = {}
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="letters")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="forward")
 
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Have the leader execute a command; raises Rejected as the leader would."""
-        letter = ForwardedCommand(str(uuid.uuid4()), command, tenant)
+        forwarded = ForwardedCommand(str(uuid.uuid4()), command, tenant)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[letter.id] = future
+        self._waiting[forwarded.id] = future
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._send(letter)
+                await self._send(forwarded)
                 reply = await future
         except TimeoutError:
             raise _unanswered() from None
         finally:
-            del self._waiting[letter.id]
+            del self._waiting[forwarded.id]
         if isinstance(reply, Rejected):
             raise reply
         return reply
 
-    async def _send(self, letter: ForwardedCommand) -> None:
+    async def _send(self, forwarded: ForwardedCommand) -> None:
         """Send it until it is written; its id keeps it from being there twice."""
         while True:
             try:
-                return await self._off(lambda: self._inbox.send(letter))
+                return await self._off(lambda: self._inbox.send(forwarded))
             except CommitFailed:
                 await asyncio.sleep(_AGAIN_S)
 
@@ -71,8 +71,8 @@ class Following:
             replies = await self._off(lambda: self._inbox.replies(ids))
         except (CommitFailed, DamagedRecord):
             return  # The next fetch is soon.
-        for letter_id, reply in replies.items():
-            future = self._waiting.get(letter_id)
+        for command_id, reply in replies.items():
+            future = self._waiting.get(command_id)
             if future is not None and not future.done():
                 future.set_result(reply)
 

@@ -35,6 +35,13 @@ class Substitute(Protocol):
         """The error for a question that only the leader's memory can answer."""
 
 
+class StoreReader(Protocol):
+    """The part of a gate that reads the store."""
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the store, off the event loop."""
+
+
 class LongReads:
     """Reads the store for answers of many pages, one page at a time for all such answers together.
 

@@ -39,31 +39,31 @@ class Gpus:
                 "Invalid", "gpuId is required (a non-empty string); reason must be a string or null."
             )
         try:
-            held: int = await self._loop.execute(FenceDevice(gpu_id, reason))
+            holder_count: int = await self._loop.execute(FenceDevice(gpu_id, reason))
         except NotFound as rejected:
             raise ApiError("NotFound", str(rejected), 404) from None
         except Rejected as rejected:
             raise ApiError("Invalid", str(rejected)) from None
-        return {"gpuId": gpu_id, "reason": reason, "heldBy": held}
+        return {"gpuId": gpu_id, "reason": reason, "heldBy": holder_count}
 
 
 def gpus_of(state: State, machine: Machine) -> list[dict[str, Any]]:
     """The GPUs of one machine; `heldBy` is the first job on each, `holders` lists all with their shares."""
-    held = holders(state)
-    return [_described(machine, gpu, held.get(gpu.id, [])) for gpu in machine.gpus]
+    holders_by_gpu = holders(state)
+    return [_described(machine, gpu, holders_by_gpu.get(gpu.id, [])) for gpu in machine.gpus]
 
 
 def holders(state: State) -> dict[str, list[dict[str, Any]]]:
     """The jobs that hold each GPU, and their shares of it; jobs that the caller cannot see are `others`."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_gpu: dict[str, list[dict[str, Any]]] = {}
     for use in state.occupancy.instances.values():
         for token, hold in use.holds.items():
             job = state.attempts.get(token)
             part = job.attempt.gpu_share if job is not None and job.attempt is not None else None
             for gpu_id in hold.gpu_ids:
                 holder = {"jobId": OTHERS if job is None else job.id, "share": part}
-                found.setdefault(gpu_id, []).append(holder)
-    return found
+                by_gpu.setdefault(gpu_id, []).append(holder)
+    return by_gpu
 
 
 def _all(state: State, _: Offers, __: int) -> list[dict[str, Any]]:

@@ -51,10 +51,10 @@ class Interruptions:
         job_id = call.params.get("jobId")
         if not isinstance(job_id, str) or not job_id:
             raise ApiError("Invalid", "jobId is required (a non-empty string).")
-        found = await self._loop.read(lambda store: store.jobs([JobId(job_id)]))
-        if not found:
+        jobs = await self._loop.read(lambda store: store.jobs([JobId(job_id)]))
+        if not jobs:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
-        job = found[0]
+        job = jobs[0]
         staging = job.submission.staging
         return {
             "jobId": job.id,

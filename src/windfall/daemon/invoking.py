@@ -20,7 +20,7 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Key
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Caller, ModelledService
-from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.rejections import RESOURCE_IN_USE
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.aws_api.scheduler.arns import schedule_arn
@@ -110,9 +110,9 @@ class TickInvoker:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def carry_out(self, asked: InvokeTarget) -> None:
+    def carry_out(self, instruction: InvokeTarget) -> None:
         """Start invoking a target; the core is told if it fails."""
-        task = asyncio.get_running_loop().create_task(self._invoke(asked), name="invoke")
+        task = asyncio.get_running_loop().create_task(self._invoke(instruction), name="invoke")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -121,50 +121,50 @@ class TickInvoker:
         for task in self._tasks:
             task.cancel()
 
-    async def _invoke(self, asked: InvokeTarget) -> None:
+    async def _invoke(self, instruction: InvokeTarget) -> None:
         async with self._slots:
             # The next leader invokes it again.
             with contextlib.suppress(Superseded):
                 await self._host_known()
-                failed = await self._outcome(asked)
+                failed = await self._outcome(instruction)
                 if failed is not None:
                     await self._gate.execute(failed)
 
-    async def _outcome(self, asked: InvokeTarget) -> TargetFailed | None:
+    async def _outcome(self, instruction: InvokeTarget) -> TargetFailed | None:
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await self._ask(asked)
+                return await self._ask(instruction)
         except TimeoutError:
-            return _failure(asked, f"no answer within {ANSWER_S:g} s", again=True)
+            return _failure(instruction, f"no answer within {ANSWER_S:g} s", again=True)
         except Superseded:
             raise
         except Exception as error:  # the edge of this task: every failure must be recorded for the tick
-            log.exception("schedule %s could not be invoked", asked.schedule.key)
-            return _failure(asked, f"internal error of Windfall: {error!r}", again=True)
+            log.exception("schedule %s could not be invoked", instruction.schedule.key)
+            return _failure(instruction, f"internal error of Windfall: {error!r}", again=True)
 
-    async def _ask(self, asked: InvokeTarget) -> TargetFailed | None:
+    async def _ask(self, instruction: InvokeTarget) -> TargetFailed | None:
         """What went wrong; None when a run has begun."""
-        _tick.set(asked)
-        arn = schedule_arn(self._region, self._account_id, given_schedule(asked.schedule.key))
+        _tick.set(instruction)
+        arn = schedule_arn(self._region, self._account_id, given_schedule(instruction.schedule.key))
         try:
-            request = request_of(asked.schedule, asked.due_at, asked.attempt, arn)
+            request = request_of(instruction.schedule, instruction.due_at, instruction.attempt, arn)
             try:
-                await self._perform(request, asked)
+                await self._perform(request, instruction)
             except ApiError as error:
                 if error.code != RESOURCE_IN_USE:
                     raise
                 # A training job's name can never be used again, and a schedule has one name for all its runs.
-                await self._perform(request.renamed(asked.due_at), asked)
+                await self._perform(request.renamed(instruction.due_at), instruction)
         except BadTarget as error:
-            return _failure(asked, str(error), again=False)
+            return _failure(instruction, str(error), again=False)
         except ApiError as error:
             again = error.status >= 500 or error.code in PASSING
-            return _failure(asked, f"{error.code}: {error.message}", again=again)
+            return _failure(instruction, f"{error.code}: {error.message}", again=again)
         return None
 
-    async def _perform(self, request: TargetRequest, asked: InvokeTarget) -> None:
-        caller = self._caller(asked.schedule.submitter)
-        execution = run_id(asked.schedule, asked.due_at)
+    async def _perform(self, request: TargetRequest, instruction: InvokeTarget) -> None:
+        caller = self._caller(instruction.schedule.submitter)
+        execution = run_id(instruction.schedule, instruction.due_at)
         service = self._service(request.service)
         await service.perform(request.operation, encode_json(request.params), caller, self._region, execution)
 
@@ -196,5 +196,5 @@ def _run_id() -> str:
     return run_id(tick.schedule, tick.due_at)
 
 
-def _failure(asked: InvokeTarget, error: str, *, again: bool) -> TargetFailed:
-    return TargetFailed(asked.schedule.key, asked.due_at, error, again)
+def _failure(instruction: InvokeTarget, error: str, *, again: bool) -> TargetFailed:
+    return TargetFailed(instruction.schedule.key, instruction.due_at, error, again)

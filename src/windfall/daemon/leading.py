@@ -18,8 +18,8 @@ import msgspec
 from windfall.accounting.prices import Rates
 from windfall.agent.settings import AgentSettings
 from windfall.aws_api.protocol.keys import Key
-from windfall.aws_api.sagemaker.desk import TrainingSettings
-from windfall.aws_api.sagemaker.endings import SageMakerWords
+from windfall.aws_api.sagemaker.context import TrainingSettings
+from windfall.aws_api.sagemaker.endings import SageMakerTexts
 from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.capacity.machines import Machine
 from windfall.control.events import Report
@@ -30,7 +30,7 @@ from windfall.control.state import DAY_MS, Rules, State
 from windfall.daemon.dead_letters import DeadLetters
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.errors import DaemonError
-from windfall.daemon.event_delivery import Delivery, destinations_in
+from windfall.daemon.event_delivery import EventDelivery, destinations_in
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.invoking import TickInvoker
 from windfall.daemon.job_users import uids_for_tenants
@@ -58,7 +58,7 @@ STORE_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DaemonContext:
     """What a daemon has whether it leads or not."""
 
     settings: Settings
@@ -71,50 +71,50 @@ class Surroundings:
     find_key: Callable[[str], Key | None]
 
 
-def rules_of(around: Surroundings) -> Rules:
+def rules_of(context: DaemonContext) -> Rules:
     """The core's rules, from the settings."""
-    s = around.settings
+    s = context.settings
     return Rules(
         SchedulingRules(int(s.reserve_after_s * 1000), int(s.idle_after_s * 1000)),
         retention_ms=int(s.retention_days * DAY_MS),
         grace_s=s.stop_grace_s,
         notice_s=s.notice_s,
-        storage=around.objects.layout,
+        storage=context.objects.layout,
         rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
         unpriced_engines=frozenset({"local", None} if s.engine == "local" else {"local"}),
         runtime=Runtime(s.runtime),
         zones=zone_named,
         event_destinations=destinations_in(s),
         job_users=uids_for_tenants(s.job_users),
-        words=SageMakerWords(),
+        aws_texts=SageMakerTexts(),
     )
 
 
-def training_settings(around: Surroundings, host: Callable[[], Resources | None]) -> TrainingSettings:
+def training_settings(context: DaemonContext, host: Callable[[], Resources | None]) -> TrainingSettings:
     """What training jobs need to know of this daemon; `host` returns what this machine has."""
-    s = around.settings
+    s = context.settings
     engine = s.training_engine or s.engine
     return TrainingSettings(
         engine=engine,
         python=s.training_python,
-        storage=around.objects.layout,
+        storage=context.objects.layout,
         host=host if engine == "local" else lambda: None,
         spot_factor=s.spot_factor,
     )
 
 
-def load_state(around: Surroundings) -> State:
+def load_state(context: DaemonContext) -> State:
     """The state as the store has it; takes a while when there are many jobs."""
     with _spared_by_the_collector():
-        return rebuild(around.store.load(), rules_of(around))
+        return rebuild(context.store.load(), rules_of(context))
 
 
-class Alone:
+class SoleDaemon:
     """The daemon of a store that no other can use: it leads as long as it lives."""
 
-    def __init__(self, around: Surroundings, gate: Gateway) -> None:
-        self.leading = Leading(around, load_state(around), around.clock_ms())
-        self._directory, self._store, self._url = around.directory, around.store, ""
+    def __init__(self, context: DaemonContext, gate: Gateway) -> None:
+        self.leading = Leading(context, load_state(context), context.clock_ms())
+        self._directory, self._store, self._url = context.directory, context.store, ""
         self._watcher: asyncio.Task[None] | None = None
         gate.lead(self.leading.loop)
 
@@ -174,41 +174,41 @@ class Alone:
 class Leading:
     """One term of leading, from a freshly loaded state until it is let go."""
 
-    def __init__(self, around: Surroundings, state: State, epoch: int, lease: Lease | None = None) -> None:
+    def __init__(self, context: DaemonContext, state: State, epoch: int, lease: Lease | None = None) -> None:
         """`epoch` identifies this term to agents; one that comes with a lease never outbids another daemon's."""
         leased = lease is not None
-        self._around = around
+        self._context = context
         self.live_jobs = len(state.jobs)
-        logs, clock_ms = around.directory.logs, around.clock_ms
+        logs, clock_ms = context.directory.logs, context.clock_ms
         self.local = LocalEngine(self._report, self._agent_settings(), logs, epoch, leased=leased)
         simulated = SimulatedEngine(
             self._report, self._fleet_settings(), logs, epoch, self._market(), clock_ms, leased=leased
         )
         engines: dict[str, LocalEngine | SimulatedEngine] = {"local": self.local, "simulated": simulated}
-        default = around.settings.engine
+        default = context.settings.engine
         #: The first one serves environments that name no engine.
         self._engines = {default: engines.pop(default), **engines}
         self.loop = ControlLoop(
-            state, around.store, self._engines, clock_ms, self._remove_logs, around.tenants, lease
+            state, context.store, self._engines, clock_ms, self._remove_logs, context.tenants, lease
         )
         self.loop.away = lambda name: self._engines[name].away
-        settings = around.settings
-        training = training_settings(around, self._host)
+        settings = context.settings
+        training = training_settings(context, self._host)
         account, region = settings.account_id, settings.region
         host_known = self.local.connected.wait
         self._invoker = TickInvoker(
-            self.loop, account, region, clock_ms, logs, training, host_known, around.find_key
+            self.loop, account, region, clock_ms, logs, training, host_known, context.find_key
         )
-        self._letters = DeadLetters(
+        self._dead_letters = DeadLetters(
             self.loop,
-            around.directory.dead_letters,
+            context.directory.dead_letters,
             settings.dead_letter_webhook,
             lambda key: schedule_arn(region, account, key),
         )
         self._creator = TrainingCreator(self.loop, account, clock_ms, logs, training, host_known)
-        self.loop.errands[CreateTraining] = self._creator.carry_out
-        self.loop.errands[InvokeTarget] = self._invoker.carry_out
-        self.loop.errands[WriteDeadLetter] = self._letters.carry_out
+        self.loop.post_commit_tasks[CreateTraining] = self._creator.carry_out
+        self.loop.post_commit_tasks[InvokeTarget] = self._invoker.carry_out
+        self.loop.post_commit_tasks[WriteDeadLetter] = self._dead_letters.carry_out
         self._state = state
         self._turning: asyncio.Task[None] | None = None
         self._engine_tasks: list[asyncio.Task[None]] = []
@@ -222,38 +222,38 @@ class Leading:
         self._engine_tasks = [
             asyncio.create_task(engine.run(), name=f"{name} engine") for name, engine in self._engines.items()
         ]
-        delivery = Delivery(self._around.settings, self._around.store, self._around.clock_ms)
-        self.loop.on_told = delivery.wake
+        delivery = EventDelivery(self._context.settings, self._context.store, self._context.clock_ms)
+        self.loop.on_events_committed = delivery.wake
         self._tasks += delivery.start()
         return [self._turning, *self._engine_tasks, *self._tasks]
 
     async def first_contact(self) -> Machine:
         """Wait until the agent has reported what this host has, so that nothing is promised before."""
         assert self._turning is not None
-        told = [asyncio.create_task(one.wait()) for one in (self.local.connected, self.local.unfit)]
-        waited_for = [*told, self._turning, *self._engine_tasks]
+        waits = [asyncio.create_task(event.wait()) for event in (self.local.connected, self.local.unfit)]
+        waited_for = [*waits, self._turning, *self._engine_tasks]
         try:
             await asyncio.wait(waited_for, timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in told:
-                one.cancel()
+            for wait in waits:
+                wait.cancel()
         for task in (self._turning, *self._engine_tasks):
             if task.done():
                 task.result()
         if self.local.machine is None:
-            log_file = self._around.directory.agent / "agent.log"
+            log_file = self._context.directory.agent / "agent.log"
             raise DaemonError(self.local.trouble or f"the agent did not start; its log is {log_file}")
         return self.local.machine
 
     async def running_attempts(self) -> int:
         """How many attempts there are now; answered when all earlier reports are written."""
         assert self._turning is not None
-        asked = asyncio.ensure_future(self.loop.inspect(_running_attempts))
-        await asyncio.wait([asked, self._turning], return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            asked.cancel()
+        counting = asyncio.ensure_future(self.loop.inspect(_running_attempts))
+        await asyncio.wait([counting, self._turning], return_when=asyncio.FIRST_COMPLETED)
+        if not counting.done():
+            counting.cancel()
             self._turning.result()  # The loop has ended and will not answer.
-        running: int = await asked
+        running: int = await counting
         return running
 
     async def end(self, *, kill: bool, keep_agents: bool = False) -> None:
@@ -265,9 +265,9 @@ class Leading:
                 for engine in self._engines.values():
                     await engine.shut_down_agent(kill=kill)
                 if self._engine_tasks:
-                    await asyncio.wait(self._engine_tasks, timeout=self._around.settings.stop_grace_s + 15)
+                    await asyncio.wait(self._engine_tasks, timeout=self._context.settings.stop_grace_s + 15)
                 await self.running_attempts()
-                await asyncio.get_running_loop().run_in_executor(None, self._around.objects.close)
+                await asyncio.get_running_loop().run_in_executor(None, self._context.objects.close)
         await self.let_go()
 
     async def step_down(self) -> None:
@@ -285,7 +285,7 @@ class Leading:
             engine.let_go()
         self._invoker.let_go()
         self._creator.let_go()
-        self._letters.let_go()
+        self._dead_letters.let_go()
         turning = [] if self._turning is None else [self._turning]
         for task in (*self._tasks, *self._engine_tasks, *turning):
             task.cancel()
@@ -306,7 +306,7 @@ class Leading:
         return None if self.local.machine is None else self.local.machine.total
 
     def _agent_settings(self) -> AgentSettings:
-        s, directory = self._around.settings, self._around.directory
+        s, directory = self._context.settings, self._context.directory
         return AgentSettings(
             directory=str(directory.agent),
             attempts_directory=str(directory.attempts),
@@ -329,8 +329,8 @@ class Leading:
         """The agent that plays the simulated fleet: the host's size does not limit its instances."""
         return msgspec.structs.replace(
             self._agent_settings(),
-            directory=str(self._around.directory.simulated_agent),
-            attempts_directory=str(self._around.directory.simulated_attempts),
+            directory=str(self._context.directory.simulated_agent),
+            attempts_directory=str(self._context.directory.simulated_attempts),
             hard_cpu_limit=False,
             # Only one agent per host can serve the address, and only one measures the host.
             link_local_metadata=False,
@@ -338,7 +338,7 @@ class Leading:
         )
 
     def _market(self) -> SimulatedSettings:
-        s = self._around.settings
+        s = self._context.settings
         return SimulatedSettings(
             boot_s=s.simulated_boot_s,
             mtbi_s=s.simulated_mtbi_s,
@@ -347,7 +347,7 @@ class Leading:
         )
 
     def _remove_logs(self, task_ids: Sequence[str]) -> None:
-        logs = self._around.directory.logs
+        logs = self._context.directory.logs
 
         def remove() -> None:
             for task_id in task_ids:

@@ -76,7 +76,7 @@ Question = Callable[[State, Offers, int], Any]
 #: What was asked, where the answer goes (a caller of this process, or a follower), and the tenant it is for.
 Asked = tuple[Event | Question, asyncio.Future[Any] | ForwardedCommand | None, str | None]
 #: How many forwarded commands are remembered, so that one that is read again is not executed twice.
-LETTERS_KNOWN = 20_000
+FORWARDED_REMEMBERED = 20_000
 
 
 class ControlLoop:
@@ -96,12 +96,12 @@ class ControlLoop:
         self._state = state
         self._store = store
         self._routing = Routing(engines)
-        #: Who carries out instructions that are for no engine, by their kind.
-        self.errands = self._routing.errands
+        #: What carries out the instructions that are not for an engine, by their type.
+        self.post_commit_tasks = self._routing.post_commit_tasks
         #: Why an engine, by its name, does not respond; None while it does.
         self.away: Callable[[str], str | None] = lambda _: None
         #: Called when a round has committed events for the outside.
-        self.on_told: Callable[[], None] | None = None
+        self.on_events_committed: Callable[[], None] | None = None
         self._clock_ms = clock_ms
         self._on_purged = on_purged
         self._tenants = tenants
@@ -109,7 +109,7 @@ class ControlLoop:
         self._superseded = False
         #: Why the loop has ended for good; None while it runs.
         self._over: StoreError | None = None
-        self._letters: dict[str, None] = {}
+        self._forwarded_ids: dict[str, None] = {}
         self._inbound: list[Asked] = []
         self._wake = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="commit")
@@ -155,7 +155,7 @@ class ControlLoop:
         """The first waiting jobs of a queue, in dispatch order."""
 
         def look(state: State, offers: Offers, now: int) -> list[tuple[JobId, int]]:
-            if (known := state.queues.get(queue)) is not None and known.service_environment is not None:
+            if (declared := state.queues.get(queue)) is not None and declared.service_environment is not None:
                 return front_of_service_queue(state, queue, now)[:QUEUE_SNAPSHOT_MAX]
             snapshot = make_snapshot(state, offers, now)
             view = next((view for view in snapshot.queues if view.queue.name == queue), None)
@@ -190,15 +190,15 @@ class ControlLoop:
         elif self._lazy is None and not self._wake.is_set():
             self._lazy = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
 
-    def deliver(self, letters: Sequence[ForwardedCommand]) -> None:
+    def take_forwarded(self, commands: Sequence[ForwardedCommand]) -> None:
         """Take commands that followers forwarded; their replies are committed with their changes."""
-        for letter in letters:
-            if letter.id not in self._letters:
-                self._letters[letter.id] = None
-                self._inbound.append((letter.command, letter, letter.tenant))
+        for forwarded in commands:
+            if forwarded.id not in self._forwarded_ids:
+                self._forwarded_ids[forwarded.id] = None
+                self._inbound.append((forwarded.command, forwarded, forwarded.tenant))
                 self._wake.set()
-        if len(self._letters) > 2 * LETTERS_KNOWN:
-            self._letters = dict.fromkeys(list(self._letters)[-LETTERS_KNOWN:])
+        if len(self._forwarded_ids) > 2 * FORWARDED_REMEMBERED:
+            self._forwarded_ids = dict.fromkeys(list(self._forwarded_ids)[-FORWARDED_REMEMBERED:])
 
     def supersede(self) -> None:
         """End with Superseded before the next round: another daemon leads."""
@@ -269,17 +269,17 @@ class ControlLoop:
     async def _make_durable(
         self, round_: Round, replies: list[tuple[asyncio.Future[Any] | ForwardedCommand, Any]]
     ) -> None:
-        for letter, reply in replies:
-            if isinstance(letter, ForwardedCommand):
-                round_.changes.answers[letter.id] = encoded_reply(reply)
+        for caller, reply in replies:
+            if isinstance(caller, ForwardedCommand):
+                round_.changes.answers[caller.id] = encoded_reply(reply)
         if round_.changes:
             began = time.perf_counter()
             purged = await self._commit(self._store.commit, round_.changes)
             self.commit_s += time.perf_counter() - began
             if purged:
                 self._on_purged(purged)
-            if round_.changes.outbox and self.on_told is not None:
-                self.on_told()
+            if round_.changes.outbox and self.on_events_committed is not None:
+                self.on_events_committed()
         elif replies and self._lease is not None and not self._lease.is_sure:
             # An answer from memory would be stale if another daemon leads by now.
             await self._commit(self._lease.confirm)
@@ -296,19 +296,19 @@ class ControlLoop:
     async def _commit(self, write: Callable[..., T], *changes: Changes) -> T:
         """Commit the round, and retry on failure: committing the same round twice is harmless."""
         loop, wait_s = asyncio.get_running_loop(), COMMIT_AGAIN_S
-        told, told_s = "", 0.0
+        logged, logged_s = "", 0.0
         while True:
             try:
                 done = await loop.run_in_executor(self._writer, write, *changes)
             except CommitFailed as error:
-                if str(error) != told or time.monotonic() - told_s >= TELL_AGAIN_S:
-                    told, told_s = str(error), time.monotonic()
+                if str(error) != logged or time.monotonic() - logged_s >= TELL_AGAIN_S:
+                    logged, logged_s = str(error), time.monotonic()
                     # No traceback: the store's message says what is wrong.
                     log.warning("%s; nothing is answered or started until it can; trying again", error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
             else:
-                if told:
+                if logged:
                     log.warning("the store can be written again")
                 return done
 
@@ -360,8 +360,8 @@ class ControlLoop:
         With a reason, later calls fail too.
         """
         self._over = why
-        asked, self._inbound = self._inbound, []
-        for _, future, _ in asked:
+        waiting, self._inbound = self._inbound, []
+        for _, future, _ in waiting:
             if isinstance(future, asyncio.Future) and not future.done():
                 future.set_exception(why or Superseded(committed=False))
 

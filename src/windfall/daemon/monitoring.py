@@ -70,10 +70,10 @@ class Monitoring:
     async def samples(self, call: Call) -> dict[str, Any]:
         """What one attempt of a job used over time; the newest unless `attempt` names another."""
         job_id, number, since_at = _asked(call)
-        found = await self._loop.read(lambda store: store.jobs([job_id]))
-        if not found:
+        jobs = await self._loop.read(lambda store: store.jobs([job_id]))
+        if not jobs:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
-        job: Job = found[0]
+        job: Job = jobs[0]
         chosen = [attempt for attempt in job.attempts if number in (None, attempt.number)][-1:]
         if number is not None and not chosen:
             raise ApiError(
@@ -157,22 +157,24 @@ class Monitoring:
 
     def _think(self, jobs: list[Job], now: int) -> None:
         """Update what limits the jobs with GPUs, those with the oldest answers first."""
-        held = {job.attempts[-1].task_id: job for job in jobs if job.attempts[-1].gpu_ids}
-        self._causes = {task_id: known for task_id, known in self._causes.items() if task_id in held}
-        stale = [one for one in held if now - self._causes.get(one, (0, None))[0] >= CAUSE_EVERY_MS]
-        stale.sort(key=lambda one: self._causes.get(one, (0, None))[0])
+        gpu_jobs = {job.attempts[-1].task_id: job for job in jobs if job.attempts[-1].gpu_ids}
+        self._causes = {task_id: cause for task_id, cause in self._causes.items() if task_id in gpu_jobs}
+        stale = [
+            task_id for task_id in gpu_jobs if now - self._causes.get(task_id, (0, None))[0] >= CAUSE_EVERY_MS
+        ]
+        stale.sort(key=lambda task_id: self._causes.get(task_id, (0, None))[0])
         for task_id in stale[:CAUSES_AT_ONCE]:
             recording = self._samples.recording(task_id)
             cause = None
             if recording is not None and self._cause_of is not None:
-                cause = self._cause_of(recording, held[task_id])
+                cause = self._cause_of(recording, gpu_jobs[task_id])
             self._causes[task_id] = (now, cause)
 
 
 def _look(state: State, _: Offers, __: int) -> _Seen:
     live = [job for job in state.attempts.values() if job.attempt is not None]
     live.sort(key=lambda job: (not job.attempts[-1].gpu_ids, job.attempts[-1].placed_at))
-    held = holders(state)
+    holders_by_gpu = holders(state)
     machine = state.machines.get(THIS_HOST)
     gpus = [
         {
@@ -181,7 +183,7 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
             "memoryMib": gpu.memory_mib,
             "simulated": gpu.simulated,
             "fence": machine.why_fenced(gpu),
-            "heldBy": [holder["jobId"] for holder in held.get(gpu.id, [])],
+            "heldBy": [holder["jobId"] for holder in holders_by_gpu.get(gpu.id, [])],
         }
         for gpu in (machine.gpus if machine is not None else ())
         if machine is not None

@@ -95,22 +95,22 @@ class ObjectStorage:
             private=tuple({data.as_uri(), data.resolve().as_uri()}),
         )
 
-    def open(self, told: Path, keys_file: Path) -> None:
+    def open(self, objects_file: Path, keys_file: Path) -> None:
         """Start the S3 server if the settings ask for one, and write down how agents reach storage."""
-        anchored = self._anchored(_told_before(told))
+        anchored = self._anchored(_root_before(objects_file))
         variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
         variables |= anchored
         if self._settings.s3:
             self._server = S3Server(self._settings.data / "s3", self._settings.s3_port, keys_file)
             if not self._server.tenants:
-                self._server.tell_tenants({DEFAULT_TENANT: self.layout.grants(DEFAULT_TENANT, ())})
+                self._server.set_tenants({DEFAULT_TENANT: self.layout.grants(DEFAULT_TENANT, ())})
             self.url = self._server.start()
-            known = self._server.secrets
+            secrets = self._server.secrets
             variables = {
                 **dict.fromkeys(variables, ""),
                 **anchored,
-                "AWS_ACCESS_KEY_ID": known.agents_key_id,
-                "AWS_SECRET_ACCESS_KEY": known.agents_secret,
+                "AWS_ACCESS_KEY_ID": secrets.agents_key_id,
+                "AWS_SECRET_ACCESS_KEY": secrets.agents_secret,
                 "AWS_ENDPOINT_URL_S3": self.url,
                 "AWS_REGION": self._settings.region,
                 ROLE_VARIABLE: SESSION_ROLE,
@@ -118,7 +118,7 @@ class ObjectStorage:
             }
         elif self._settings.job_role is not None:
             variables |= {ROLE_VARIABLE: self._settings.job_role, STS_VARIABLE: self._sts_url}
-        _write_secret(told, json.dumps(variables))
+        _write_secret(objects_file, json.dumps(variables))
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket of the S3 server, if it is missing."""
@@ -129,10 +129,10 @@ class ObjectStorage:
     def _sts_url(self) -> str:
         """The STS of an S3 elsewhere: at the same address, unless the environment says otherwise."""
         region = self._environment.get("AWS_REGION") or self._settings.region
-        told = (self._environment.get(name) for name in ("AWS_ENDPOINT_URL_STS", *_ENDPOINTS))
-        return next(filter(None, told), f"https://sts.{region}.amazonaws.com")
+        endpoints = (self._environment.get(name) for name in ("AWS_ENDPOINT_URL_STS", *_ENDPOINTS))
+        return next(filter(None, endpoints), f"https://sts.{region}.amazonaws.com")
 
-    def _anchored(self, known: str | None) -> dict[str, str]:
+    def _anchored(self, root_before: str | None) -> dict[str, str]:
         """Make the directory that objects are kept in, if it is on this host and was never made.
 
         If it existed before and is missing now, it is not made again: its disk is not mounted.
@@ -141,12 +141,12 @@ class ObjectStorage:
         if not url.startswith("file://"):
             return {}
         root = Path(unquote(url.removeprefix("file://")))
-        if known == str(root):
+        if root_before == str(root):
             if not root.is_dir():
                 log.warning(
                     "%s is missing; jobs that need their checkpoints wait until it is mounted again", root
                 )
-            return {ANCHOR_VARIABLE: known}
+            return {ANCHOR_VARIABLE: root_before}
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -162,15 +162,15 @@ class ObjectStorage:
         """
         while self._server is not None:
             await asyncio.sleep(every_s)
-            known = owned()
+            owned_now = owned()
             tenants = (
                 None
-                if known is None
-                else {name: self.layout.grants(name, known[1]) for name in sorted(known[0])}
+                if owned_now is None
+                else {name: self.layout.grants(name, owned_now[1]) for name in sorted(owned_now[0])}
             )
-            await asyncio.to_thread(self.mend, tenants)
+            await asyncio.to_thread(self.restart_if_ended, tenants)
 
-    def mend(self, tenants: Tenants | None = None) -> None:
+    def restart_if_ended(self, tenants: Tenants | None = None) -> None:
         """Start the S3 server again if it has ended, at its old address, and update what tenants own in it."""
         server = self._server
         with self._lock:
@@ -183,7 +183,7 @@ class ObjectStorage:
                 return
             try:
                 if tenants is not None and news:
-                    server.tell_tenants(tenants)
+                    server.set_tenants(tenants)
                     server.start()
                     server.make_buckets(tenants)
                 else:
@@ -202,13 +202,13 @@ class ObjectStorage:
                 self._server.stop()
 
 
-def _told_before(told: Path) -> str | None:
+def _root_before(objects_file: Path) -> str | None:
     """Where objects were kept at the last start."""
     try:
-        known = json.loads(told.read_text()).get(ANCHOR_VARIABLE)
+        root = json.loads(objects_file.read_text()).get(ANCHOR_VARIABLE)
     except (OSError, ValueError, AttributeError):
         return None
-    return known if isinstance(known, str) else None
+    return root if isinstance(root, str) else None
 
 
 def _write_secret(path: Path, text: str) -> None:

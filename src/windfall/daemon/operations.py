@@ -24,7 +24,7 @@ from windfall.control.events import AddImage, HoldJob, ReleaseJob, RemoveImage
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.calendar_listing import CalendarListing
-from windfall.daemon.costs import Costs
+from windfall.daemon.costs import CostQueries
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.entering import Entering
 from windfall.daemon.exec_sessions import Execs, ExecSessions
@@ -65,7 +65,7 @@ class Operations:
         pid: int,
         started_at: int,
         services: tuple[str, ...],
-        go_down: Callable[[bool], Awaitable[int]],
+        begin_stop: Callable[[bool], Awaitable[int]],
         clock_ms: Callable[[], int],
         objects: ObjectStorage,
         host: Callable[[], Machine | None] = lambda: None,
@@ -78,7 +78,7 @@ class Operations:
         self._pid = pid
         self._started_at = started_at
         self._services = services
-        self._go_down = go_down
+        self._begin_stop = begin_stop
         self._clock_ms = clock_ms
         self._objects = objects
         #: This host, as its agent last described it.
@@ -106,13 +106,13 @@ class Operations:
     def _table(self) -> dict[str, tuple[Role, PlainHandler]]:
         interruptions = Interruptions(self._loop, self._settings.notice_s)
         rates = Rates(self._settings.usd_gpu_hour, self._settings.usd_vcpu_hour, self._settings.spot_factor)
-        kept = Secrets(DataDirectory(self._settings.data).secrets)
+        secrets = Secrets(DataDirectory(self._settings.data).secrets)
         places = StoragePlaces(self._loop, self._objects)
         stored = StoredFiles(self._loop, self._readers)
         monitoring = self._monitoring(rates)
         calendar = CalendarListing(self._loop, self._clock_ms)
         owners = Owners(self._long_reads, DataDirectory(self._settings.data).keys)
-        costs = Costs(self._long_reads, rates, self._clock_ms, owners=owners)
+        costs = CostQueries(self._long_reads, rates, self._clock_ms, owners=owners)
         execs = Execs(self._loop, self._exec_sessions)
         entering = Entering(self._loop, self._settings.job_user)
         return {
@@ -139,9 +139,9 @@ class Operations:
             "ListStorage": (Role.READ, places.list),
             "AddStorage": (Role.ADMIN, places.add),
             "RemoveStorage": (Role.ADMIN, places.remove),
-            "SetSecret": (Role.ADMIN, kept.set_secret),
-            "ListSecrets": (Role.ADMIN, kept.list_secrets),
-            "RemoveSecret": (Role.ADMIN, kept.remove_secret),
+            "SetSecret": (Role.ADMIN, secrets.set_secret),
+            "ListSecrets": (Role.ADMIN, secrets.list_secrets),
+            "RemoveSecret": (Role.ADMIN, secrets.remove_secret),
             "CheckDirectories": (Role.SUBMIT, entering.check),
             "StartExec": (Role.SUBMIT, execs.start),
             "ReadExec": (Role.SUBMIT, execs.read),
@@ -208,19 +208,19 @@ class Operations:
     async def _present(self) -> list[dict[str, Any]]:
         """The daemons that share the store; empty where there can be only one."""
         present = [] if self._daemons is None else await self._daemons()
-        return [{"url": one.address, "pid": one.pid, "leads": leads} for one, leads in present]
+        return [{"url": daemon.address, "pid": daemon.pid, "leads": leads} for daemon, leads in present]
 
     async def why(self, call: Call) -> dict[str, Any]:
         """Why a job is where it is, or how it ended."""
         job_id = JobId(_text(call, "jobId"))
         live = await self._loop.why(job_id)
         parent, _ = split_node(split_child(job_id)[0])
-        found = await self._loop.read(lambda store: store.jobs([job_id, parent]))
-        if not found:
+        jobs = await self._loop.read(lambda store: store.jobs([job_id, parent]))
+        if not jobs:
             for service_job in await self._loop.read(lambda store: store.service_jobs([job_id])):
                 return await why_service_job(self._loop, service_job)
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
-        submission = found[0].submission
+        submission = jobs[0].submission
         answer: dict[str, Any] = {
             "jobId": job_id,
             "jobName": submission.name,
@@ -233,7 +233,7 @@ class Operations:
 
             key = submission.definition
             definition = await self._loop.read(lambda store: store.definition(key)) if key else None
-            ending = how_it_ended(found[0], job_id, definition)
+            ending = how_it_ended(jobs[0], job_id, definition)
             return answer | {"expectedAt": None, "awsReason": None} | ending
         return answer | {
             "state": live.state,
@@ -263,8 +263,8 @@ class Operations:
     async def find_jobs(self, call: Call) -> dict[str, Any]:
         """Jobs by name or by id prefix."""
         text = _text(call, "text")
-        found = await self._loop.read(lambda store: store.find_job(text) or find_service_jobs(store, text))
-        return {"jobIds": found}
+        job_ids = await self._loop.read(lambda store: store.find_job(text) or find_service_jobs(store, text))
+        return {"jobIds": job_ids}
 
     async def list_images(self, _: Call) -> dict[str, Any]:
         """All image mappings."""
@@ -292,7 +292,7 @@ class Operations:
 
     async def down(self, call: Call) -> dict[str, Any]:
         """Stop the daemon after this answer; running jobs go on unless `kill`."""
-        return {"runningJobs": await self._go_down(call.params.get("kill") is True), "pid": self._pid}
+        return {"runningJobs": await self._begin_stop(call.params.get("kill") is True), "pid": self._pid}
 
 
 def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:

@@ -22,21 +22,21 @@ def without_own(
 
     What is left out is empty rather than missing, so that an agent that inherited it does not use it either.
     """
-    left, told = dict(environment), []
+    left, left_out = dict(environment), []
 
     def is_own(key_id: str) -> bool:
         return key_id in key_ids or is_api_key(key_id)
 
     if is_own(left.get(_KEY_ID, "")):
-        told.append(f"{_KEY_ID} is {left[_KEY_ID]}, a key of Windfall's API")
+        left_out.append(f"{_KEY_ID} is {left[_KEY_ID]}, a key of Windfall's API")
         left.update(dict.fromkeys(KEY_VARIABLES, ""))
     for name in _ENDPOINTS:
         if left.get(name, "").rstrip("/") in addresses:
-            told.append(f"{name} is {left[name]}, which is Windfall itself")
+            left_out.append(f"{name} is {left[name]}, which is Windfall itself")
             left[name] = ""
     profile = left.get("AWS_PROFILE") or "default"
     stored = stored_profile(profile, left)
     if is_own(stored.get("aws_access_key_id", "")):
-        told.append(f"the profile {profile} has {stored['aws_access_key_id']}, a key of Windfall's API")
+        left_out.append(f"the profile {profile} has {stored['aws_access_key_id']}, a key of Windfall's API")
         left |= {"AWS_PROFILE": "", "AWS_SHARED_CREDENTIALS_FILE": devnull, "AWS_CONFIG_FILE": devnull}
-    return left, told
+    return left, left_out

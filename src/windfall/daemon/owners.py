@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from windfall.aws_api.protocol.errors import ApiError, KeyFileError
 from windfall.aws_api.protocol.keys import load_keys
 from windfall.aws_api.protocol.service import Call, Caller, Role
 from windfall.control.ports import Store
+from windfall.daemon.gateway import StoreReader
 from windfall.jobs.ids import JobId
 from windfall.jobs.submitters import Submitter
 from windfall.jobs.tenants import qualified
@@ -24,13 +25,6 @@ JOBS_MAX = 10_000
 
 #: The name of the owner of something, as a caller sees it; None where it is not known.
 OwnerOf = Callable[[Submitter], str | None]
-
-
-class Reader(Protocol):
-    """The part of the control loop that answers from the store."""
-
-    async def read(self, question: Callable[[Store], Any]) -> Any:
-        """Ask the store, off the event loop."""
 
 
 def owner_of(submitter: Submitter, names: Mapping[str, str], *, with_tenant: bool) -> str | None:
@@ -44,7 +38,7 @@ def owner_of(submitter: Submitter, names: Mapping[str, str], *, with_tenant: boo
 class Owners:
     """The handler of `Owners`, and the names of owners for others."""
 
-    def __init__(self, reader: Reader, keys_file: Path) -> None:
+    def __init__(self, reader: StoreReader, keys_file: Path) -> None:
         self._reader = reader
         self._keys_file = keys_file
 
@@ -57,11 +51,11 @@ class Owners:
     async def list(self, call: Call) -> dict[str, Any]:
         """The owners of these jobs (`jobIds`), and whether the caller's own key submitted each."""
         wanted = call.params.get("jobIds")
-        if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
+        if not isinstance(wanted, list) or not all(isinstance(job_id, str) for job_id in wanted):
             raise ApiError("Invalid", "jobIds is required (a list of job ids).")
         if len(wanted) > JOBS_MAX:
             raise ApiError("Invalid", f"jobIds may have at most {JOBS_MAX} ids, not {len(wanted)}.")
-        ids = [JobId(one) for one in wanted]
+        ids = [JobId(job_id) for job_id in wanted]
         name_of = await self.named(call.caller)
         submitters: dict[JobId, Submitter] = await self._reader.read(lambda store: _submitters(store, ids))
         return {
@@ -83,6 +77,6 @@ class Owners:
 
 
 def _submitters(store: Store, ids: list[JobId]) -> dict[JobId, Submitter]:
-    found = {job.id: job.submission.submitter for job in store.jobs(ids)}
-    missing = [job_id for job_id in ids if job_id not in found]
-    return found | {job.id: job.submitter for job in (store.service_jobs(missing) if missing else [])}
+    submitters = {job.id: job.submission.submitter for job in store.jobs(ids)}
+    missing = [job_id for job_id in ids if job_id not in submitters]
+    return submitters | {job.id: job.submitter for job in (store.service_jobs(missing) if missing else [])}

@@ -91,9 +91,9 @@ class MetricsPage:
 
     def _measured(self, seen: _Seen) -> list[Family]:
         head = self._samples.machine_head()
-        found = {} if head is None else dict(zip((gpu.id for gpu in head[0]), head[1].gpus, strict=False))
-        jobs = [(one, self._samples.latest(one.task_id)) for one in seen.attempts]
-        return [*_gpus(seen.devices, found), *_jobs([(one, s) for one, s in jobs if s is not None])]
+        samples = {} if head is None else dict(zip((gpu.id for gpu in head[0]), head[1].gpus, strict=False))
+        jobs = [(attempt, self._samples.latest(attempt.task_id)) for attempt in seen.attempts]
+        return [*_gpus(seen.devices, samples), *_jobs([(attempt, s) for attempt, s in jobs if s is not None])]
 
 
 def _look(state: State, _: Offers, __: int) -> _Seen:
@@ -105,12 +105,12 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
     totals = {"vcpus": (0.0, 0.0), "memory_bytes": (0.0, 0.0), "gpus": (0.0, 0.0)}
     for machine in state.machines.values():
         used = state.occupancy.used_on(machine.id)
-        for name, total, held in (
+        for name, total, used_amount in (
             ("vcpus", machine.total.vcpus, used.vcpus),
             ("memory_bytes", machine.total.memory_mib * _MIB, used.memory_mib * _MIB),
             ("gpus", machine.total.gpus, used.gpus),
         ):
-            totals[name] = (totals[name][0] + total, totals[name][1] + held)
+            totals[name] = (totals[name][0] + total, totals[name][1] + used_amount)
     return _Seen(
         waiting=state.backlog.count,
         running=len(state.attempts),
@@ -135,9 +135,9 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
     )
 
 
-def _holder(held: dict[str, list[dict[str, Any]]], gpu_id: str) -> str | None:
+def _holder(holders_by_gpu: dict[str, list[dict[str, Any]]], gpu_id: str) -> str | None:
     """The newest holder of a GPU."""
-    return held[gpu_id][-1]["jobId"] if gpu_id in held else None
+    return holders_by_gpu[gpu_id][-1]["jobId"] if gpu_id in holders_by_gpu else None
 
 
 def _queues(seen: _Seen, counts: Any) -> list[Family]:
@@ -174,7 +174,7 @@ _GPU_VALUES: tuple[tuple[str, str, Callable[[GpuSample], float]], ...] = (
 )
 
 
-def _gpus(devices: list[_Device], found: dict[str, GpuSample]) -> list[Family]:
+def _gpus(devices: list[_Device], samples: dict[str, GpuSample]) -> list[Family]:
     memory = Family("windfall_gpu_memory_bytes", "gauge", "Memory of the GPU.")
     fenced = Family("windfall_gpu_fenced", "gauge", "1 for a GPU that no new job gets.")
     held = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds; job_id names the job.")
@@ -184,7 +184,7 @@ def _gpus(devices: list[_Device], found: dict[str, GpuSample]) -> list[Family]:
         memory.add(None if device.memory_mib is None else device.memory_mib * _MIB, **labels)
         fenced.add(float(device.fence is not None), **labels)
         held.add(float(device.holder is not None), **labels, job_id=device.holder)
-        sample = found.get(device.id)
+        sample = samples.get(device.id)
         if sample is not None:
             for family, value in values:
                 family.add(value(sample), **labels)
@@ -206,8 +206,8 @@ def _jobs(measured: list[tuple[_Running, Sample]]) -> list[Family]:
     busy = Family(
         "windfall_job_gpu_busy_ratio", "gauge", "Part of the time in which a kernel ran, of each GPU."
     )
-    for one, sample in measured:
-        labels = {"job_id": one.job_id, "job_name": one.name, "queue": one.queue}
+    for attempt, sample in measured:
+        labels = {"job_id": attempt.job_id, "job_name": attempt.name, "queue": attempt.queue}
         for family, value in values:
             family.add(value(sample), **labels)
         for number, gpu in enumerate(sample.gpus):

@@ -117,35 +117,35 @@ def _check(job: Job, failed: list[int], *, everything: bool) -> None:
 
 def _command(job: Job, failed: list[int] | None, call: Call) -> SubmitJob:
     """The job as it was submitted, or those of its children that failed."""
-    asked = job.submission
+    submission = job.submission
     part = _part(job, failed)
-    size = asked.array_size if job.is_array and failed is None else None
-    if part is not None and (len(part.indexes) > 1 or asked.worker is not None):
+    size = submission.array_size if job.is_array and failed is None else None
+    if part is not None and (len(part.indexes) > 1 or submission.worker is not None):
         size = len(part.indexes)
-    tags = {**asked.tags, RETRY_OF: job.id}
-    if asked.staging is not None and asked.staging.checkpoints is not None:
-        tags[CHECKPOINT] = asked.staging.checkpoints.uri
+    tags = {**submission.tags, RETRY_OF: job.id}
+    if submission.staging is not None and submission.staging.checkpoints is not None:
+        tags[CHECKPOINT] = submission.staging.checkpoints.uri
     caller = call.caller.submitter
     return SubmitJob(
         JobId(str(uuid.uuid4())),
-        asked.name,
-        asked.queue,
-        asked.definition,
+        submission.name,
+        submission.queue,
+        submission.definition,
         size,
-        overrides=asked.overrides,
-        parameters=asked.parameters,
-        retry=asked.retry,
-        timeout_s=asked.timeout_s,
+        overrides=submission.overrides,
+        parameters=submission.parameters,
+        retry=submission.retry,
+        timeout_s=submission.timeout_s,
         tags=tags,
-        propagate_tags=asked.propagate_tags,
+        propagate_tags=submission.propagate_tags,
         # A retry gets no more rights than the job was submitted with.
         submitter=replace(
-            caller, is_admin=caller.is_admin and asked.submitter.is_admin, user=asked.submitter.user
+            caller, is_admin=caller.is_admin and submission.submitter.is_admin, user=submission.submitter.user
         ),
-        document=asked.document,
-        share=asked.share,
-        priority=None if asked.share is None else asked.priority,
-        consumables=asked.consumables or None,
+        document=submission.document,
+        share=submission.share,
+        priority=None if submission.share is None else submission.priority,
+        consumables=submission.consumables or None,
         retry_of=job.id,
         array_part=part,
     )
@@ -153,11 +153,11 @@ def _command(job: Job, failed: list[int] | None, call: Call) -> SubmitJob:
 
 def _part(job: Job, failed: list[int] | None) -> ArrayPart | None:
     """Which children of an array are run again; None for a whole array, and for any other job."""
-    known = job.submission.array_part
+    old_part = job.submission.array_part
     if job.array_place is not None:
         return ArrayPart(job.array_place[1], (job.array_place[0],))
     if not job.is_array or failed is None:
-        return known
-    if known is not None:
-        return ArrayPart(known.size, tuple(known.indexes[number] for number in failed))
+        return old_part
+    if old_part is not None:
+        return ArrayPart(old_part.size, tuple(old_part.indexes[number] for number in failed))
     return ArrayPart(job.submission.array_size or 0, tuple(failed))

@@ -1,8 +1,8 @@
 """Which engine serves which environment, and so where each instruction goes.
 
-An instruction goes to the engine of its instance's environment or, if it is not for an engine, to the executor of its
-kind. Must not know what they do, nor anything of jobs. Every engine of this daemon is in the table; the first serves
-environments that name none.
+An instruction goes to the engine of its instance's environment or, if it is not for an engine, to the post-commit task
+of its type. Must not know what they do, nor anything of jobs. Every engine of this daemon is in the table; the first
+serves environments that name none.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Routing:
         self._default = next(iter(engines.values()))
         #: Which engine has which instance: the core may have dropped one before its engine is told.
         self._homes: dict[InstanceId, Engine] = {}
-        #: Instructions that are for no engine, by their kind, and who carries them out.
-        self.errands: dict[type, Callable[[Any], None]] = {}
+        #: What carries out the instructions that are not for an engine, by their type.
+        self.post_commit_tasks: dict[type, Callable[[Any], None]] = {}
 
     def engine_of(self, environment: ComputeEnvironment) -> Engine:
         """The engine that serves an environment; the default if the one it names no longer exists."""
@@ -64,10 +64,10 @@ class Routing:
         if environment is None:
             return
         if environment.engine is not None and environment.engine not in self._engines:
-            known = ", ".join(self._engines)
+            names = ", ".join(self._engines)
             raise Invalid(
                 f"The tag windfall:engine names an unknown engine, {environment.engine[:100]!r};"
-                f" this daemon has {known}"
+                f" this daemon has {names}"
             )
         if isinstance(command, TagResource):
             self._check_engine_stays(environment, command)
@@ -75,9 +75,9 @@ class Routing:
 
     def _check_engine_stays(self, environment: ComputeEnvironment, command: TagResource) -> None:
         """Refuse a tag that would change the engine: an environment keeps the one that it was created with."""
-        asked = command.add.get(ENGINE)
+        tagged = command.add.get(ENGINE)
         now = self.engine_of(environment).name
-        if (asked is not None and asked != now) or (
+        if (tagged is not None and tagged != now) or (
             ENGINE in command.remove and environment.engine is not None
         ):
             raise Invalid(
@@ -87,8 +87,8 @@ class Routing:
 
     def serving(self, state: State, queue: QueueName) -> list[str]:
         """The names of the engines that serve a queue's environments."""
-        known = state.queues.get(queue)
-        names = () if known is None else known.environments
+        declared = state.queues.get(queue)
+        names = () if declared is None else declared.environments
         return sorted({self._engine_named(state, name).name for name in names})
 
     def offers(self, state: State) -> Offers:
@@ -103,35 +103,43 @@ class Routing:
         for instance in state.instances.values():
             self._homes[instance.id] = self._engine_named(state, instance.environment)
         for engine in self._engines.values():
-            own = [one for one in state.instances.values() if self._homes[one.id] is engine]
+            own = [instance for instance in state.instances.values() if self._homes[instance.id] is engine]
             ids = {instance.id for instance in own}
             attempts = {
                 token: job.attempt.instance
                 for token, job in state.attempts.items()
                 if job.attempt is not None and job.attempt.instance in ids
             }
-            environments = [one for one in state.environments.values() if self.engine_of(one) is engine]
+            environments = [
+                environment
+                for environment in state.environments.values()
+                if self.engine_of(environment) is engine
+            ]
             engine.adopt(Holdings(environments, own, attempts))
 
     def carry_out(self, state: State, instructions: Sequence[Instruction]) -> None:
-        """Tell each engine what is for it, in order; errands go to those who do them."""
-        if self.errands:
-            for errand in instructions:
-                if (do := self.errands.get(type(errand))) is not None:
-                    do(errand)
-            instructions = [it for it in instructions if type(it) not in self.errands]
+        """Give each engine its instructions, in order; the daemon's own post-commit tasks are started first."""
+        if self.post_commit_tasks:
+            for instruction in instructions:
+                if (start := self.post_commit_tasks.get(type(instruction))) is not None:
+                    start(instruction)
+            instructions = [it for it in instructions if type(it) not in self.post_commit_tasks]
         if len(self._engines) == 1:
             self._default.carry_out(instructions)
             return
-        told: dict[str, list[Instruction]] = {}
+        by_engine: dict[str, list[Instruction]] = {}
         for instruction in instructions:
             for engine in self._addressees(state, instruction):
-                told.setdefault(engine.name, []).append(instruction)
+                by_engine.setdefault(engine.name, []).append(instruction)
         for engine in self._engines.values():
-            if engine.name in told:
-                engine.carry_out(told[engine.name])
+            if engine.name in by_engine:
+                engine.carry_out(by_engine[engine.name])
         if len(self._homes) > 2 * len(state.instances) + _SPARE_HOMES:
-            self._homes = {one: home for one, home in self._homes.items() if one in state.instances}
+            self._homes = {
+                instance_id: home
+                for instance_id, home in self._homes.items()
+                if instance_id in state.instances
+            }
 
     def _addressees(self, state: State, instruction: Instruction) -> Sequence[Engine]:
         if isinstance(instruction, LaunchInstance):
@@ -139,14 +147,14 @@ class Routing:
             self._homes[instruction.instance] = home
             return (home,)
         if isinstance(instruction, CreateTraining | InvokeTarget | WriteDeadLetter):
-            log.error("nobody here does errands of this kind: %s", instruction)
+            log.error("no post-commit task for this instruction: %s", instruction)
             return ()
         if isinstance(instruction, TerminateInstance):
-            known = self._homes.pop(instruction.instance, None)
+            engine = self._homes.pop(instruction.instance, None)
         else:
-            known = None if instruction.instance is None else self._homes.get(instruction.instance)
-        if known is not None:
-            return (known,)
+            engine = None if instruction.instance is None else self._homes.get(instruction.instance)
+        if engine is not None:
+            return (engine,)
         if isinstance(instruction, StartAttempt):
             log.error("%s cannot be started: no engine has %s", instruction.token, instruction.instance)
             return ()
@@ -165,14 +173,18 @@ def _declared(state: State, command: Command) -> ComputeEnvironment | None:
     if isinstance(command, CreateComputeEnvironment | SubmitTraining):
         return command.environment
     if isinstance(command, UpdateComputeEnvironment):
-        known = state.environments.get(command.name)
-        if known is None or command.instance_types is None:
+        environment = state.environments.get(command.name)
+        if environment is None or command.instance_types is None:
             return None
-        return replace(known, instance_types=command.instance_types)
+        return replace(environment, instance_types=command.instance_types)
     if isinstance(command, TagResource) and command.kind == "compute-environment":
-        known = state.environments.get(EnvironmentName(command.name))
-        if known is None:
+        environment = state.environments.get(EnvironmentName(command.name))
+        if environment is None:
             return None
-        tags = {key: text for key, text in {**known.tags, **command.add}.items() if key not in command.remove}
-        return replace(known, tags=tags)
+        tags = {
+            key: text
+            for key, text in {**environment.tags, **command.add}.items()
+            if key not in command.remove
+        }
+        return replace(environment, tags=tags)
     return None

@@ -55,8 +55,8 @@ def server_configuration(
             identities.append(_identity(key.access_key_id, credentials, policy=policy))
         else:
             identities.append(_identity(key.access_key_id, credentials, _actions(grants, writing=writing)))
-    known = {identity["name"] for identity in identities}
-    identities += [_identity(name, None) for name in sorted(set(before) - known)]
+    current = {identity["name"] for identity in identities}
+    identities += [_identity(name, None) for name in sorted(set(before) - current)]
     provider = {"type": "openbao", "address": key_service, "token": secrets.wrapping_token}
     return json.dumps(
         {
@@ -88,7 +88,7 @@ def _policy_name(text: str) -> str:
 
 def _actions(grants: Sequence[Grant], *, writing: bool) -> list[str]:
     """What grants allow, as SeaweedFS's actions: a verb, and where."""
-    found: list[str] = []
+    actions: list[str] = []
     for grant in grants:
         place = locate(grant.uri)
         # SeaweedFS treats a star as a wildcard; only an attempt to reach further would have one in a name.
@@ -97,9 +97,9 @@ def _actions(grants: Sequence[Grant], *, writing: bool) -> list[str]:
         verbs = ["Read", "List", *(["Write", "Tagging"] if grant.write and writing else [])]
         path = "/".join(place.segments)
         places = {0: [""], 1: [f":{path}"]}.get(len(place.segments), [f":{path}", f":{path}/*"])
-        found += [f"{verb}{where}" for verb in verbs for where in places]
+        actions += [f"{verb}{where}" for verb in verbs for where in places]
     # An identity without any action may do everything in some versions.
-    return found or ["Read:nothing-is-granted"]
+    return actions or ["Read:nothing-is-granted"]
 
 
 def session_configuration(secrets: S3Secrets) -> str:
@@ -172,10 +172,12 @@ def _identity(
     actions: Sequence[str] = (),
     policy: str | None = None,
 ) -> dict[str, object]:
-    held = [] if credentials is None else [{"accessKey": credentials[0], "secretKey": credentials[1]}]
+    credential_list = (
+        [] if credentials is None else [{"accessKey": credentials[0], "secretKey": credentials[1]}]
+    )
     return {
         "name": name,
-        "credentials": held,
+        "credentials": credential_list,
         "actions": list(actions),
         "policyNames": [] if policy is None else [policy],
     }

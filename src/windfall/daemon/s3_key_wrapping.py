@@ -75,7 +75,7 @@ class KeyWrapping:
         key = self._derived("mask", key_id)
         blocks = range((len(content) + 31) // 32)
         stream = b"".join(hmac.digest(key, nonce + block.to_bytes(4, "big"), "sha256") for block in blocks)
-        return bytes(one ^ other for one, other in zip(content, stream, strict=False))
+        return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
     def _tag(self, key_id: str, nonce: bytes, hidden: bytes, context: bytes) -> bytes:
         parts = (nonce, hidden, context)

@@ -87,21 +87,21 @@ def completed(head: bytes, key_id: str, find_secret: FindSecret) -> bytes:
         + signed(headers, now_listed).encode()
     )
     first, *rest = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    kept = [
+    unchanged = [
         line for line in rest if line.partition(b":")[0].strip().lower() not in (b"authorization", _KEY_ID)
     ]
     added = [_KEY_ID + b": " + key_id.encode(), b"authorization: " + authorization]
-    return b"\r\n".join([first, *kept, *added]) + b"\r\n\r\n"
+    return b"\r\n".join([first, *unchanged, *added]) + b"\r\n\r\n"
 
 
 def _headers(head: bytes) -> dict[bytes, bytes]:
     """The headers by lower-case name; repeated ones are joined, as they are signed."""
-    found: dict[bytes, bytes] = {}
+    headers: dict[bytes, bytes] = {}
     for line in head.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         name, value = name.strip().lower(), value.strip()
-        found[name] = found[name] + b"," + value if name in found else value
-    return found
+        headers[name] = headers[name] + b"," + value if name in headers else value
+    return headers
 
 
 def _canonical(head: bytes, headers: dict[bytes, bytes], listed: bytes) -> bytes:

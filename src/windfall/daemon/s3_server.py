@@ -117,7 +117,7 @@ class S3Server:
         for bucket in sorted({name for place in places if place.scheme == S3 for name in place.segments[:1]}):
             self.make_bucket(bucket)
 
-    def tell_tenants(self, tenants: Tenants) -> None:
+    def set_tenants(self, tenants: Tenants) -> None:
         """Record what belongs to which tenant. A running server reloads it; `start` restarts it if necessary."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self._directory / TENANTS_NAME, msgspec.json.encode(tenants).decode())
@@ -197,7 +197,7 @@ class S3Server:
         objects = self._directory / "objects"
         objects.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory.chmod(0o700)
-        known = ensure_secrets(self._directory / "secrets.json")
+        secrets = ensure_secrets(self._directory / "secrets.json")
         settings = CompanionSettings(
             str(self._directory),
             ports["s3"],
@@ -209,9 +209,9 @@ class S3Server:
         (self._directory / "keys.json").unlink(missing_ok=True)
         write_configuration(settings)
         for name, text in (
-            ("sessions.json", session_configuration(known)),
-            ("inner.crt", known.certificate),
-            ("inner.key", known.certificate_key),
+            ("sessions.json", session_configuration(secrets)),
+            ("inner.crt", secrets.certificate),
+            ("inner.key", secrets.certificate_key),
         ):
             write_private(self._directory / name, text)
         log = self._directory / LOG_NAME
@@ -226,7 +226,8 @@ class S3Server:
         environment = {"PATH": os.defpath, "HOME": str(self._directory)}
         keeper = self._detached(companion, environment)
         pid = self._detached(
-            server_command(program, objects, ports), environment | server_environment(self._directory, known)
+            server_command(program, objects, ports),
+            environment | server_environment(self._directory, secrets),
         )
         running = _Running(
             pid,
@@ -259,9 +260,9 @@ class S3Server:
         deadline = time.monotonic() + _PORT_WAIT_S
         while not _is_free(wanted_s3) and time.monotonic() < deadline:
             time.sleep(_POLL_S)  # a killed process releases its sockets a moment later
-        with contextlib.ExitStack() as held:
-            s3 = held.enter_context(_free_port(wanted_s3 if _is_free(wanted_s3) or self._port else 0))
-            return {"s3": s3, **{name: held.enter_context(_free_port(0)) for name in _PORTS}}
+        with contextlib.ExitStack() as reserved:
+            s3 = reserved.enter_context(_free_port(wanted_s3 if _is_free(wanted_s3) or self._port else 0))
+            return {"s3": s3, **{name: reserved.enter_context(_free_port(0)) for name in _PORTS}}
 
     def _wait_until_ready(self, deadline: float) -> None:
         running = self._read()
@@ -315,8 +316,8 @@ class S3Server:
 
         body = b"ready" if path.endswith(_PROBE) and method == "PUT" else b""
         request = AWSRequest(method, f"http://{HOST}:{port}{path}", data=body)
-        known = self.secrets
-        keys = Credentials(known.root_key_id, known.root_secret)
+        secrets = self.secrets
+        keys = Credentials(secrets.root_key_id, secrets.root_secret)
         S3SigV4Auth(keys, "s3", "us-east-1").add_auth(request)
         connection = http.client.HTTPConnection(HOST, port, timeout=5)
         try:
@@ -346,15 +347,15 @@ class S3Server:
 @contextlib.contextmanager
 def _free_port(wanted: int) -> Iterator[int]:
     """A port that stays reserved until all have been chosen."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            held.bind((HOST, wanted))
+            bound.bind((HOST, wanted))
         except OSError as error:
             raise S3ServerError(
                 f"port {wanted} for the S3 server cannot be used: {error.strerror}; choose another with --s3-port"
             ) from error
-        yield held.getsockname()[1]
+        yield bound.getsockname()[1]
 
 
 def _is_free(port: int) -> bool:

@@ -30,8 +30,8 @@ class SampleReader:
 
     def latest(self, task_id: str) -> Sample | None:
         """The newest sample of an attempt, by one small read."""
-        found = self._newest(task_id)
-        return None if found is None else found[1]
+        newest = self._newest(task_id)
+        return None if newest is None else newest[1]
 
     def machine(self) -> Recording | None:
         """All samples of this host, with all of its GPUs."""
@@ -49,10 +49,10 @@ class SampleReader:
         content = self._read(name, _BEGINNING_BYTES)
         if content is None:
             return None
-        found = sample_file.newest(content)
-        if found is None and len(content) == _BEGINNING_BYTES:
-            found = sample_file.newest(self._read(name) or b"")
-        return found
+        newest = sample_file.newest(content)
+        if newest is None and len(content) == _BEGINNING_BYTES:
+            newest = sample_file.newest(self._read(name) or b"")
+        return newest
 
     def _read(self, name: str, most_bytes: int = -1) -> bytes | None:
         try:

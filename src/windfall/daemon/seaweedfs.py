@@ -25,14 +25,14 @@ class S3ServerError(DaemonError):
 def find_program() -> str:
     """The path of `weed`, this installation's first; S3ServerError if the extra is missing."""
     beside = Path(sys.executable).parent / "weed"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
-    if found is None:
+    program = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
+    if program is None:
         raise S3ServerError(
             "the embedded S3 server is not installed. Install it: pip install 'windfall-batch[s3]' "
             "(in a checkout: pip install '.[s3]'), "
             "or set AWS_ENDPOINT_URL_S3 to the address of your own"
         )
-    return found
+    return program
 
 
 def server_command(program: str, objects: Path, ports: dict[str, int]) -> list[str]:
@@ -68,12 +68,12 @@ def server_command(program: str, objects: Path, ports: dict[str, int]) -> list[s
     ]
 
 
-def server_environment(directory: Path, known: S3Secrets) -> dict[str, str]:
+def server_environment(directory: Path, secrets: S3Secrets) -> dict[str, str]:
     """Variables that close SeaweedFS's inner ports to other processes, and the key it encrypts with."""
     certificate, key = str(directory / "inner.crt"), str(directory / "inner.key")
     closed = {"WEED_GRPC_CA": certificate}
     for part in ("MASTER", "VOLUME", "FILER", "S3", "CLIENT"):
         closed |= {f"WEED_GRPC_{part}_CERT": certificate, f"WEED_GRPC_{part}_KEY": key}
     for use in ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ"):
-        closed[f"WEED_JWT_{use}_KEY"] = known.inner
-    return {**closed, "WEED_S3_SSE_KEY": known.encryption}
+        closed[f"WEED_JWT_{use}_KEY"] = secrets.inner
+    return {**closed, "WEED_S3_SSE_KEY": secrets.encryption}

@@ -68,12 +68,12 @@ class Secrets:
             entries = list(os.scandir(self._path(tenant, "_").parent))
         except FileNotFoundError:
             entries = []
-        found = [
+        listed = [
             {"name": entry.name, "setAt": int(entry.stat().st_mtime * 1000)}
             for entry in entries
             if _is_name(entry.name) and entry.is_file(follow_symlinks=False)
         ]
-        return {"tenant": tenant, "secrets": sorted(found, key=lambda secret: str(secret["name"]))}
+        return {"tenant": tenant, "secrets": sorted(listed, key=lambda secret: str(secret["name"]))}
 
     async def remove_secret(self, call: Call) -> dict[str, Any]:
         """Remove a value; attempts that have it keep it, later ones fail to start."""
@@ -89,8 +89,8 @@ class Secrets:
         return {}
 
     def _path(self, tenant: str, name: str) -> Path:
-        kept = qualified(tenant, name)
-        file = secret_file(kept) or credential_file(kept)
+        full_name = qualified(tenant, name)
+        file = secret_file(full_name) or credential_file(full_name)
         assert file is not None, f"{tenant}/{name} was checked before"
         return self._directory / file
 

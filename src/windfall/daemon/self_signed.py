@@ -87,11 +87,11 @@ def _times(scalar: int, point: _Point) -> _Point:
     return result
 
 
-def _plus(one: _Point, other: _Point) -> _Point:
-    a = (one[1] - one[0]) * (other[1] - other[0]) % _PRIME
-    b = (one[1] + one[0]) * (other[1] + other[0]) % _PRIME
-    c = 2 * one[3] * other[3] * _D % _PRIME
-    d = 2 * one[2] * other[2] % _PRIME
+def _plus(first: _Point, second: _Point) -> _Point:
+    a = (first[1] - first[0]) * (second[1] - second[0]) % _PRIME
+    b = (first[1] + first[0]) * (second[1] + second[0]) % _PRIME
+    c = 2 * first[3] * second[3] * _D % _PRIME
+    d = 2 * first[2] * second[2] % _PRIME
     e, f, g, h = b - a, d - c, d + c, b + a
     return e * f % _PRIME, g * h % _PRIME, f * g % _PRIME, e * h % _PRIME
 

@@ -36,13 +36,13 @@ def service_counts(store: Store) -> dict[QueueName, dict[str, int]]:
 
 def find_service_jobs(store: Store, text: str) -> list[JobId]:
     """Ids of service jobs with this name or id prefix, newest first, at most 10."""
-    found = [
+    matching = [
         job
         for jobs in _by_queue(store).values()
         for job in jobs
         if job.name == text or job.id.startswith(text)
     ]
-    return [job.id for job in sorted(found, key=lambda job: -job.created_at)[:_FOUND_MAX]]
+    return [job.id for job in sorted(matching, key=lambda job: -job.created_at)[:_FOUND_MAX]]
 
 
 async def why_service_job(gateway: TenantGateway, job: ServiceJob) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def why_it_waits(state: State, job: ServiceJob, now: int) -> list[Reason]:
         )
         reasons.append(("disabled", f"service environment {environment.name} is DISABLED; {enable}"))
     reasons += _needs(state, environment, job, now)
-    front = [one for one, _ in front_of_service_queue(state, job.queue, now)]
+    front = [job_id for job_id, _ in front_of_service_queue(state, job.queue, now)]
     before = front.index(job.id) if job.id in front else 0
     if before:
         reasons.append(
@@ -109,7 +109,9 @@ def why_it_waits(state: State, job: ServiceJob, now: int) -> list[Reason]:
 
 def _standing(state: State, queue: QueueName, name: str, now: int) -> str:
     standings = queue_shares(state, queue, now)
-    share = next((one for one in (standings.shares if standings else ()) if one.name == name), None)
+    share = next(
+        (candidate for candidate in (standings.shares if standings else ()) if candidate.name == name), None
+    )
     if share is None or not share.limits:
         return f"it is of share {name}"
     numbers = [f"{share.used.get(unit, 0):g} of {limit:g} {unit}" for unit, limit in share.limits.items()]
@@ -118,12 +120,15 @@ def _standing(state: State, queue: QueueName, name: str, now: int) -> str:
 
 def _needs(state: State, environment: ServiceEnvironment, job: ServiceJob, now: int) -> list[Reason]:
     view = view_of(state, environment, now)
-    held: Counter[str] = Counter()
-    for one in (held_by for queue in view.queues for held_by in queue.holding):
-        held.update({unit: int(amount) for unit, amount in counted(one.needs, view.limits).items()})
+    in_use: Counter[str] = Counter()
+    for holder in (held_by for queue in view.queues for held_by in queue.holding):
+        in_use.update({unit: int(amount) for unit, amount in counted(holder.needs, view.limits).items()})
     have = f"service environment {environment.name} has"
     return [
-        ("capacity", f"asks for {amount:g} {unit}; {have} {view.limits.get(unit, 0):g}, {held[unit]} in use")
+        (
+            "capacity",
+            f"asks for {amount:g} {unit}; {have} {view.limits.get(unit, 0):g}, {in_use[unit]} in use",
+        )
         for unit, amount in counted(needs_of(job.instances), view.limits).items()
     ]
 

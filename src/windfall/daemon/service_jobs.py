@@ -20,7 +20,7 @@ import msgspec
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Caller, ModelledService
-from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.events import Command, SubmitTraining
@@ -74,9 +74,9 @@ class TrainingCreator:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def carry_out(self, asked: CreateTraining) -> None:
+    def carry_out(self, instruction: CreateTraining) -> None:
         """Start creating a training job; the core is told if its payload is refused."""
-        task = asyncio.get_running_loop().create_task(self._create(asked), name="create training job")
+        task = asyncio.get_running_loop().create_task(self._create(instruction), name="create training job")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -85,35 +85,37 @@ class TrainingCreator:
         for task in self._tasks:
             task.cancel()
 
-    async def _create(self, asked: CreateTraining) -> None:
-        _service_job.set(asked.job_id)
+    async def _create(self, instruction: CreateTraining) -> None:
+        _service_job.set(instruction.job_id)
         await self._host_known()
         while True:
             try:
                 async with self._slots:
-                    refused = await self._refusal(asked)
+                    refused = await self._refusal(instruction)
                 if refused is not None:
-                    await self._gate.execute(TrainingRefused(asked.job_id, asked.training_job, refused))
+                    await self._gate.execute(
+                        TrainingRefused(instruction.job_id, instruction.training_job, refused)
+                    )
                 return
             except Exception:  # the edge of this task: the service job waits for it, so it is tried again
                 log.exception(
-                    "%s could not be created; trying again in %g s", asked.training_job, self._again_s
+                    "%s could not be created; trying again in %g s", instruction.training_job, self._again_s
                 )
                 await asyncio.sleep(self._again_s)
 
-    async def _refusal(self, asked: CreateTraining) -> str | None:
+    async def _refusal(self, instruction: CreateTraining) -> str | None:
         """Why there can be no such training job; None when there is one."""
         try:
-            request = msgspec.json.decode(asked.payload)
+            request = msgspec.json.decode(instruction.payload)
         except (msgspec.DecodeError, RecursionError) as error:
             return f"ValidationException: serviceRequestPayload is not valid JSON: {error}"
         if not isinstance(request, dict):
             return "ValidationException: serviceRequestPayload is not a JSON object"
-        request["TrainingJobName"] = asked.training_job
-        caller = Caller.on_behalf_of(asked.submitter)
+        request["TrainingJobName"] = instruction.training_job
+        caller = Caller.on_behalf_of(instruction.submitter)
         try:
             await self._sagemaker().perform(
-                "CreateTrainingJob", encode_json(request), caller, asked.region, asked.job_id
+                "CreateTrainingJob", encode_json(request), caller, instruction.region, instruction.job_id
             )
         except ApiError as error:
             if error.status >= 500:

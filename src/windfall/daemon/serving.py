@@ -25,7 +25,7 @@ from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.iam.service import iam_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.application import Application
-from windfall.aws_api.protocol.errors import ProtocolError
+from windfall.aws_api.protocol.errors import WireError
 from windfall.aws_api.protocol.keys import KeyRing, ensure_keys_file, load_keys
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.aws_api.scheduler.service import scheduler_service
@@ -37,7 +37,7 @@ from windfall.daemon.event_delivery import check_event_settings
 from windfall.daemon.forwarding import Forwarding
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.http_connection import HttpConnection
-from windfall.daemon.leading import Alone, Surroundings, training_settings
+from windfall.daemon.leading import DaemonContext, SoleDaemon, training_settings
 from windfall.daemon.log_reaper import REAP_EVERY_S, reap_logs
 from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
@@ -93,7 +93,7 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
             lock = directory.share(store.identity)
         keep_claim(directory.root, store)
         ensure_keys_file(directory.keys, now=clock_ms())
-    except (ProtocolError, StoreError) as error:
+    except (WireError, StoreError) as error:
         raise DaemonError(str(error)) from None
     except OSError as error:
         raise _unusable(directory, error) from None
@@ -135,7 +135,7 @@ def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _D
         objects = ObjectStorage(settings, os.environ, own, addresses)
         objects.open(directory.objects_file, directory.keys)
         return _Daemon(settings, directory, store, objects)
-    except (ProtocolError, StoreError) as error:
+    except (WireError, StoreError) as error:
         raise DaemonError(str(error)) from None
     except OSError as error:
         raise _unusable(directory, error) from None
@@ -156,8 +156,8 @@ def run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
         try:
             return runner.run(work)
         finally:
-            for one in spare:
-                one.close()
+            for end in spare:
+                end.close()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -177,25 +177,27 @@ class _Daemon:
         self._kill = False
         self._keys = KeyRing(directory.keys)
         keys = self._keys
-        around = Surroundings(settings, directory, store, objects, clock_ms, lambda: keys.tenants, keys.find)
+        context = DaemonContext(
+            settings, directory, store, objects, clock_ms, lambda: keys.tenants, keys.find
+        )
         #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
-        self._place: Alone | Succession
+        self._leadership: SoleDaemon | Succession
         if store.coordination is None:
-            self._place = Alone(around, self._gate)
+            self._leadership = SoleDaemon(context, self._gate)
         else:
-            self._place = Succession(around, store.coordination, self._gate)
-        self._training = training_settings(around, self._host)
+            self._leadership = Succession(context, store.coordination, self._gate)
+        self._training = training_settings(context, self._host)
 
     def _owned(self) -> Owned | None:
         """All tenants, and the storage registered for them; None while another daemon leads."""
-        leading = self._place.leading
+        leading = self._leadership.leading
         if leading is None:
             return None
         return {DEFAULT_TENANT, *self._keys.tenants}, leading.storage_places
 
     def _machine(self) -> Machine | None:
-        return self._place.machine
+        return self._leadership.machine
 
     def _host(self) -> Resources | None:
         machine = self._machine()
@@ -205,8 +207,8 @@ class _Daemon:
         url = _url(listening, self._settings.host)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        watched = self._place.begin(url)
-        mending = asyncio.create_task(self._objects.watch(self._owned), name="s3 server watch")
+        watched = self._leadership.begin(url)
+        watching_s3 = asyncio.create_task(self._objects.watch(self._owned), name="s3 server watch")
         reaping = asyncio.create_task(self._reap_logs(), name="log reaper")
         stopping = asyncio.create_task(self._stop.wait())
         server: uvicorn.Server | None = None
@@ -214,25 +216,25 @@ class _Daemon:
         try:
             # In parallel: the services read their models for as long as an agent needs to start.
             reading = asyncio.get_running_loop().run_in_executor(None, self._server_config)
-            settled = await unless_stopped(asyncio.gather(self._place.settle(), reading), stopping)
+            settled = await unless_stopped(asyncio.gather(self._leadership.settle(), reading), stopping)
             if settled is None:
                 return 0
             machine, config = settled
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve([listening]), name="http")
-            leading = self._place.leading
+            leading = self._leadership.leading
             live_jobs = 0 if leading is None else leading.live_jobs
-            ready(Ready(url, machine, live_jobs, self._objects.url, self._place.leader))
+            ready(Ready(url, machine, live_jobs, self._objects.url, self._leadership.leader))
             await asyncio.wait([stopping, serving, *watched], return_when=asyncio.FIRST_COMPLETED)
             for task in watched:
                 if task.done():
                     task.result()  # A part that ended by itself has failed.
             return 0
         finally:
-            mending.cancel()
+            watching_s3.cancel()
             reaping.cancel()
             stopping.cancel()
-            await self._go(server, serving)
+            await self._shut_down(server, serving)
 
     async def _reap_logs(self) -> None:
         """Remove expired logs periodically, until cancelled."""
@@ -250,11 +252,11 @@ class _Daemon:
             os.getpid(),
             clock_ms(),
             SERVICES,
-            self._go_down,
+            self._begin_stop,
             clock_ms,
             self._objects,
             self._machine,
-            self._place.daemons,
+            self._leadership.daemons,
         )
         account = self._settings.account_id
         samples = SampleReader(self._directory.logs)
@@ -275,7 +277,7 @@ class _Daemon:
             time.time,
             lambda: str(uuid.uuid4()),
             pages={"/metrics": MetricsPage(self._gate, samples, self._keys).answer},
-            elsewhere=Forwarding(lambda: self._place.leader).forward,
+            elsewhere=Forwarding(lambda: self._leadership.leader).forward,
         )
         return uvicorn.Config(
             application,
@@ -288,21 +290,21 @@ class _Daemon:
             timeout_graceful_shutdown=5,
         )
 
-    async def _go_down(self, kill: bool) -> int:
+    async def _begin_stop(self, kill: bool) -> int:
         """Begin to stop; returns how many attempts are running."""
-        leading = self._place.leading
+        leading = self._leadership.leading
         running = 0 if leading is None else await leading.running_attempts()
         self._kill = kill
         asyncio.get_running_loop().call_later(0.05, self._stop.set)
         return running
 
-    async def _go(self, server: uvicorn.Server | None, serving: asyncio.Task[None] | None) -> None:
+    async def _shut_down(self, server: uvicorn.Server | None, serving: asyncio.Task[None] | None) -> None:
         """Stop in order: the HTTP server first, then the control loop and the engines."""
         if server is not None and serving is not None:
             server.should_exit = True
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
-        await self._place.end(kill=self._kill)
+        await self._leadership.end(kill=self._kill)
         self._gate.close()
 
 

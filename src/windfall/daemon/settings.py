@@ -35,8 +35,8 @@ SYSTEM_DATA = Path("/var/lib/windfall")
 
 def default_data() -> Path:
     """The data directory: WINDFALL_DATA, or the system's usual place for it."""
-    if told := os.environ.get("WINDFALL_DATA"):
-        return Path(told)
+    if named := os.environ.get("WINDFALL_DATA"):
+        return Path(named)
     if os.geteuid() == 0:
         return SYSTEM_DATA
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"

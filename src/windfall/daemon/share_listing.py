@@ -31,13 +31,17 @@ class Shares:
 
         def look(state: State, _: Offers, now: int) -> list[QueueShares]:
             names = state.queues if name is None else [QueueName(name)]
-            found = [queue_shares(state, one, now) for one in names]
-            return [one for one in found if one is not None and (one.policy is not None or name is not None)]
+            all_shares = [queue_shares(state, queue_name, now) for queue_name in names]
+            return [
+                shares
+                for shares in all_shares
+                if shares is not None and (shares.policy is not None or name is not None)
+            ]
 
-        found: list[QueueShares] = await self._gate.inspect(look)
-        if name is not None and not found:
+        queues: list[QueueShares] = await self._gate.inspect(look)
+        if name is not None and not queues:
             raise ApiError("NotFound", f"There is no job queue {name}; `windfall queues` lists them.", 404)
-        return {"queues": [_described(one) for one in found]}
+        return {"queues": [_described(shares) for shares in queues]}
 
 
 def _described(queue: QueueShares) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def _described(queue: QueueShares) -> dict[str, Any]:
         "kept": _amount(queue.kept),
         "windowSeconds": queue.window_s,
         "computeReservation": queue.reservation_percent,
-        "shares": [_share(one, fair=queue.is_fair) for one in queue.shares],
+        "shares": [_share(share, fair=queue.is_fair) for share in queue.shares],
     }
 
 

@@ -81,9 +81,9 @@ def _refusal(data: Path, claim: StoreClaim, other: OtherStore) -> str:
     how = (
         "leave out --store" if claim.where == str(data / "store" / "windfall.db") else "name it with --store"
     )
-    found = "another store" if other.found is not None else "missing or empty"
+    state = "another store" if other.found is not None else "missing or empty"
     return (
-        f"the data directory {data} belongs to the store {claim.where}; {other.where} is {found}."
+        f"the data directory {data} belongs to the store {claim.where}; {other.where} is {state}."
         f" To use that store, {how}; to use {other.where}, give another --data DIR."
         f" If {claim.where} is gone for good, remove {data / CLAIM_NAME}: jobs that still run are stopped then"
     )

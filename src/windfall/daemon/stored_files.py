@@ -48,7 +48,7 @@ _OPEN_STORES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadablePart:
     """One part of what a job has stored, open for reading."""
 
     store: ObjectStore
@@ -60,8 +60,8 @@ class Part:
         """Everything in it."""
         if self.only is None:
             return iter(self.store.list(self.prefix))
-        found = self.store.head(self.only)
-        return iter([] if found is None else [found])
+        entry = self.store.head(self.only)
+        return iter([] if entry is None else [entry])
 
     def holds(self, key: str) -> bool:
         """Whether an object of this name belongs to it."""
@@ -70,7 +70,7 @@ class Part:
         return not self.prefix or key.startswith(f"{self.prefix}/")
 
 
-class Place(NamedTuple):
+class StoredLocation(NamedTuple):
     """Where the requested part is stored."""
 
     uri: str
@@ -96,11 +96,11 @@ class StorageReaders:
         except ObjectsError as error:
             raise _refusal(error) from None
 
-    def _open(self, place: Place, access: StorageAccess) -> Part:
+    def _open(self, place: StoredLocation, access: StorageAccess) -> ReadablePart:
         stores = _DaemonStores(self._objects_file, access, self._environment)
         if place.is_object:
-            return Part(*stores.open_object(place.uri), "")
-        return Part(stores.open(place.uri), None, place.prefix)
+            return ReadablePart(*stores.open_object(place.uri), "")
+        return ReadablePart(stores.open(place.uri), None, place.prefix)
 
 
 class _DaemonStores(Stores):
@@ -172,10 +172,10 @@ class StoredFiles:
         for key, _, _ in reads:
             if not part.holds(key):
                 raise ApiError("NotFound", f"There is no {key[:200]!r} among the files of this job.", 404)
-        found = await self._readers.do(lambda: [part.store.get_range(*one) for one in reads])
-        return Response(200, b"application/octet-stream", b"".join(found))
+        contents = await self._readers.do(lambda: [part.store.get_range(*wanted) for wanted in reads])
+        return Response(200, b"application/octet-stream", b"".join(contents))
 
-    async def _opened(self, call: Call) -> Part:
+    async def _opened(self, call: Call) -> ReadablePart:
         job = await self._job(call)
         staging = None if job.is_array else own_staging(job)
         submitter = job.submission.submitter
@@ -197,12 +197,12 @@ class StoredFiles:
 def found_job(store: Store, job_id: JobId) -> Job | None:
     """A job by its id, also a main node or a child that never started, which have no record of their own."""
     (array, index), (gang, number) = split_child(job_id), split_node(job_id)
-    known = {job.id: job for job in store.jobs(list({job_id, array, gang}))}
-    if job_id in known:
-        return known[job_id]
-    if index is not None and array in known:
-        return child_at_rest(known[array], index)
-    whole = known.get(gang)
+    jobs = {job.id: job for job in store.jobs(list({job_id, array, gang}))}
+    if job_id in jobs:
+        return jobs[job_id]
+    if index is not None and array in jobs:
+        return child_at_rest(jobs[array], index)
+    whole = jobs.get(gang)
     return whole if whole is not None and number is not None and whole.node == number else None
 
 
@@ -220,11 +220,11 @@ def _output_name(output: Output) -> str:
     return "kept" if output.patterns else output.uri.rstrip("/").rpartition("/")[2]
 
 
-def _place(call: Call, job: Job, staging: Staging | None) -> Place:
+def _place(call: Call, job: Job, staging: Staging | None) -> StoredLocation:
     part = call.params.get("part")
     if part == "checkpoint":
         if staging is not None and staging.checkpoints is not None:
-            return Place(staging.checkpoints.uri, RESERVED)
+            return StoredLocation(staging.checkpoints.uri, RESERVED)
         raise ApiError("NotFound", f"The job {job.id} keeps no checkpoints.", 404)
     outputs: tuple[Output, ...] = () if staging is None else staging.outputs
     number = call.params.get("output")
@@ -232,26 +232,26 @@ def _place(call: Call, job: Job, staging: Staging | None) -> Place:
         raise ApiError("Invalid", "part must be checkpoint or output; for output, output must be its number.")
     if not 0 <= number < len(outputs):
         raise ApiError("NotFound", f"The job {job.id} has no output {number}.", 404)
-    return Place(outputs[number].uri.rstrip("/"), is_object=outputs[number].archived)
+    return StoredLocation(outputs[number].uri.rstrip("/"), is_object=outputs[number].archived)
 
 
 def _reads(call: Call) -> list[tuple[str, int, int]]:
     """The requested ranges: `[key, start, end]` each."""
-    asked = call.params.get("reads")
-    if not isinstance(asked, list) or not 0 < len(asked) <= READS_MAX or not all(map(_is_range, asked)):
+    ranges = call.params.get("reads")
+    if not isinstance(ranges, list) or not 0 < len(ranges) <= READS_MAX or not all(map(_is_range, ranges)):
         raise ApiError(
             "Invalid",
             f"reads must be a list of 1 to {READS_MAX} items [key, start, end] with 0 <= start <= end.",
         )
-    if sum(end - start for _, start, end in asked) > READ_BYTES:
+    if sum(end - start for _, start, end in ranges) > READ_BYTES:
         raise ApiError("Invalid", f"reads may have {READ_BYTES:,} bytes in total; ask for fewer at a time.")
-    return [(key, start, end) for key, start, end in asked]
+    return [(key, start, end) for key, start, end in ranges]
 
 
-def _is_range(told: Any) -> bool:
-    if not isinstance(told, list) or len(told) != 3:
+def _is_range(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 3:
         return False
-    key, start, end = told
+    key, start, end = value
     return isinstance(key, str) and type(start) is int and type(end) is int and 0 <= start <= end < 2**63
 
 

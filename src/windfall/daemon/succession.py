@@ -19,7 +19,7 @@ from windfall.agent.errors import AgentRejected
 from windfall.capacity.machines import Machine
 from windfall.daemon.following import Following
 from windfall.daemon.gateway import Gateway
-from windfall.daemon.leading import Leading, Surroundings, load_state
+from windfall.daemon.leading import DaemonContext, Leading, load_state
 from windfall.engines.local.translation import THIS_HOST
 from windfall.store.coordination import Coordination, Lead, Presence
 from windfall.store.errors import StoreError, StoreReplaced, Superseded
@@ -37,48 +37,53 @@ END_S = 30.0
 class Succession:
     """This daemon among the others."""
 
-    def __init__(self, around: Surroundings, coordination: Coordination, gate: Gateway) -> None:
-        self._around = around
+    def __init__(self, context: DaemonContext, coordination: Coordination, gate: Gateway) -> None:
+        self._context = context
         self._leadership, self._inbox = coordination.leadership, coordination.inbox
         self._gate = gate
         self._following = Following(coordination.inbox)
         gate.follow(self._following)
-        self._me = Presence(uuid.uuid4().hex, "", os.getpid())
+        self._presence = Presence(uuid.uuid4().hex, "", os.getpid())
         self.leading: Leading | None = None
         self._machine: Machine | None = None
         self._lead = Lead(0, "", "", expired=True)
-        self._reign: asyncio.Task[None] | None = None
+        self._term: asyncio.Task[None] | None = None
         #: Agents may have seen a higher epoch than the lease's.
-        self._at_least = 0
+        self._epoch_min = 0
         self._settled = asyncio.Event()
-        self._news, self._mail = asyncio.Event(), asyncio.Event()
+        self._lease_changed, self._inbox_changed = asyncio.Event(), asyncio.Event()
         self._ended = threading.Event()
         #: Holds the lock that shows others that this daemon lives.
         self._alive_fd = -1
-        self._keeper = ThreadPoolExecutor(1, thread_name_prefix="lease")
-        self._postman = ThreadPoolExecutor(1, thread_name_prefix="mail")
+        self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
+        self._inbox_thread = ThreadPoolExecutor(1, thread_name_prefix="inbox")
         self._tasks: list[asyncio.Task[None]] = []
 
     # What the daemon asks --------------------------------------------------------------------------------
 
     def begin(self, url: str) -> list[asyncio.Task[None]]:
         """Join; returns the tasks that must not end by themselves."""
-        self._me = Presence(self._me.name, url, self._me.pid)
-        self._alive_fd = self._around.directory.add_address(self._me.name, url)
-        self._leadership.join(self._me, self._around.settings.lease_s)
+        self._presence = Presence(self._presence.name, url, self._presence.pid)
+        self._alive_fd = self._context.directory.add_address(self._presence.name, url)
+        self._leadership.join(self._presence, self._context.settings.lease_s)
         loop = asyncio.get_running_loop()
 
-        def on_news(about: str) -> None:
+        def on_notification(about: str) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe((self._news if about == "leadership" else self._mail).set)
+                loop.call_soon_threadsafe(
+                    (self._lease_changed if about == "leadership" else self._inbox_changed).set
+                )
 
         listener = threading.Thread(
-            target=self._inbox.listen, args=(on_news, self._ended.is_set), name="news", daemon=True
+            target=self._inbox.listen,
+            args=(on_notification, self._ended.is_set),
+            name="notifications",
+            daemon=True,
         )
         listener.start()
         self._tasks = [
             asyncio.create_task(self._watch(), name="lease watcher"),
-            asyncio.create_task(self._deliver(), name="letter carrier"),
+            asyncio.create_task(self._read_inbox(), name="inbox reader"),
         ]
         return self._tasks
 
@@ -109,13 +114,17 @@ class Succession:
     def leader(self) -> str | None:
         """The leader's address; None while there is no leader."""
         if self.leading is not None:
-            return self._me.address
+            return self._presence.address
         return None if self._lead.is_free else self._lead.address
 
     async def daemons(self) -> list[tuple[Presence, bool]]:
         """All live daemons of this store."""
-        seen = await self._kept(self._leadership.daemons)
-        return [(one, leads) for one, leads in seen if not self._around.directory.is_gone(one.name)]
+        seen = await self._on_lease_thread(self._leadership.daemons)
+        return [
+            (presence, leads)
+            for presence, leads in seen
+            if not self._context.directory.is_gone(presence.name)
+        ]
 
     async def end(self, *, kill: bool) -> None:
         """Stop: give up the lease, if this daemon leads, so that another one can lead at once."""
@@ -123,33 +132,33 @@ class Succession:
         for task in self._tasks:
             task.cancel()
         leading, self.leading = self.leading, None
-        if self._reign is not None:
-            self._reign.cancel()
+        if self._term is not None:
+            self._term.cancel()
         if leading is not None:
-            others = [one for one, _ in await self._others()]
+            others = [presence for presence, _ in await self._others()]
             try:
-                async with asyncio.timeout(self._around.settings.stop_grace_s + END_S):
+                async with asyncio.timeout(self._context.settings.stop_grace_s + END_S):
                     await leading.end(kill=kill, keep_agents=bool(others))
             except (Superseded, TimeoutError):
                 await leading.let_go()  # Another daemon leads, or the database does not answer.
-        await self._kept(self._leadership.release)
-        await self._kept(self._leadership.leave)
-        self._around.directory.remove_address(self._me.name)
+        await self._on_lease_thread(self._leadership.release)
+        await self._on_lease_thread(self._leadership.leave)
+        self._context.directory.remove_address(self._presence.name)
         os.close(self._alive_fd)
         self._following.close()
-        for pool in (self._keeper, self._postman):
+        for pool in (self._lease_thread, self._inbox_thread):
             pool.shutdown(wait=True)
 
     async def _others(self) -> list[tuple[Presence, bool]]:
         try:
-            return [it for it in await self.daemons() if it[0].name != self._me.name]
+            return [it for it in await self.daemons() if it[0].name != self._presence.name]
         except StoreError:
             return []
 
     # The lease -------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        every_s, trouble = self._around.settings.lease_s / LOOKS_PER_LEASE, ""
+        every_s, trouble = self._context.settings.lease_s / LOOKS_PER_LEASE, ""
         while True:
             try:
                 await self._look()
@@ -163,61 +172,63 @@ class Succession:
                 if trouble != str(error):
                     trouble = str(error)
                     log.warning("the lease cannot be read: %s; trying again", trouble.strip())
-            if self._reign is not None and self._reign.done():
-                reign, self._reign = self._reign, None
-                reign.result()  # A fault, unless it was another daemon that ended it.
-            self._news.clear()
+            if self._term is not None and self._term.done():
+                term, self._term = self._term, None
+                term.result()  # A fault, unless it was another daemon that ended it.
+            self._lease_changed.clear()
             try:
                 async with asyncio.timeout(every_s):
-                    await self._news.wait()
+                    await self._lease_changed.wait()
             except TimeoutError:
                 continue
 
     async def _look(self) -> None:
         """Renew the lease if it is ours; take it if it is free."""
-        if self._reign is not None:
-            await self._kept(self._leadership.confirm)
-        before, self._lead = self._lead, await self._kept(self._leadership.look)
-        if self._reign is not None:
+        if self._term is not None:
+            await self._on_lease_thread(self._leadership.confirm)
+        before, self._lead = self._lead, await self._on_lease_thread(self._leadership.look)
+        if self._term is not None:
             return
         # The daemons share a host, so a dead leader's lease can be taken at once; a frozen one's must expire.
-        gone = self._lead.holder if self._around.directory.is_gone(self._lead.holder) else ""
+        gone = self._lead.holder if self._context.directory.is_gone(self._lead.holder) else ""
         if self._lead.is_free or gone:
-            epoch = await self._kept(lambda: self._leadership.take(self._at_least, gone))
+            epoch = await self._on_lease_thread(lambda: self._leadership.take(self._epoch_min, gone))
             if epoch is not None:
-                self._reign = asyncio.create_task(self._rule(epoch), name="leadership")
+                self._term = asyncio.create_task(self._lead_for_a_term(epoch), name="term of leading")
             return
         if self._lead.epoch != before.epoch:
             log.warning("the daemon at %s leads, this one follows", self._lead.address)
-        machines = await asyncio.to_thread(self._around.store.machines)
+        machines = await asyncio.to_thread(self._context.store.machines)
         self._machine = next((machine for machine in machines if machine.id == THIS_HOST), None)
         self._settled.set()
 
-    async def _rule(self, epoch: int) -> None:
+    async def _lead_for_a_term(self, epoch: int) -> None:
         """Lead, from what the store holds, until another daemon does."""
         try:
-            state = await asyncio.get_running_loop().run_in_executor(None, load_state, self._around)
-            leading = Leading(self._around, state, epoch, self._leadership)
-            await self._lead_with(leading)
+            state = await asyncio.get_running_loop().run_in_executor(None, load_state, self._context)
+            leading = Leading(self._context, state, epoch, self._leadership)
+            await self._run_term(leading)
         except StoreReplaced:
             raise
         except StoreError as error:
             log.warning("this daemon cannot lead: %s", error)
-        await self._kept(self._leadership.release)
-        self._news.set()
+        await self._on_lease_thread(self._leadership.release)
+        self._lease_changed.set()
 
-    async def _lead_with(self, leading: Leading) -> None:
+    async def _run_term(self, leading: Leading) -> None:
         watched = leading.start()
         self.leading = leading
         self._gate.lead(leading.loop)
         try:
-            self._around.directory.write_address(self._me.address)
+            self._context.directory.write_address(self._presence.address)
         except OSError as trouble:
             # Commands then ask any daemon, which forwards to the leader.
             log.warning("the leader's address cannot be written: %s", trouble)
-        log.warning("this daemon, at %s, leads now; unfinished jobs: %d", self._me.address, leading.live_jobs)
+        log.warning(
+            "this daemon, at %s, leads now; unfinished jobs: %d", self._presence.address, leading.live_jobs
+        )
         self._settled.set()
-        self._mail.set()
+        self._inbox_changed.set()
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         self.leading = None
         self._gate.follow(self._following)
@@ -225,27 +236,27 @@ class Succession:
         await leading.step_down()
         for error in ended:
             if isinstance(error, AgentRejected):
-                self._at_least = error.epoch + 1
+                self._epoch_min = error.epoch + 1
             elif error is not None and not isinstance(error, Superseded):
                 raise error
         log.warning("this daemon no longer leads; its jobs go on under the next leader")
 
-    # Letters ---------------------------------------------------------------------------------------------
+    # Forwarded commands ----------------------------------------------------------------------------------
 
-    async def _deliver(self) -> None:
+    async def _read_inbox(self) -> None:
         while True:
-            await self._mail.wait()
-            self._mail.clear()
+            await self._inbox_changed.wait()
+            self._inbox_changed.clear()
             leading = self.leading
             if leading is not None:
                 try:
-                    letters = await asyncio.get_running_loop().run_in_executor(
-                        self._postman, self._inbox.commands
+                    commands = await asyncio.get_running_loop().run_in_executor(
+                        self._inbox_thread, self._inbox.commands
                     )
                 except StoreError:
                     continue  # The next look is soon.
-                leading.loop.deliver(letters)
+                leading.loop.take_forwarded(commands)
             await self._following.fetch()
 
-    async def _kept(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._keeper, work)
+    async def _on_lease_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._lease_thread, work)

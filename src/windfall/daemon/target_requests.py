@@ -94,11 +94,11 @@ def _respelled(shape: Any, value: Any) -> Any:
     """A value with member names in the service's spelling. Unknown ones were refused before."""
     if shape.type_name == "structure" and isinstance(value, dict):
         names = {name.lower(): name for name in shape.members}
-        found = {}
+        respelled = {}
         for sent, inner in value.items():
             name = names.get(sent.lower())
-            found[name or sent] = inner if name is None else _respelled(shape.members[name], inner)
-        return found
+            respelled[name or sent] = inner if name is None else _respelled(shape.members[name], inner)
+        return respelled
     if shape.type_name == "list" and isinstance(value, list):
         return [_respelled(shape.member, inner) for inner in value]
     if shape.type_name == "map" and isinstance(value, dict):

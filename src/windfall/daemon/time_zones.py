@@ -35,12 +35,12 @@ def _advice(name: str) -> str:
 def near_names(name: str) -> list[str]:
     """A few similar names of zones, the closest first."""
     wanted = name.replace(" ", "_").casefold()
-    known = _folded_names()
-    if wanted in known:
-        return [known[wanted]]
-    cities = {folded.rpartition("/")[2]: full for folded, full in known.items()}
-    by_city = [full for folded, full in known.items() if folded.rpartition("/")[2] == wanted]
-    near = by_city + [known[folded] for folded in difflib.get_close_matches(wanted, known, _SUGGESTIONS)]
+    names = _folded_names()
+    if wanted in names:
+        return [names[wanted]]
+    cities = {folded.rpartition("/")[2]: full for folded, full in names.items()}
+    by_city = [full for folded, full in names.items() if folded.rpartition("/")[2] == wanted]
+    near = by_city + [names[folded] for folded in difflib.get_close_matches(wanted, names, _SUGGESTIONS)]
     city = wanted.rpartition("/")[2]
     near += [cities[folded] for folded in difflib.get_close_matches(city, cities, _SUGGESTIONS)]
     return list(dict.fromkeys(near))[:_SUGGESTIONS]

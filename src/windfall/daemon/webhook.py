@@ -22,7 +22,7 @@ from windfall.daemon.event_sinks import Event, Outcome
 #: An event counts as not delivered if the receiver takes longer than this.
 TIMEOUT_S = 10.0
 #: How many events of different jobs are under way at once: a distant receiver has latency, not low throughput.
-LANES = 8
+CONNECTIONS = 8
 #: How much of an answer is read, so that the connection can be used again.
 _ANSWER_MAX = 65_536
 #: Answers below 500 that concern all events, not one.
@@ -36,8 +36,8 @@ class Webhook:
     def __init__(self, url: str, token_file: Path | None = None) -> None:
         parts = urlsplit(url)
         self._token_file = token_file
-        self._lanes = [Lane(parts) for _ in range(LANES)]
-        self._threads = ThreadPoolExecutor(LANES, thread_name_prefix="webhook")
+        self._connections = [WebhookConnection(parts) for _ in range(CONNECTIONS)]
+        self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="webhook")
 
     def deliver(self, events: Sequence[Event]) -> Outcome:
         """Post them, each job's in order."""
@@ -50,25 +50,26 @@ class Webhook:
                 return Outcome(trouble=f"the token cannot be read: {_words(error)}")
         shares: dict[int, list[Event]] = {}
         for event in events:
-            shares.setdefault(zlib.crc32(event.subject.encode()) % LANES, []).append(event)
-        work = [(self._lanes[number], share) for number, share in shares.items()]
+            shares.setdefault(zlib.crc32(event.subject.encode()) % CONNECTIONS, []).append(event)
+        work = [(self._connections[number], share) for number, share in shares.items()]
         try:
             outcomes = list(self._threads.map(lambda it: it[0].deliver(it[1], headers), work))
         except (RuntimeError, CancelledError):  # closed meanwhile
             return Outcome(trouble=_STOPPING)
         troubles = [outcome.trouble for outcome in outcomes if outcome.trouble is not None]
         return Outcome(
-            [told for outcome in outcomes for told in outcome.delivered], troubles[0] if troubles else None
+            [event_id for outcome in outcomes for event_id in outcome.delivered],
+            troubles[0] if troubles else None,
         )
 
     def close(self) -> None:
         """Abort what is under way."""
-        for lane in self._lanes:
-            lane.close()
+        for connection in self._connections:
+            connection.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class Lane:
+class WebhookConnection:
     """One connection."""
 
     def __init__(self, url: SplitResult) -> None:

@@ -15,7 +15,7 @@ from windfall.aws_api.protocol.keys import Role, create_key, revoke_key
 from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Call, Caller, PlainService
 from windfall.control.changes import Changes
-from windfall.daemon.costs import ORDINARY, Bounds, Costs
+from windfall.daemon.costs import ORDINARY, Bounds, CostQueries
 from windfall.daemon.owners import Owners
 from windfall.jobs.ids import JobId, QueueName, child_id
 from windfall.jobs.job import Job
@@ -50,7 +50,7 @@ def ask(store):
     """`ask(by="day")` calls the operation as the service does, JSON in and JSON out."""
 
     def asked(now=10 * HOUR, rates=UNPRICED, bounds=ORDINARY, **params):
-        costs = Costs(Reader(store), rates, lambda: at(now), bounds)
+        costs = CostQueries(Reader(store), rates, lambda: at(now), bounds)
         service = PlainService("windfall", {"Cost": costs.cost}, {"Cost": Role.READ})
         request = Request("POST", "/windfall/v1/Cost", "", {}, json.dumps(params).encode())
         answer = service.answer(request, Caller("key", Role.READ, "default"), "us-east-1", "request")
@@ -256,7 +256,7 @@ def test_sums_by_owner_use_the_name_of_the_key_else_its_account_else_its_id(stor
     )
     revoke_key(keys, alice, now=2)
     reader = Reader(store)
-    costs = Costs(reader, UNPRICED, lambda: at(10 * HOUR), owners=Owners(reader, keys))
+    costs = CostQueries(reader, UNPRICED, lambda: at(10 * HOUR), owners=Owners(reader, keys))
 
     def summed(by, role):
         call = Call("windfall", "Cost", {"by": by}, Caller("key", role, "default"), "us-east-1", "request", 0)

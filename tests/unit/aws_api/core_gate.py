@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.aws_api.sagemaker.endings import SageMakerWords
+from windfall.aws_api.sagemaker.endings import SageMakerTexts
 from windfall.control.queue_shares import QueueShares, queue_shares
 from windfall.control.reactor import close, handle
 from windfall.control.round import Round
@@ -18,7 +18,7 @@ class CoreGate:
     def __init__(self, store: Any, now: int, rules: Rules | None = None, step_ms: int = 1) -> None:
         """Every command comes `step_ms` after the one before."""
         self.store, self.now, self.step_ms = store, now, step_ms
-        self.state = State(rules or Rules(words=SageMakerWords()))
+        self.state = State(rules or Rules(aws_texts=SageMakerTexts()))
 
     async def execute(self, command: Any, tenant: str | None = None) -> Any:
         self.now += self.step_ms

@@ -153,12 +153,12 @@ def test_without_a_home_directory_that_is_said(aws, daemon, windfall, monkeypatc
 
 
 def test_profiles_that_are_written_at_once_are_all_there(furnished, daemon, windfall):
-    from windfall.cli.aws_profile import AwsFiles, Profile, write_profile
+    from windfall.cli.aws_profile import AwsFiles, AwsProfile, write_profile
 
     files = AwsFiles.of(os.environ)
 
     def write(number: int) -> None:
-        write_profile(files, Profile(f"p{number}", "us-east-1", {"batch": daemon.url}, "k", "s", None))
+        write_profile(files, AwsProfile(f"p{number}", "us-east-1", {"batch": daemon.url}, "k", "s", None))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(16)))

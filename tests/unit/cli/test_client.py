@@ -11,7 +11,7 @@ from tests.unit.cli.fake_daemon import Error, fake_daemon
 from windfall.aws_api.protocol.keys import Role, create_key, revoke_key
 from windfall.cli.client import Client, connect
 from windfall.cli.endpoint import Endpoint, find_endpoint, no_address
-from windfall.cli.errors import CliError, NoDaemon, Refused
+from windfall.cli.errors import CliError, NoDaemon, RequestRefused
 from windfall.daemon.directory import DataDirectory
 
 
@@ -43,7 +43,7 @@ def test_pages_are_put_together_up_to_the_limit(daemon, client):
 def test_a_refusal_is_told_without_the_wrapping_of_aws(daemon, client):
     text = "Error executing request, Exception : Job queue x does not exist, RequestId: 1f-2e"
     daemon.answers["submitjob"] = Error("ClientException", text)
-    with pytest.raises(Refused, match=r"^Job queue x does not exist$") as refused:
+    with pytest.raises(RequestRefused, match=r"^Job queue x does not exist$") as refused:
         client.batch("SubmitJob")
     assert refused.value.code == "ClientException"
 

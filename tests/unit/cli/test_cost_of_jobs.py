@@ -13,7 +13,7 @@ from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.cli.cost import cost
 from windfall.control.changes import Changes
-from windfall.daemon.costs import Costs
+from windfall.daemon.costs import CostQueries
 from windfall.store.opening import open_store
 
 ID = "0b5ae4ae-4b5c-4f5e-9d3c-2f6a1c0d9e11"
@@ -53,7 +53,7 @@ def asking(daemon, tmp_path, monkeypatch):
     )
     store = open_store(f"sqlite:///{tmp_path / 'windfall.db'}")
     store.commit(Changes(jobs={ID: a_job(first, second, third, stopped=4000, id=ID)}))
-    costs = Costs(Reader(store), Rates(), lambda: at(5000))
+    costs = CostQueries(Reader(store), Rates(), lambda: at(5000))
     caller = Caller("key", Role.READ, "default")
 
     def answer(params):

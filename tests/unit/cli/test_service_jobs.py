@@ -54,5 +54,5 @@ def test_they_are_stopped_by_their_own_operation(daemon, windfall, command, stat
 def test_what_is_for_jobs_alone_names_the_training_job(daemon, windfall):
     daemon.answers.update(describejobs={"jobs": []}, describeservicejob=SERVICE_JOB)
     said = windfall("logs", ID).err
-    assert f"{ID} is a service job, of which `windfall why {ID}` tells" in said
+    assert f"{ID} is a service job; see `windfall why {ID}`" in said
     assert "its training job is training-AWSBatchweekly0f" in said

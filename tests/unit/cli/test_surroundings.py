@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.cli.surroundings import (
-    JobUser,
+    ExpectedJobUser,
     cannot_enter,
     cannot_write,
     directories_to_check,
@@ -24,8 +24,8 @@ SHELL = {
     "HF_HOME": "/data/hf",
     "TORCH_HOME": "/data/torch",
 }
-ME = JobUser("me", "host", frozenset({"/home/me", "/home/me/venv", "/work"}), frozenset({"/work"}))
-NOBODY = JobUser("nobody", "host", frozenset({"/work"}))
+ME = ExpectedJobUser("me", "host", frozenset({"/home/me", "/home/me/venv", "/work"}), frozenset({"/work"}))
+NOBODY = ExpectedJobUser("nobody", "host", frozenset({"/work"}))
 
 
 def test_what_the_user_sees_is_taken_along():
@@ -97,7 +97,7 @@ def test_what_the_jobs_user_cannot_enter_is_told(shell, user, words):
 
 
 def test_another_machine_is_named():
-    assert "on far, another machine," in cannot_enter({}, "/here", JobUser("me", "far"), "near")
+    assert "on far, another machine," in cannot_enter({}, "/here", ExpectedJobUser("me", "far"), "near")
 
 
 def test_a_directory_that_cannot_be_written_is_told():

@@ -41,7 +41,7 @@ class Calendar:
     #: What targets answer instead of starting a run.
     refusal: str | None = None
     again: bool = True
-    #: Errands that nobody has done: the daemon was killed before it could.
+    #: Tasks that nobody has done: the daemon was killed before it could.
     undone: list[Any] = field(default_factory=list)
     letters: list[WriteDeadLetter] = field(default_factory=list)
     deaf: bool = False
@@ -72,27 +72,27 @@ class Calendar:
         return self.until(at)
 
     def carries_out(self) -> None:
-        """Do the errands of the last round, and those that follow from them."""
-        errands = [one for one in self.world.instructions if isinstance(one, InvokeTarget | WriteDeadLetter)]
+        """Run the post-commit tasks of the last round, and those that follow from them."""
+        tasks = [one for one in self.world.instructions if isinstance(one, InvokeTarget | WriteDeadLetter)]
         self.world.instructions = []
         if self.deaf:
-            self.undone += errands
+            self.undone += tasks
             return
-        for errand in errands:
-            self.does(errand)
+        for task in tasks:
+            self.does(task)
 
-    def does(self, errand: InvokeTarget | WriteDeadLetter) -> None:
+    def does(self, task: InvokeTarget | WriteDeadLetter) -> None:
         """Ask a target, or write a letter."""
-        key = errand.schedule.key
-        if isinstance(errand, WriteDeadLetter):
-            self.letters.append(errand)
-            self.world.happens(DeadLetterWritten(key, errand.due_at))
+        key = task.schedule.key
+        if isinstance(task, WriteDeadLetter):
+            self.letters.append(task)
+            self.world.happens(DeadLetterWritten(key, task.due_at))
         elif self.refusal is not None:
-            self.world.happens(TargetFailed(key, errand.due_at, self.refusal, self.again))
+            self.world.happens(TargetFailed(key, task.due_at, self.refusal, self.again))
         else:
-            job = a_job(f"{errand.schedule.name}-{errand.due_at}").gpus(1).command
+            job = a_job(f"{task.schedule.name}-{task.due_at}").gpus(1).command
             try:
-                self.world.happens(StartRun(key, errand.due_at, job))
+                self.world.happens(StartRun(key, task.due_at, job))
             except Conflict:
                 return
         self.carries_out()

@@ -245,4 +245,4 @@ def test_thousands_that_are_due_at_once_are_done_over_several_rounds():
     assert next_due(calendar.world.state) == MON
     calendar.until(MON)
     assert len(calendar.undone) == LOOKS_MAX
-    assert len({errand.schedule.key for errand in calendar.undone}) == LOOKS_MAX
+    assert len({task.schedule.key for task in calendar.undone}) == LOOKS_MAX

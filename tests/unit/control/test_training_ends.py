@@ -10,8 +10,8 @@ from tests.builders import TestWorld, a_machine, a_world
 from tests.unit.control.trainings import a_training
 from windfall.accounting.prices import Rates
 from windfall.control import events
+from windfall.control.aws_texts import PlainTexts
 from windfall.control.training_ends import TrainingEnd, end_of, lacked_capacity
-from windfall.control.words import PlainWords
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import FAILED
@@ -80,10 +80,10 @@ def test_one_that_fails_without_a_machine_for_its_own_fault_did_not_lack_capacit
 
 
 def test_the_core_has_plain_words_of_its_own(world):
-    world.state.rules = replace(world.state.rules, words=PlainWords())
+    world.state.rules = replace(world.state.rules, aws_texts=PlainTexts())
     world.happens(a_training("t", gpus=9, pending_s=10))
     world.later(10_000)
     job = world.job(ID)
     assert job.status_reason == StopCause.PENDING_TIME.value
-    assert PlainWords().training_ended(job) == "FAILED: pending time exceeded"
-    assert PlainWords().training_refused("no") == PlainWords().comparable("no") == "no"
+    assert PlainTexts().training_ended(job) == "FAILED: pending time exceeded"
+    assert PlainTexts().training_refused("no") == PlainTexts().comparable("no") == "no"

@@ -20,7 +20,7 @@ from windfall.control.changes import Changes
 from windfall.control.outbox import Destination, EventKind, OutboxEvent
 from windfall.daemon import event_delivery
 from windfall.daemon.errors import BadSetting
-from windfall.daemon.event_delivery import GIVEN_UP_MS, Delivery, check_event_settings, destinations_in
+from windfall.daemon.event_delivery import GIVEN_UP_MS, EventDelivery, check_event_settings, destinations_in
 from windfall.daemon.event_sinks import Event, EventFile
 from windfall.daemon.settings import Settings
 from windfall.daemon.webhook import Webhook
@@ -59,10 +59,10 @@ def lines(path: Path) -> list[dict]:
 
 
 def while_delivering(
-    settings: Settings, store, then: Callable[[Delivery], Awaitable[None]], now: int = NOW
+    settings: Settings, store, then: Callable[[EventDelivery], Awaitable[None]], now: int = NOW
 ) -> None:
     async def live() -> None:
-        delivery = Delivery(settings, store, lambda: now)
+        delivery = EventDelivery(settings, store, lambda: now)
         tasks = delivery.start()
         try:
             await then(delivery)
@@ -83,7 +83,7 @@ def test_the_file_gets_a_line_for_each_event_and_the_store_forgets_them(tmp_path
     settings = Settings(tmp_path, events_file=str(path))
     told_to(store, destinations_in(settings), *a_life("one"))
 
-    async def more(delivery: Delivery) -> None:
+    async def more(delivery: EventDelivery) -> None:
         await until(lambda: len(lines(path)) == 5)
         told_to(store, destinations_in(settings), *a_life("two"))
         delivery.wake()
@@ -131,7 +131,7 @@ def test_a_webhook_that_fails_for_a_while_hears_everything_in_order_afterwards(
     told_to(store, destinations_in(settings), *a_life("one"), *a_life("two"))
     receiver.status = status
 
-    async def mend(delivery: Delivery) -> None:
+    async def mend(delivery: EventDelivery) -> None:
         await until(lambda: receiver.refused >= 2)
         assert len(store.undelivered("webhook", 99)) == 10, "what is not delivered waits in the store"
         receiver.status = 200
@@ -215,7 +215,7 @@ def test_an_event_is_given_up_after_a_day_and_said_to_be(tmp_path, store, receiv
     told_to(store, destinations_in(settings), *a_life("old"), *a_life("young", NOW + 2_000))
     receiver.status = 503
 
-    async def forgotten(delivery: Delivery) -> None:
+    async def forgotten(delivery: EventDelivery) -> None:
         await until(lambda: len(store.undelivered("webhook", 99)) == 5)
 
     while_delivering(settings, store, forgotten, now=NOW + GIVEN_UP_MS + 1_000)
@@ -228,7 +228,7 @@ def test_many_events_are_read_page_by_page(tmp_path, store, monkeypatch):
     monkeypatch.setattr(event_delivery, "PAGE", 7)
     told_to(store, destinations_in(settings), *(it for number in range(8) for it in a_life(f"job-{number}")))
 
-    async def all_there(delivery: Delivery) -> None:
+    async def all_there(delivery: EventDelivery) -> None:
         await until(lambda: len(lines(path)) == 40)
 
     while_delivering(settings, store, all_there)
@@ -240,7 +240,7 @@ def test_many_events_are_read_page_by_page(tmp_path, store, monkeypatch):
 def test_what_waits_for_a_destination_that_is_no_more_is_forgotten(tmp_path, store, caplog):
     told_to(store, [Destination.WEBHOOK], *a_life("one"))
 
-    async def nothing(delivery: Delivery) -> None:
+    async def nothing(delivery: EventDelivery) -> None:
         assert store.undelivered("webhook", 9) == []
 
     while_delivering(Settings(tmp_path), store, nothing)

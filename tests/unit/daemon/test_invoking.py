@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import SubmitJob, SubmitTraining
 from windfall.control.instructions import InvokeTarget

@@ -58,10 +58,10 @@ def a_letter(number: int, queue: str = "q") -> ForwardedCommand:
 def test_a_letter_is_done_once_and_answered_in_the_same_commit():
     async def story():
         async with Led() as world:
-            world.loop.deliver([a_letter(1), a_letter(2, queue="nowhere")])
-            world.loop.deliver([a_letter(1)])
+            world.loop.take_forwarded([a_letter(1), a_letter(2, queue="nowhere")])
+            world.loop.take_forwarded([a_letter(1)])
             await world.submit("own")
-            world.loop.deliver([a_letter(1), a_letter(2, queue="nowhere")])
+            world.loop.take_forwarded([a_letter(1), a_letter(2, queue="nowhere")])
             await world.submit("own-too")
             answered = [answers for answers in world.kept.answers if answers]
             assert len(answered) == 1

@@ -32,7 +32,7 @@ class Loop:
         return self.jobs[:1]
 
 
-class Desk:
+class MonitoringWorld:
     """The handlers over files in a directory, at a time that the test sets."""
 
     def __init__(self, directory) -> None:
@@ -72,48 +72,48 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path) -> Desk:
-    return Desk(tmp_path)
+def world(tmp_path) -> MonitoringWorld:
+    return MonitoringWorld(tmp_path)
 
 
-def test_a_running_job_has_its_newest_sample_and_what_limits_it(desk):
-    desk.runs("a")
-    (job,) = desk.ask("top")["jobs"]
+def test_a_running_job_has_its_newest_sample_and_what_limits_it(world):
+    world.runs("a")
+    (job,) = world.ask("top")["jobs"]
     assert (job["sample"]["cpuCores"], job["sample"]["memoryBytes"]) == (0.25, None)
     assert job["sample"]["gpus"][0]["busy"] == 0.51235
     assert job["cause"] == "1 samples"
 
 
-def test_a_sample_that_is_old_says_nothing_about_now(desk):
-    desk.runs("old", at=10_000)
-    desk.runs("none", at=None)
-    assert [job["sample"] for job in desk.ask("top")["jobs"]] == [None, None]
+def test_a_sample_that_is_old_says_nothing_about_now(world):
+    world.runs("old", at=10_000)
+    world.runs("none", at=None)
+    assert [job["sample"] for job in world.ask("top")["jobs"]] == [None, None]
 
 
-def test_causes_are_thought_about_now_and_then_and_a_few_at_a_time(desk):
+def test_causes_are_thought_about_now_and_then_and_a_few_at_a_time(world):
     for number in range(CAUSES_AT_ONCE + 2):
-        desk.runs(f"j{number}")
-    desk.ask("top")
-    assert len(desk.thought_about) == CAUSES_AT_ONCE
-    desk.ask("top")
-    assert len(set(desk.thought_about)) == CAUSES_AT_ONCE + 2
-    desk.ask("top")
-    assert len(desk.thought_about) == CAUSES_AT_ONCE + 2
+        world.runs(f"j{number}")
+    world.ask("top")
+    assert len(world.thought_about) == CAUSES_AT_ONCE
+    world.ask("top")
+    assert len(set(world.thought_about)) == CAUSES_AT_ONCE + 2
+    world.ask("top")
+    assert len(world.thought_about) == CAUSES_AT_ONCE + 2
 
 
-def test_the_host_is_as_its_file_says(desk):
-    file = SampleFile(f"{desk.directory}/machine.samples", Header("machine", 4.0, 1024, (GPU,)))
+def test_the_host_is_as_its_file_says(world):
+    file = SampleFile(f"{world.directory}/machine.samples", Header("machine", 4.0, 1024, (GPU,)))
     file.add(Sample(99_000, 10_000, cpu_cores=1.5, gpus=(GpuSample(power_w=75.0),)))
-    answer = desk.ask("top")
+    answer = world.ask("top")
     assert answer["host"]["sample"]["cpuCores"] == 1.5
     assert answer["gpus"][0]["sample"]["powerW"] == 75.0
     assert answer["gpus"][0]["sample"]["busy"] is None
 
 
-def test_samples_since_a_time_are_those_after_it(desk):
-    desk.runs("a", at=99_000)
-    assert len(desk.ask("samples", jobId="a", sinceAt=98_000)["samples"]) == 1
-    assert desk.ask("samples", jobId="a", sinceAt=99_000)["samples"] == []
+def test_samples_since_a_time_are_those_after_it(world):
+    world.runs("a", at=99_000)
+    assert len(world.ask("samples", jobId="a", sinceAt=98_000)["samples"]) == 1
+    assert world.ask("samples", jobId="a", sinceAt=99_000)["samples"] == []
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_samples_since_a_time_are_those_after_it(desk):
         {"jobId": "a", "sinceAt": "x"},
     ],
 )
-def test_nonsense_is_refused(desk, params):
+def test_nonsense_is_refused(world, params):
     with pytest.raises(ApiError):
-        desk.ask("samples", **params)
+        world.ask("samples", **params)
 
 
-def test_a_job_or_an_attempt_that_is_not_there_is_not_found(desk):
+def test_a_job_or_an_attempt_that_is_not_there_is_not_found(world):
     with pytest.raises(ApiError, match="There is no job"):
-        desk.ask("samples", jobId="gone")
-    desk.runs("a")
+        world.ask("samples", jobId="gone")
+    world.runs("a")
     with pytest.raises(ApiError, match="has no attempt 2"):
-        desk.ask("samples", jobId="a", attempt=2)
+        world.ask("samples", jobId="a", attempt=2)

@@ -1,4 +1,4 @@
-"""Where objects are kept, what agents are told of it, and that a missing disk is no new store."""
+"""Where objects are kept, how agents learn it, and that a missing disk is not taken for a new store."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class FakeServer:
         self.pid, self.starts, self.fault = 7, 0, None
         self.tenants, self.made = {}, []
 
-    def tell_tenants(self, tenants):
+    def set_tenants(self, tenants):
         self.tenants = tenants
 
     def make_buckets(self, tenants):
@@ -160,18 +160,18 @@ class FakeServer:
 def test_an_s3_server_that_has_ended_is_started_again_until_it_is_closed(settings, caplog):
     storage = ObjectStorage(settings, {})
     server = storage._server = FakeServer()
-    storage.mend()
+    storage.restart_if_ended()
     assert server.starts == 0, "it lives"
     server.pid, server.fault = None, OSError(28, "No space left on device")
     with caplog.at_level(logging.WARNING):
-        storage.mend()
-        storage.mend()
+        storage.restart_if_ended()
+        storage.restart_if_ended()
         server.fault = None
-        storage.mend()
+        storage.restart_if_ended()
     assert (server.pid, server.starts) == (8, 1)
     assert [record.getMessage().count("No space left") for record in caplog.records] == [1, 0]
     storage.close()
-    storage.mend()
+    storage.restart_if_ended()
     assert (server.pid, server.starts) == (None, 1)
 
 
@@ -180,11 +180,11 @@ def test_the_s3_server_is_told_what_tenants_own_whenever_it_changes(settings):
     server = storage._server = FakeServer()
     places = (StoragePlace("s3://vision", write=True, tenant="vision"),)
     owned = {name: storage.layout.grants(name, places) for name in ("default", "vision")}
-    storage.mend(owned)
+    storage.restart_if_ended(owned)
     assert server.tenants == owned
     assert Grant("s3://vision", write=True) in server.tenants["vision"]
     assert server.made == ["default", "vision"]
     assert server.starts == 1, "it begins anew if it must"
-    storage.mend(owned)
-    storage.mend(None)
+    storage.restart_if_ended(owned)
+    storage.restart_if_ended(None)
     assert server.starts == 1

@@ -72,7 +72,7 @@ def test_a_value_is_kept_for_the_agent_and_nobody_else(kept, tmp_path):
 def test_a_list_has_names_and_no_values(kept, tmp_path):
     for name in ("b", "a"):
         asyncio.run(kept.set_secret(call(name=name, value=VALUE)))
-    # What a write that was cut short left behind is no secret.
+    # The file of an interrupted write is not a secret.
     (tmp_path / ".left").write_text(VALUE)
     listed = asyncio.run(kept.list_secrets(call()))
     assert [one["name"] for one in listed["secrets"]] == ["a", "b"]

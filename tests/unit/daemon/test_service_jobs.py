@@ -1,4 +1,4 @@
-"""The training creator: what it asks of the core, what it reports, and that a fault of our own is no end."""
+"""The training creator: what it asks of the core, what it reports, and that it retries after an internal error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.events import SubmitTraining
 from windfall.control.instructions import CreateTraining

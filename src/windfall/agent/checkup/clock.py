@@ -10,7 +10,7 @@ CLOCK = "clock"
 
 
 def check_clock(host: Host) -> Verdict:
-    """Ask whoever keeps the time whether it is kept."""
+    """Ask the time service whether the clock is synchronised."""
     asked = host.run("timedatectl", "show", "--property=NTPSynchronized", "--value")
     if asked is not None and asked.code == 0:
         if asked.output.strip() == "yes":

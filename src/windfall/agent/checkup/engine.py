@@ -76,11 +76,11 @@ def _gpus(host: Host, found: EngineFacts, said: Mapping[str, object]) -> Verdict
     if host.run("nvidia-container-runtime-hook", "--help") is not None or host.run("nvidia-ctk", "--version"):
         configure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
         return doubtful(GPUS_IN_CONTAINERS, f"{_TOOLKIT} is here and {found.kind} does not use it", configure)
-    mend = (
+    install = (
         f"install {_TOOLKIT} from NVIDIA's repository" if system_of(host) else f"install NVIDIA's {_TOOLKIT}"
     )
     return doubtful(
         GPUS_IN_CONTAINERS,
         "containers would see no GPU",
-        f"{mend}, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+        f"{install}, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
     )

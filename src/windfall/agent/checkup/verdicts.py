@@ -1,4 +1,4 @@
-"""What a check says: how it stands, what was seen, and how to mend it."""
+"""What a check says: how it stands, what was seen, and how to fix it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Verdict(msgspec.Struct, frozen=True):
     subject: str
     state: State
     seen: str
-    #: What to do, one step to a line; empty when there is nothing to mend.
+    #: What to do, one step to a line; empty when there is nothing to fix.
     mend: str = ""
 
 

@@ -31,7 +31,7 @@ from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, 
 from windfall.agent.spawner import Launch
 from windfall.agent.speech import say
 
-#: So many keepers of one attempt may die one after the other without having got any further.
+#: How many keepers of one attempt may die one after the other without any progress.
 _MOST_DEATHS = 5
 #: An engine that does not answer must not keep jobs from their GPUs for ever.
 _TIDY_WITHIN_S = 20.0

@@ -76,7 +76,7 @@ class Engine:
     def pull(self, name: str, headers: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Fetch an image and yield what is said meanwhile, nothing when a while brings nothing.
 
-        EngineRefused when it cannot be had.
+        EngineRefused when it is not available.
         """
         reference, tag = split_image(name)
         target = f"/images/create?fromImage={quoted(reference)}" + (f"&tag={quoted(tag)}" if tag else "")
@@ -99,7 +99,7 @@ class Engine:
         made = self._ask("POST", f"/containers/create?name={quoted(name)}", body, timeout_s=_CREATE_WITHIN_S)
         container = str(_object(made.value()).get("Id") or "")
         if not container:
-            raise EngineUnreachable("the container engine made a container and does not say which")
+            raise EngineUnreachable("the container engine made a container without returning its id")
         return container
 
     def start(self, container: str) -> None:

@@ -78,7 +78,7 @@ class Body:
             return False
         size = self._raw[start:end].split(b";")[0].strip() or b"0"
         if not all(digit in _HEX_DIGITS for digit in size):
-            raise EngineUnreachable("what answers at the socket of the container engine is none")
+            raise EngineUnreachable("the process at the container engine's socket is not a container engine")
         self._left = int(size, 16)
         self._raw = self._raw[end + 1 :]
         if self._left == 0:
@@ -146,7 +146,7 @@ class Exchange:
         if raw:
             return self._body.feed(raw)
         if not self._body.close():
-            raise EngineUnreachable(f"{self._what}: the container engine broke off its answer")
+            raise EngineUnreachable(f"{self._what}: the container engine's answer is incomplete")
         return b""
 
     def read(self) -> bytes:
@@ -180,7 +180,9 @@ class Exchange:
         try:
             return json.loads(content) if content else None
         except ValueError:
-            raise EngineUnreachable(f"{self._what}: what answers there is no container engine") from None
+            raise EngineUnreachable(
+                f"{self._what}: the process at the socket is not a container engine"
+            ) from None
 
     def close(self) -> None:
         """Hang up."""
@@ -196,7 +198,9 @@ class Exchange:
         try:
             self._socket.sendall(content)
         except OSError as error:
-            raise EngineUnreachable(f"{self._what}: the container engine hung up: {error}") from None
+            raise EngineUnreachable(
+                f"{self._what}: the container engine closed the connection: {error}"
+            ) from None
 
     def _receive(self) -> bytes:
         try:
@@ -205,19 +209,21 @@ class Exchange:
             text = f"{self._what}: no answer of the container engine within {self._timeout_s:g} s"
             raise EngineTimeout(text) from None
         except OSError as error:
-            raise EngineUnreachable(f"{self._what}: the container engine hung up: {error}") from None
+            raise EngineUnreachable(
+                f"{self._what}: the container engine closed the connection: {error}"
+            ) from None
 
     def _head(self) -> tuple[int, dict[str, str], bytes]:
         raw = b""
         while b"\r\n\r\n" not in raw:
             part = self._receive()
             if not part or len(raw) > _MOST_HEAD_BYTES:
-                raise EngineUnreachable(f"{self._what}: the container engine broke off its answer")
+                raise EngineUnreachable(f"{self._what}: the container engine's answer is incomplete")
             raw += part
         head, _, rest = raw.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _is_number(words[1]):
-            raise EngineUnreachable(f"{self._what}: what answers there is no container engine")
+            raise EngineUnreachable(f"{self._what}: the process at the socket is not a container engine")
         pairs = (line.partition(":") for line in lines[1:])
         return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}, rest

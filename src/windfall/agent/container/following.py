@@ -25,7 +25,7 @@ _FULL_DISK_PAUSE_S = 1.0
 
 
 class Frames:
-    """Takes the engine's frames (a header with a length, then so many bytes) and gives what is in them."""
+    """Takes the engine's frames (a header with a length, then that many bytes) and gives what is in them."""
 
     def __init__(self, passed_over: int = 0) -> None:
         self._raw = b""

@@ -52,7 +52,7 @@ class Stopped(Exception):
 
 
 class NotStarted(Exception):
-    """The container cannot be had; the text is the reason."""
+    """The container cannot be started; the text is the reason."""
 
 
 class Keeper:
@@ -89,7 +89,7 @@ class Keeper:
     # --- until it runs -------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        """Bring the container to the point where it has been started, whoever did what of it before."""
+        """Bring the container to the point where it has been started, whatever an earlier keeper did."""
         orders = self._orders
         # With a container that was made before, a stop is that container's affair: it may be running.
         self._may_leave = not self._container
@@ -99,7 +99,7 @@ class Keeper:
         found = self._patiently(failure, lambda: self._engine.inspect(orders["name"]))
         if found is None:
             if self._container:
-                return  # It was there before: whoever removed it ended it, and it must not run twice.
+                return  # It existed before: its removal ended it, and it must not run twice.
             self._have_image()
             found = self._create()
         self._may_leave = False
@@ -336,7 +336,7 @@ class Keeper:
                 os.kill(pid, getattr(signal, name, signal.SIGTERM))
 
     def _patiently(self, failure: str, ask: Callable[[], T]) -> T:
-        """Ask until the engine answers. Before the start (`failure` names it) only for so long."""
+        """Ask until the engine answers. Before the start (`failure` names it) only for a limited time."""
         gone_since: float | None = None
         while True:
             try:

@@ -1,8 +1,8 @@
 """The files between an agent and a keeper: what is to be done (`orders`), and how far it has come (`state`).
 
-Both outlive either process, so whoever is started again knows where it was. Decides how they are written, so that a
-reader sees a whole one; keepers.py and orders.py say what is in them. Imported by the keeper: nothing that needs more
-than the standard library.
+Both outlive either process, so a process that is started again knows where it was. Decides how they are written, so
+that a reader sees a whole one; keepers.py and orders.py say what is in them. Imported by the keeper: nothing that needs
+more than the standard library.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Notebook:
                         out.connect(path)
                     out.sendall(line.encode())
                 except BlockingIOError:
-                    # So many knock at once that its queue is full.
+                    # Its queue is full: many connect at once.
                     time.sleep(_NUDGE_EVERY_S)
                 except OSError:
                     return

@@ -38,7 +38,7 @@ _KEEPER = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
     " from windfall.agent.container.keeper import main; sys.exit(main(sys.argv[2]))"
 )
-#: So long an engine may be away before a container that is not there is given up.
+#: How long an engine may be away before a container that does not exist is given up.
 _PATIENCE_S = 60.0
 
 

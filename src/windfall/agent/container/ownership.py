@@ -15,7 +15,7 @@ _SIZE_AT = slice(124, 136)
 
 
 def user_of(engine: Engine, container: str, user: str) -> tuple[int, int]:
-    """Return uid and gid of a user as `docker run --user` takes it; whom nobody knows is taken for root."""
+    """Return uid and gid of a user as `docker run --user` takes it; an unknown user is taken for root."""
     name, _, group = user.partition(":")
     if not name or (name in ("0", "root") and not group):
         return 0, 0

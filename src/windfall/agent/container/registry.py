@@ -39,7 +39,7 @@ def registry_headers(image: str, configuration: str) -> dict[str, str]:
 
 
 def configuration_path(environment: dict[str, str]) -> str:
-    """Return where `docker login` writes for whoever has this environment."""
+    """Return where `docker login` writes in this environment."""
     directory = environment.get("DOCKER_CONFIG") or os.path.join(
         environment.get("HOME") or "/root", ".docker"
     )

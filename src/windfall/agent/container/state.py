@@ -27,5 +27,5 @@ class KeeperState(msgspec.Struct, frozen=True):
     failure: str | None = None
 
     def without_keeper(self) -> KeeperState:
-        """Return the same whoever wrote it."""
+        """Return the same for either engine."""
         return msgspec.structs.replace(self, keeper=0)

@@ -54,7 +54,7 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree
         elif member.islnk():
             content = archive.extractfile(_inside(member.linkname, member.name))
             if content is None:
-                raise BadArchive(f"{member.name} in the archive is a link to something that is no file")
+                raise BadArchive(f"{member.name} in the archive is a link to something that is not a file")
             _copy(content, tree.create(target, member.mode & 0o777))
         else:
             raise BadArchive(f"{member.name} in the archive is neither file nor directory")

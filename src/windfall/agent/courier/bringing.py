@@ -135,7 +135,7 @@ class Bringing:
         elif not self._works_inside:
             # The attempt's private working directory; an earlier try may have left something there.
             if not directory.startswith(f"{self.settings.attempts_directory}/"):
-                raise CannotBring(f"code is not checked out into {directory}, which belongs to somebody else")
+                raise CannotBring(f"code is not checked out into {directory}, which belongs to another user")
             Tree(self.means.near(directory), self.errand.owner).empty()
         if self.errand.owner is not None:
             os.chown(directory, *self.errand.owner, follow_symlinks=False)

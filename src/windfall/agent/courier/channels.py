@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 def pieces_of(channel: Channel, stores: Stores) -> list[Piece]:
     """Return the objects that a channel names, in the order of their names; CannotBring where there are none.
 
-    Of a channel that is divided among nodes only this one's: every so many objects one.
+    Of a channel that is divided among nodes only this one's: one object in N.
     """
     number, parts = channel.part
     if channel.kind == "ManifestFile":
@@ -78,7 +78,7 @@ def _of_manifest(channel: Channel, stores: Stores) -> Iterator[Piece]:
         prefix, keys = lines[0]["prefix"], [str(key) for key in lines[1:]]
     except (ValueError, LookupError, TypeError):
         raise CannotBring(
-            f'{uri} is no manifest: it must read [{{"prefix": "s3://..."}}, "key", ...]'
+            f'{uri} is not a manifest: it must read [{{"prefix": "s3://..."}}, "key", ...]'
         ) from None
     # The prefix is one of names, so it need not end at a slash.
     root, _, begin = named_in_file(str(prefix), channel, stores).rpartition("/")

@@ -1,6 +1,6 @@
 """One staged attempt in the courier: a thread that brings and watches, and another that finishes.
 
-Decides what happens in which order and what is told of it. Orders may come at any time and again; `finish` must come to
+Decides what happens in which order and what is reported. Orders may come at any time and again; `finish` must come to
 an end at its deadline even while the store hangs, so it waits for its work without being the one that does it.
 """
 
@@ -49,7 +49,7 @@ from windfall.jobs.staging import Output
 from windfall.objects.errors import ObjectsError
 from windfall.objects.port import ObjectStore
 
-#: So long an object store may be away before an attempt is refused that needs something of it.
+#: How long an object store may be away before an attempt that needs it is refused.
 _BRING_WITHIN_S = 600.0
 #: How long the store may take nothing, because it is away, full or refuses, while what a process left is saved. After
 #: that the place is free, and what is wanted is kept on disk and stored later.

@@ -83,11 +83,11 @@ def open_pipe(tree: Tree, name: str) -> int:
     """
     with tree.directory(INPUT) as at:
         if not stat.S_ISFIFO(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-            raise CannotBring(f"{INPUT}/{name} is no pipe any more: leave it to Windfall")
+            raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it")
         fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
-        raise CannotBring(f"{INPUT}/{name} is no pipe any more: leave it to Windfall")
+        raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it")
     return fd
 
 
@@ -112,7 +112,7 @@ def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
 
 
 def feed(order: Order, channel: Channel, stores: Stores) -> None:
-    """Feed one channel's pipes, epoch after epoch; ends only by an error that trying again does not mend."""
+    """Feed one channel's pipes, epoch after epoch; ends only by an error that a retry does not fix."""
     number, tree = 0, Tree(order.root, order.owner)
     name = make_pipe(tree, channel, number)
     while True:

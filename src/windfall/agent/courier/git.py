@@ -56,7 +56,7 @@ def checked_url(url: str, *, local: bool) -> str:
 def checked_revision(revision: str) -> str:
     """Return a branch, tag or commit that git may be given; CannotBring for anything else."""
     if not _REVISION.match(revision) or ".." in revision:
-        raise CannotBring(f'"{revision}" is no revision: give a branch, a tag or a commit')
+        raise CannotBring(f'"{revision}" is not a revision: give a branch, a tag or a commit')
     return revision
 
 

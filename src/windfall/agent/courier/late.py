@@ -26,7 +26,7 @@ from windfall.objects.port import ObjectStore
 
 #: How long is waited after a first failure, and after many.
 _AGAIN_S, _AGAIN_MOST_S = 2.0, 60.0
-#: So long one try to store a checkpoint may take; what it has moved counts for the next.
+#: How long one try to store a checkpoint may take; what it has moved counts for the next.
 _FLUSH_S = 600.0
 
 

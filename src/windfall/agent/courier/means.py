@@ -25,7 +25,7 @@ from windfall.objects.errors import Unreachable
 class Means(Protocol):
     """What is done for one attempt."""
 
-    #: Whether this process is another user than the agent, to whom nothing of the agent's home belongs.
+    #: Whether this process is another user than the agent, and so must not use the agent's home.
     apart: bool
     #: Where outputs of several nodes are put together.
     merge_directory: str

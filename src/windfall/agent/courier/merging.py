@@ -59,7 +59,7 @@ class MergedOutput:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.listdir(self._stored) or _has_files(directory):
-                # Before anything is moved: whoever comes after one that was killed must know that there is something.
+                # Before anything is moved: the successor of a killed courier must know that there is something.
                 _touch(self._pending)
             _move_all(directory, self._files)
             if os.path.exists(self._pending):

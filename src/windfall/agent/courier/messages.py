@@ -31,7 +31,7 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     fence: int
     #: What of object storage may be opened for it.
     storage: StorageAccess
-    #: Whom the job runs as; None when that is whoever the courier is.
+    #: The user that the job runs as; None when that is the courier's own.
     owner: tuple[int, int] | None = None
     instance: str = ""
     instance_type: str = ""

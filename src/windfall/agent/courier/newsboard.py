@@ -16,7 +16,7 @@ _EVERY_S = 1.0
 
 
 class Newsboard:
-    """Written by the threads of one errand; read by whoever publishes."""
+    """Written by the threads of one errand; read by the publisher."""
 
     def __init__(self, token: str, tell: Callable[[Line], None]) -> None:
         self._token = token

@@ -1,6 +1,6 @@
 """Processes that work for an attempt without being the attempt: what feeds its pipes, what checks out its code.
 
-They carry the attempt's mark in their environment, so that whoever finds them knows whose they are and may end them;
+They carry the attempt's mark in their environment, so that any process of the agent can identify and end them;
 the courier that started them may be dead by then. Decides the mark. Must not know what they do.
 """
 
@@ -26,7 +26,7 @@ def porter_mark(token: str, agent_id: str) -> dict[str, str]:
 
 
 def kill_porters(token: str, agent_id: str) -> None:
-    """Kill the porters of an attempt, whoever started them."""
+    """Kill the porters of an attempt, whichever courier started them."""
     for pid in snapshot():
         if attempt_token(pid, agent_id) == token and is_porter(pid):
             with contextlib.suppress(ProcessLookupError):

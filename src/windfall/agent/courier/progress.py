@@ -6,7 +6,7 @@ import msgspec
 
 from windfall.jobs.staging import Progress
 
-#: A longer file is no progress file.
+#: A longer file is not a progress file.
 MOST_BYTES = 16 << 10
 #: A larger whole number counts nothing that there is, and cannot be reckoned with everywhere.
 MOST = 2**53

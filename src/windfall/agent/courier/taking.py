@@ -44,7 +44,7 @@ def wants_checkpoint(order: Finish) -> bool:
 def check_output(output: Output, stores: Stores) -> None:
     """See that an output can go where it is to go, as far as that is known before it exists; CannotBring otherwise.
 
-    A store that does not answer is no reason: it is waited for when there is something to store.
+    A store that does not answer does not count: it is waited for when there is something to store.
     """
     try:
         if output.archived:

@@ -23,7 +23,7 @@ class Tree:
 
     def __init__(self, root: str, owner: tuple[int, int] | None) -> None:
         self.root = root
-        #: Whom the job's files belong to; None when that is whoever this process is.
+        #: The owner of the job's files; None when that is this process's user.
         self.owner = owner
 
     def empty(self) -> None:

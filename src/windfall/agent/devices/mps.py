@@ -30,7 +30,7 @@ _PID_FILE = "nvidia-cuda-mps-control.pid"
 
 
 class CannotShare(AgentError):
-    """A part of a GPU cannot be had here; the text says why."""
+    """A part of a GPU is not available here; the text says why."""
 
 
 class DeviceShares:
@@ -40,7 +40,7 @@ class DeviceShares:
         self._gpus = gpus
         self._root = os.path.join(_runtime_directory(), f"windfall-mps-{agent_id}")
         self._program = program
-        #: Told of every process that is started here, so that nobody takes it for what a job left behind.
+        #: Called for every process that is started here, so that it is not taken for a job's leftover.
         self.spare: Callable[[int], None] = lambda _: None
         #: The attempts that use each daemon, by device, and since when nobody does.
         self._users: dict[str, set[str]] = {}
@@ -153,7 +153,7 @@ def _make_own(directory: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory)
     if os.lstat(directory).st_uid != os.geteuid() or os.path.islink(directory):
-        raise PermissionError(f"{directory} belongs to somebody else")
+        raise PermissionError(f"{directory} belongs to another user")
     # Jobs run as another user, and must reach the sockets.
     os.chmod(directory, 0o755)  # noqa: S103 - it holds no secret
 

@@ -9,7 +9,7 @@ from windfall.agent.devices.readings import HealthRules, Reading
 from windfall.agent.devices.sources import CannotRead
 
 _QUERY_TIMEOUT_S = 20
-#: Starting a program that often is dear, and says little.
+#: Starting a program more often would cost a lot and tell little.
 _READ_EVERY_S = 60.0
 #: Where drivers put their programs; /usr/lib/wsl/lib is where Windows does.
 PROGRAM_DIRECTORIES = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
@@ -46,7 +46,7 @@ class NvidiaSmiSource:
         except (OSError, subprocess.SubprocessError) as error:
             raise CannotRead(f"{self._program} does not answer: {error}") from None
         readings = parse_nvidia_smi(done.stdout)
-        if not readings:  # Whoever collects this process first knows its exit code; that may not be us.
+        if not readings:  # Another thread may have reaped this process and have its exit code.
             raise CannotRead(f"{self._program} lists no GPU: {done.stdout.strip()[:200]}")
         return readings
 

@@ -60,7 +60,7 @@ class NvmlSource:
     """All GPUs of this machine; `nvml` is the module pynvml, or something that answers like it."""
 
     changes = True
-    #: The driver tells of an XID at once; then others are gathered, and a reading takes a millisecond a device.
+    #: The driver reports an XID at once; then others are gathered, and a reading takes a millisecond a device.
     tells_within_s = 0.3
 
     def __init__(self, nvml: Any) -> None:
@@ -95,7 +95,7 @@ class NvmlSource:
         return readings
 
     def wait(self) -> None:
-        """Until the next reading is due, or a device tells of an error."""
+        """Wait until the next reading is due, or a device reports an error."""
         if self._events is None:
             time.sleep(READ_EVERY_S)
             return
@@ -103,7 +103,7 @@ class NvmlSource:
         for _ in range(_MOST_EVENTS):
             if not self._hear(timeout_ms):
                 return
-            timeout_ms = _GATHER_MS  # Errors come in swarms, and one reading tells of them all.
+            timeout_ms = _GATHER_MS  # Errors come in bursts, and one reading covers them all.
 
     def _hear(self, timeout_ms: int) -> bool:
         """Note the next XID; False when none came in time."""
@@ -229,7 +229,7 @@ class NvmlSource:
             return None
 
     def _watch(self, handles: dict[str, Any]) -> None:
-        """Be told of XIDs; devices that came or went need a new set of events."""
+        """Subscribe to XIDs; devices that came or went need a new set of events."""
         if frozenset(handles) == self._watched:
             return
         nvml = self._nvml

@@ -44,7 +44,7 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     remap_failed: bool = False
     #: What the driver itself asks for: none, drain, or reset, reboot; None when it does not say.
     recovery: str | None = None
-    #: What slows it down that is no ordinary limit of power.
+    #: What slows it down, other than the ordinary power limit.
     slowdowns: tuple[str, ...] = ()
     temperature_c: int | None = None
     #: Where it switches itself off.
@@ -61,9 +61,9 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 class HealthRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How patient the judge is."""
 
-    #: A sick device that gives no more sign of it for so long is well again.
+    #: A sick device that shows no sign of it for this long is healthy again.
     calm_s: float = 300.0
-    #: A device that is slowed down for so long gets no new job.
+    #: A device that is slowed down for this long gets no new job.
     slow_s: float = 600.0
     #: So close to switching itself off it gets no new job.
     margin_c: int = 3
@@ -86,13 +86,13 @@ def read_set(path: str) -> RecordedSet:
     except OSError as error:
         raise AgentError(f"the recorded GPUs in {path} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise AgentError(f"{path} is no set of recorded GPUs: {error}; see docs/gpus.md") from None
+        raise AgentError(f"{path} is not a set of recorded GPUs: {error}; see docs/gpus.md") from None
     ids = [reading.id for reading in found.gpus]
     if "" in ids or len(set(ids)) < len(ids):
-        raise AgentError(f"{path} is no set of recorded GPUs: every device needs an id of its own")
+        raise AgentError(f"{path} is not a set of recorded GPUs: every device needs an id of its own")
     for reading in found.gpus:
         if fault := _fault(reading):
-            raise AgentError(f"{path} is no set of recorded GPUs: {reading.id}: {fault}; see docs/gpus.md")
+            raise AgentError(f"{path} is not a set of recorded GPUs: {reading.id}: {fault}; see docs/gpus.md")
     return found
 
 

@@ -1,6 +1,6 @@
 """Ends that may be a GPU's doing, kept back for a moment so that the news of the GPU is told first.
 
-A device that breaks kills the program on it at once, and the driver tells of it a moment later. Told in that order, the
+A device that breaks kills the program on it at once, and the driver reports it a moment later. In that order, the
 core would see a program that failed; the other way round it sees an attempt whose device fell ill, and moves its job.
 Decides which ends wait and for how long; must not know what becomes of them.
 """
@@ -30,7 +30,7 @@ class SuspectEnds:
         self._kept: deque[tuple[float, Message]] = deque()
 
     def sift(self, outbox: Sequence[Message], *, all_now: bool = False) -> list[Message]:
-        """What may be told now: all that is no suspect end, and those that have waited long enough."""
+        """What may be reported now: everything but suspect ends, and those that have waited long enough."""
         now = self._clock()
         told = []
         for message in outbox:

@@ -22,10 +22,10 @@ from windfall.agent.speech import say
 
 #: Less than a daemon waits for an agent to answer.
 _FIRST_READING_S = 8.0
-#: A reading that takes so long will not end well.
+#: A reading that takes this long has failed.
 _STUCK_S = 60.0
 _STUCK = "the NVIDIA driver has not answered for a minute"
-#: So many failed readings in a row mean trouble; what runs goes on, as it may well do.
+#: This many failed readings in a row mean trouble; what runs goes on, as it may well do.
 _FAILURES = 3
 
 

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver's XID errors mean for whoever may get the device next.
+"""What the NVIDIA driver's XID errors mean for the next job on the device.
 
 The source is NVIDIA's own catalog (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog") and
 the health checks it publishes (docs.nvidia.com/health-validation); what counts as a program's own fault follows

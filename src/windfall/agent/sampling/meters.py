@@ -1,7 +1,7 @@
 """What GPUs say of themselves: the port, and the meters that need no driver.
 
 A meter is asked by one thread at a time and may block for as long as a dying device likes (gpu_watch.py sees to that).
-What a device does not tell is NaN. A GPU that several attempts share tells of all of them together.
+What a device does not tell is NaN. A GPU that several attempts share reports all of them together.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RecordedMeter:
                 self._devices = {str(one["id"]): one for one in listed}
                 self._changed_ns = changed_ns
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
-            pass  # Half written, or wrong: whoever lists the devices says so; the values before stay.
+            pass  # Half written, or wrong: the listing of devices reports it; the earlier values stay.
         return self._devices.get(gpu_id, {})
 
 

@@ -1,7 +1,7 @@
 """The agent's sampling thread: every second or two it measures all attempts, all GPUs and the host, and writes it down.
 
-Off the agent's loop, so that neither a slow device nor a slow disk delays a start. Attempts are looked at when they are
-older than a moment: a short job pays nothing. Decides when and whom; must not know how anything is measured. A fault in
+Off the agent's loop, so that neither a slow device nor a slow disk delays a start. Attempts are measured when they are
+older than a moment: a short job pays nothing. Decides when and which; must not know how anything is measured. A failure
 here costs a round of samples, never the agent.
 """
 
@@ -29,7 +29,7 @@ from windfall.agent.speech import say
 MACHINE_TOKEN = "machine"  # noqa: S105 - a name, no secret
 #: Younger attempts are left alone.
 GROWN_MS = 1_500
-#: While nothing runs the host is looked at only so often.
+#: How often the host is measured while nothing runs.
 IDLE_EVERY_S = 10.0
 
 

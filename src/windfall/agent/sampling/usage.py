@@ -19,10 +19,10 @@ from windfall.agent.sampling.proc_files import (
     thread_ids,
 )
 
-#: Threads are looked at in every so many rounds, and so many of one attempt's at once.
+#: Threads are read every N rounds, and at most M of one attempt at once.
 _THREADS_EVERY = 3
 _THREADS_AT_ONCE = 48
-#: A process that used no processor is asked for its storage traffic only every so many rounds: it will keep.
+#: A process that used no processor is asked for its storage traffic only every N rounds: the counters keep.
 _QUIET_ROUNDS = 8
 
 
@@ -122,7 +122,7 @@ class ProcessUsage:
         )
 
     def _stored(self, pid: int) -> tuple[int, int] | None:
-        """What a process has moved. None is no answer: it has ended, or it may not be known of any of them."""
+        """What a process has moved. None means unknown: it has ended, or the kernel does not show it."""
         counted = self._look_at_storage(pid)
         self._storage_told = self._storage_told or counted is not None
         return counted

@@ -40,7 +40,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Steward:
-    """The attempts that the agent has told of, and the connections for them."""
+    """The attempts that the agent has announced, and the connections for them."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings

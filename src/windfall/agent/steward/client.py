@@ -132,7 +132,7 @@ class Door:
         line.close()
 
     def _connect(self) -> _Line:
-        """Wait for a steward that is starting, or that has not been told of the attempt yet."""
+        """Wait for a steward that is starting, or that does not know the attempt yet."""
         until = time.monotonic() + self._patience_s
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -182,7 +182,7 @@ class _Line:
             return False
         except OSError:
             return True
-        return True  # Nothing is due: whatever it is, it is no answer.
+        return True  # Nothing is due, so it cannot be an answer.
 
     def ask(self, request: Request, kind: type[A], descriptor: int | None = None) -> A:
         """Send a request and return its answer; the errors are those of object storage."""

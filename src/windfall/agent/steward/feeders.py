@@ -1,7 +1,7 @@
 """Starts the feeder of an attempt: it begins as root, to load its code, and gives that up before it does anything.
 
-What it feeds is the courier's to say, because it does that with the rights of the job's user; which attempt it is for,
-and who that user is, is the agent's. Must not know pipes.
+The courier decides what it feeds, because it does that with the rights of the job's user; the agent decides which
+attempt it is for, and who that user is. Must not know pipes.
 """
 
 from __future__ import annotations

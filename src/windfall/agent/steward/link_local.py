@@ -1,4 +1,4 @@
-"""EC2's own metadata address on a machine that is no EC2 instance: given to the loopback interface, served to attempts.
+"""EC2's own metadata address on a machine outside EC2: given to the loopback interface, served to attempts.
 
 For programs that know 169.254.169.254 and no variable. All attempts of the machine share the address, so whose metadata
 are asked for is found by the peer's socket: its process, and the attempt that the process belongs to. What it says is
@@ -39,7 +39,7 @@ _FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\
 
 
 class CannotServe(CourierError):
-    """The address cannot be had here; the text says why."""
+    """The address is not available here; the text says why."""
 
 
 #: Finds the port of an attempt's metadata by its token; None when there is none.

@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 16
 INLINE_BYTES = 32 << 10
 #: An object that is put, or a range that is asked for, in one piece is no longer.
 WHOLE_BYTES = 256 << 20
-#: So many bytes of names at most are in one packet.
+#: The most bytes of names in one packet.
 NAMES_BYTES = 40 << 10
 
 
@@ -157,7 +157,7 @@ class Failed(Reply, frozen=True, tag=True):
 
 
 class NotAdmitted(Reply, frozen=True, tag=True):
-    """The agent has not told of this attempt, or not yet."""
+    """The agent has not announced this attempt, or not yet."""
 
 
 Asked: TypeAlias = (

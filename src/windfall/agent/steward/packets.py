@@ -1,6 +1,6 @@
 """Packets over a Unix socket, each with at most one descriptor beside it.
 
-Decides what is no packet: one that is too long, or that brings more descriptors than one. Must not know what is said.
+Decides what is not a packet: one that is too long, or that brings more than one descriptor. Must not know what is said.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * array.array("i").itemsize)
 
 
 class BadPacket(AgentError):
-    """What came over the socket is no packet."""
+    """What came over the socket is not a packet."""
 
 
 def make_door(directory: str) -> str:

@@ -1,6 +1,6 @@
 """Answers the requests of one connection: operations on object storage, within what one attempt may do.
 
-The peer is not trusted. What it may do is what the agent has told of its attempt; names are keys and URIs that are
+The peer is not trusted. The agent's announcement of its attempt says what it may do; names are keys and URIs that are
 checked before a store is opened; a descriptor is read or written as it is and never opened again by a name, and only if
 it is memory, a pipe, or a file where attempts have theirs. Anything else ends the connection. Must not know how
 connections are accepted.
@@ -58,7 +58,7 @@ _BLOCK_BYTES = 512
 
 
 class Admitted:
-    """One attempt that the agent has told of, and its stores."""
+    """One attempt that the agent has announced, and its stores."""
 
     def __init__(self, admit: Admit, objects_file: str | None) -> None:
         self.admit = admit
@@ -146,7 +146,7 @@ class Service:
         found = self._find(hello.token)
         if found is None:
             send(self._line, encode(NotAdmitted()))
-            raise ConnectionAbortedError("nobody has told of this attempt")
+            raise ConnectionAbortedError("unknown attempt")
         # Not a comparison in constant time: the secret is 256 bits long, and the uid must be right as well.
         if (peer_uid, hello.secret) != (found.admit.user.uid, found.admit.secret):
             raise BadPacket(f"a process of user {peer_uid} has asked for another attempt than its own")
@@ -195,7 +195,7 @@ class Service:
             os.lseek(file, 0, os.SEEK_SET)
             return Done(store.get_into(key, file))
         if request.start < 0 or request.end - request.start > WHOLE_BYTES:
-            raise BadUri(f"{request.start} to {request.end} is no range; ask for less at once")
+            raise BadUri(f"{request.start} to {request.end} is not a valid range; ask for less at once")
         content = store.get_range(key, request.start, request.end)
         if len(content) <= INLINE_BYTES:
             return Done(len(content), content)
@@ -290,7 +290,7 @@ def _content(file: int, size: int) -> Content:
     try:
         stays = bool(fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
     except OSError:
-        stays = False  # It is no memory.
+        stays = False  # It is not memory.
     # A file with holes would be filled by being looked at, which may fail with a signal.
     if stays and 0 < size <= min(status.st_size, status.st_blocks * _BLOCK_BYTES):
         return memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ))

@@ -27,7 +27,7 @@ from windfall.agent.sync.reports import Stage
 from windfall.objects.errors import AlreadyThere, NotFound
 from windfall.objects.port import Content, Entry, ObjectStore
 
-#: Pieces that no manifest names are left alone for so long: somebody may be about to commit them.
+#: How long pieces that no manifest names are left alone: they may be about to be committed.
 ORPHAN_MS = 3_600_000
 
 
@@ -153,7 +153,7 @@ class Archive:
         if not dropped and not self._chunks:
             return
         self.check_fence()
-        # Oldest first, and pieces before their manifest: whoever is killed in between finds the manifest again
+        # Oldest first, and pieces before their manifest: after a kill in between, the next run finds the manifest again
         # and goes on, and no piece is left that nothing names.
         for order in reversed(dropped):
             doomed = self._needed_by([order]) - kept

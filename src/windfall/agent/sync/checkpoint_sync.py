@@ -33,11 +33,11 @@ from windfall.objects.errors import Full, ObjectsError, Refused, Unreachable
 from windfall.objects.port import ObjectStore
 
 CHUNK_BYTES = 16 << 20
-#: So long one pass uploads before what is whole by then is committed and the directory is looked at again.
+#: How long one pass uploads before what is whole by then is committed and the directory is read again.
 _WORK_S = 2.0
-#: So long a commit waits for all of the directory to be at rest, when a part of it could be committed.
+#: How long a commit waits for all of the directory to be at rest, when a part of it could be committed.
 _PATIENCE_S = 1.5
-#: Committing takes one part in so many of the time at most: a manifest of many files costs something.
+#: Committing takes at most one part in N of the time: a manifest of many files costs something.
 _COMMIT_SHARE = 10
 
 

@@ -30,7 +30,7 @@ DAMAGED = f"{RESERVED}/damaged"
 PUBLISHED = f"{RESERVED}/published.json"
 
 _VERSION = 1
-#: Pieces are 16 MiB; a manifest that says far more would have its reader take so much memory.
+#: Pieces are 16 MiB; a manifest that says far more would take that much of its reader's memory.
 _LARGEST_CHUNK_BYTES = 1 << 30
 #: Larger numbers cannot be given to the kernel: a file's length, and the time of a change.
 _MOST_BYTES, _MOST_NS = 2**63 - 1, (2**63 - 1) * 10**9
@@ -131,7 +131,7 @@ def chunk_key(digest: str) -> str:
 
 
 def order_of(key: str) -> Order | None:
-    """The order that a manifest's key states, or None for a key that is no manifest's."""
+    """The order that a manifest's key states, or None for a key of something else."""
     match = _NAME.match(key)
     return Order(int(match[1]), int(match[2])) if match else None
 
@@ -197,7 +197,7 @@ def decode(content: bytes, order: Order) -> Manifest:
 def _file(row: list[Any]) -> FileEntry:
     path, size, mtime_ns, mode, pieces = row
     if not all(_DIGEST.match(digest) for digest in pieces):
-        raise DamagedError(f"{path!r} has a piece whose name is no digest")
+        raise DamagedError(f"{path!r} has a piece whose name is not a digest")
     if not 0 <= int(size) <= _MOST_BYTES:
         raise DamagedError(f"{path!r} cannot have {size} bytes")
     return FileEntry(_path(path), int(size), _changed_ns(mtime_ns), int(mode), tuple(pieces))

@@ -1,6 +1,6 @@
 """Which files were moved to their names: those are finished, however young they are.
 
-A write and a rename within one tick of the clock leave the same times, so the file system is asked to tell of moves
+A write and a rename within one tick of the clock leave the same times, so the file system is asked to report moves
 (inotify). Decides nothing about files of which nothing was told: where the kernel cannot tell, or told too much at
 once, nothing is known. Must not know about stores.
 """
@@ -22,7 +22,7 @@ _OVERFLOW, _IGNORED = 0x4000, 0x8000
 _ONLY_DIRECTORIES, _IS_DIRECTORY = 0x01000000, 0x40000000
 _EVENT = struct.Struct("iIII")
 _BUFFER_BYTES = 1 << 16
-#: The kernel has so many for all programs of a user; a tree of more directories is watched in part.
+#: The kernel has a limited number for all programs of a user; a tree of more directories is watched in part.
 _MOST_WATCHED = 256
 
 

@@ -21,7 +21,7 @@ from windfall.agent.sync.scanning import Found, Look
 from windfall.agent.sync.stillness import Judgement
 from windfall.agent.sync.uploading import Uploaded
 
-#: So long a new directory may be filled with short writes before its files count by themselves.
+#: How long a new directory may be filled with short writes before its files count by themselves.
 _FILLING_S = 5.0
 
 
@@ -85,7 +85,7 @@ class Pictures:
         known = self._known.get(path)
         if known is not None:
             return known is found or known.stamp == found.stamp
-        # From before this process: a restored file keeps its time, and whoever writes to it changes that.
+        # From before this process: a restored file keeps its time, and a write changes it.
         same = (entry.bytes, entry.mtime_ns) == (found.stamp.bytes, found.stamp.mtime_ns)
         same = same and entry.mode == found.mode & 0o777
         if same:
@@ -157,7 +157,7 @@ class Pictures:
             if _unit(f"{path}/", held) is None
         )
         if files == self._files and links == self._links:
-            # A new empty directory alone is no new checkpoint: somebody is about to write into it.
+            # A new empty directory alone is not a new checkpoint: it is about to be written to.
             before = () if self.committed is None else self.committed.directories
             if not final or directories == before:
                 return None
@@ -172,7 +172,7 @@ class Pictures:
     def _is_current(self, entry: FileEntry, found: Found) -> bool:
         return entry is not self._files.get(entry.path) and self._has(entry.path, found)
 
-    # --- who waits for whom ----------------------------------------------------------------------------
+    # --- what waits for what ---------------------------------------------------------------------------
 
     def _held_directories(self, changed: Collection[str], judgement: Judgement, now: float) -> set[str]:
         """New directories that are being filled: none of their files goes in yet."""

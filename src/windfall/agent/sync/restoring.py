@@ -30,7 +30,7 @@ _PRIVATE = 0o700
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: What is written at once; so many zeros are left a hole.
+#: What is written at once; a block of zeros is left a hole.
 _BLOCK_BYTES = 1 << 16
 _ZEROS = bytes(_BLOCK_BYTES)
 

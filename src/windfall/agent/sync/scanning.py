@@ -197,5 +197,5 @@ def open_below(directory: str, path: str) -> int:
         os.close(holder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FileNotFoundError(f"{path} is no regular file any more")
+        raise FileNotFoundError(f"{path} is no longer a regular file")
     return descriptor

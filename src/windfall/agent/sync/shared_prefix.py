@@ -2,7 +2,7 @@
 
 The first writer's pictures lie where a job of one node has them, every other's in a part of the reserved area of their
 own; files under plain names are one flat set. Decides whose version of a file is restored: the newest. What a node has
-restored of others, and not changed since, is no concern of its own pictures, so it never deletes what it has not
+restored of others, and not changed since, does not count in its own pictures, so it never deletes what it has not
 written. Must not know the directory.
 """
 

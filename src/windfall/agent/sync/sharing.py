@@ -102,7 +102,7 @@ class SharedPrefix:
         self._left_behind = [key for one in taken_over for key in one.keys]
 
     def taken_over(self, content: Content) -> set[str]:
-        """Names that the first writer has to look after from now on, because their writer is no more."""
+        """Names that the first writer has to look after from now on, because their writer has ended."""
         return {file.path for part in content.parts if self._takes_over(part) for file in part.files}
 
     def _takes_over(self, part: Part) -> bool:

@@ -21,9 +21,9 @@ from windfall.agent.sync.writers import FileId
 
 #: How many times as long as for rest is waited before a file that is replaced again and again is taken as it is.
 _REPLACED_AFTER = 3
-#: So long a directory counts as one of short-lived files after one of them has been seen.
+#: How long a directory counts as one of short-lived files after one of them has been seen.
 _SHORT_LIVED_S = 30.0
-#: A write that goes on is waited for so long; a file that is written for longer is told as never at rest.
+#: How long a write that goes on is waited for; a file that is written for longer is reported as never at rest.
 LONG_WRITE_S = 600.0
 
 
@@ -109,7 +109,7 @@ class Stillness:
 
     @property
     def replaced(self) -> Collection[str]:
-        """Names that stand for another file than at the look before: whoever gave it the name had finished it."""
+        """Names of another file than at the look before: a file is complete before it is renamed."""
         return self._replaced.keys()
 
     def short_lived(self, files: Mapping[str, Found]) -> dict[str, Found]:

@@ -26,9 +26,9 @@ from windfall.agent.sync.scanning import Found, Stamp, open_below, opened_below,
 #: Says whether to stop, asked before every piece.
 ShouldStop = Callable[[], bool]
 _POLL_S = 0.2
-#: So many files are kept open at once.
+#: How many files are kept open at once.
 _HELD_MAX = 64
-#: Of these, so many only for files of one piece: large ones may take minutes.
+#: Of these, the number only for files of one piece: large ones may take minutes.
 _FOR_SMALL_ONES = 8
 #: How often a log that grows all the time is read again.
 _APPENDED_EVERY_S = 5.0
@@ -131,7 +131,7 @@ class Uploader:
                 if pending and should_stop():
                     raise AbandonedError("called off, or out of time")
         finally:
-            # Not waited for: a store that hangs must not hold up whoever has a deadline. A late piece harms nobody.
+            # Not waited for: a store that hangs must not delay a caller with a deadline. A late piece does no harm.
             pool.shutdown(wait=False, cancel_futures=True)
             for version in self._versions.values():
                 version.next = 0
@@ -287,7 +287,7 @@ class Uploader:
 
 @lru_cache(maxsize=64)
 def zeros(length: int) -> str:
-    """The digest of a piece of so many zeros."""
+    """The digest of a piece of this many zeros."""
     return hashlib.sha256(bytes(length)).hexdigest()
 
 

@@ -23,12 +23,12 @@ from windfall.agent.spawner import Launch
 from windfall.agent.workers.commands import worker_orders
 from windfall.jobs.workers import Worker
 
-#: A container that nobody keeps is removed; one that its keeper does not get rid of, after so long.
+#: How long a keeper may take to remove its container; one without a keeper is removed at once.
 _REMOVE_AFTER_S = 15.0
 LOOK_EVERY_S = 0.05
 #: What a child ends with whose worker was killed, or whose worker's keeper was.
 _KILLED_CODE = 137
-#: So long a process may take from its last word to its end.
+#: How long a process may take from its last word to its end.
 _DYING_S = 0.25
 
 

@@ -23,7 +23,7 @@ from windfall.jobs.workers import Worker, WorkerKind
 #: Says to a program of the kind `lines` that it is one.
 WORKER_VARIABLE = "WINDFALL_WORKER"
 INDEX = "AWS_BATCH_JOB_ARRAY_INDEX"
-#: What is told of each child and is not part of the worker's own environment.
+#: Variables of each child that are not part of the worker's own environment.
 _OF_A_CHILD = frozenset({INDEX, "AWS_BATCH_JOB_ID", "AWS_BATCH_JOB_ATTEMPT"})
 _CALLING = os.path.join(os.path.dirname(os.path.abspath(windfall.__file__)), "worker", "calling.py")
 

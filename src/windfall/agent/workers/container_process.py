@@ -23,7 +23,7 @@ from windfall.agent.container.worker_command import ANSWERS, OUTPUT, TASKS
 from windfall.agent.workers.pipes import WorkerPipes
 from windfall.agent.workers.user_process import LEAVE_WITHIN_S, CannotStart, become
 
-#: So long an engine may take to kill a container, on a machine that is busy.
+#: How long an engine may take to kill a container, on a busy machine.
 _KILL_WITHIN_S = 40.0
 _KILL_AGAIN_S = 0.5
 
@@ -47,7 +47,7 @@ class ContainerProcess(WorkerPipes):
         if self._pid == 0:
             # What the container says past its pipes, such as that its program is missing, is output too.
             wanted = {0: nothing, 1: output, 2: output}
-            # Whoever kills this keeper ends the container all the same.
+            # Killing this keeper ends the container all the same.
             become(plan, wanted, directory_fd, fault_write, (keeper, signal.SIGUSR1))
         for fd in (nothing, output, fault_write):
             os.close(fd)

@@ -17,7 +17,7 @@ WARM = "warm worker"
 
 
 def was_never_hosted(attempt: Attempt) -> bool:
-    """Tell whether an attempt was to run in a worker and an agent died before any worker was told of it."""
+    """Return whether an attempt was to run in a worker and an agent died before any worker knew it."""
     return attempt.isolation.startswith(WARM) and attempt.story.hosted is None
 
 

@@ -207,7 +207,9 @@ class Keeper:
             answer = json.loads(line)
             code = int(answer.get("exit_code", 0)) & 0xFF
         except (ValueError, TypeError, AttributeError):
-            self._log(b"windfall: the worker's answer is no JSON object with an exit_code: " + line + b"\n")
+            self._log(
+                b"windfall: the worker's answer is not a JSON object with an exit_code: " + line + b"\n"
+            )
             self._lose_process(1)
             return
         if code != 0 and self._process is not None and self._process.out_of_memory():

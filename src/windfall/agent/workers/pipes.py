@@ -125,7 +125,7 @@ class WorkerPipes:
 
 
 def _read_all(fd: int, most_bytes: int) -> bytes:
-    """Read what is there now, and not much more than so many bytes."""
+    """Read what is there now, and not much more than this many bytes."""
     content = b""
     while len(content) < most_bytes:
         try:

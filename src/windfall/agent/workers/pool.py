@@ -34,11 +34,11 @@ from windfall.agent.workers.coming import ComingWorkers, NoWorker
 from windfall.agent.workers.commands import suits, task_line, worker_start
 from windfall.agent.workers.process import WorkerProcess, new_cgroup
 
-#: A worker that was told to end and is still there after so long is killed.
+#: A worker that was told to end and is still there after this time is killed.
 _END_WITHIN_S = 6.0
 #: A container may take longer, where its engine does.
 _END_CONTAINER_WITHIN_S = 60.0
-#: Keepers say when a container has come further; one that could not is asked so often.
+#: How often a keeper is asked that could not report its container's progress itself.
 _LOOK_AT_COMING_S = 0.5
 #: What a sandboxed worker's shell does with its standard input, which was its script: descriptor 4 has the tasks.
 _FEED = "<&4 4<&-"
@@ -180,7 +180,7 @@ class WarmWorkers:
         )
 
     def begin(self, attempt: Attempt) -> None:
-        """The process that stands for a child is in the journal: now its worker is told of it, and not before.
+        """The process that stands for a child is in the journal: now its worker is told, and not before.
 
         Whatever is killed at whatever moment, a child whose process nobody knows has not been begun.
         """

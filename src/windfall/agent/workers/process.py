@@ -135,7 +135,7 @@ class WorkerProcess:
         on_readable(ours.fileno(), lambda: self._receive(on_readable, on_gone))
 
     def hand_over(self, line: bytes, client_fd: int, log_fd: int) -> None:
-        """Give it the child that it was kept for; raises OSError when it is no more."""
+        """Give it the child that it was kept for; raises OSError when it has ended."""
         if self._socket is None:
             raise BrokenPipeError("the worker is gone")
         line_fd = memory_file(line)

@@ -17,7 +17,7 @@ from typing import Any
 from windfall.agent.workers.pipes import WorkerPipes
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-#: So long a process that is told to leave (its input ends) may take before it is killed.
+#: How long a process that is told to leave (its input ends) may take before it is killed.
 LEAVE_WITHIN_S = 2.0
 #: Where descriptors are put before they get the numbers that the process knows them by.
 _ABOVE = 64

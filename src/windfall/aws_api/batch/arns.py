@@ -117,8 +117,8 @@ def name_in(reference: str, kind: str) -> str:
     """The name in a reference that is a name or an ARN of this kind."""
     if not reference.startswith("arn:"):
         return reference
-    found, name = parse_arn(reference)
-    if found != kind:
+    found_kind, name = parse_arn(reference)
+    if found_kind != kind:
         raise client_exception(f"{shown(reference)} is not the ARN of a {kind}")
     return name
 

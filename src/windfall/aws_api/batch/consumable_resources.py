@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, consumable_resource_name
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.paging import invalid_token, page, page_size, position_in, token_of
 from windfall.aws_api.batch.rejections import client_exception, does_not_exist, shown
 from windfall.aws_api.batch.tags import check_tags
@@ -31,7 +31,7 @@ JOBS_PAGE_MAX = 100
 _REPLENISHABLE, _NON_REPLENISHABLE = "REPLENISHABLE", "NON_REPLENISHABLE"
 
 
-async def create_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_consumable_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """CreateConsumableResource."""
     params = call.params
     name = check_name(params["consumableResourceName"], "consumableResourceName")
@@ -44,17 +44,17 @@ async def create_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
         name,
         params.get("totalQuantity", 0),
         replenishable=kind == _REPLENISHABLE,
-        created_at=desk.clock_ms(),
+        created_at=context.clock_ms(),
         tags=check_tags(params.get("tags", {})),
     )
-    await desk.execute(CreateConsumableResource(resource))
+    await context.execute(CreateConsumableResource(resource))
     return {
         "consumableResourceName": name,
-        "consumableResourceArn": desk.arns(call).consumable_resource(name),
+        "consumableResourceArn": context.arns(call).consumable_resource(name),
     }
 
 
-async def update_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_consumable_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateConsumableResource: set, raise or lower the total."""
     params = call.params
     text = params.get("operation", QuantityOperation.SET.value)
@@ -68,46 +68,50 @@ async def update_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
         params["quantity"],
         params.get("clientToken"),
     )
-    updated: ConsumableResource = await desk.execute(command)
+    updated: ConsumableResource = await context.execute(command)
     return {
         "consumableResourceName": updated.name,
-        "consumableResourceArn": desk.arns(call).consumable_resource(updated.name),
+        "consumableResourceArn": context.arns(call).consumable_resource(updated.name),
         "totalQuantity": updated.shown_total,
     }
 
 
-async def delete_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_consumable_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeleteConsumableResource."""
-    await desk.execute(DeleteConsumableResource(consumable_resource_name(call.params["consumableResource"])))
+    await context.execute(
+        DeleteConsumableResource(consumable_resource_name(call.params["consumableResource"]))
+    )
     return {}
 
 
-async def describe_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_consumable_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeConsumableResource: with what is in use and what is left."""
     name = consumable_resource_name(call.params["consumableResource"])
-    resource = await desk.read(lambda store: consumable_named(store, name))
+    resource = await context.read(lambda store: consumable_named(store, name))
     if resource is None:
         raise does_not_exist(call.params["consumableResource"])
     return {
-        **_summary(resource, desk.arns(call)),
+        **_summary(resource, context.arns(call)),
         "availableQuantity": resource.free,
         "createdAt": resource.created_at,
         "tags": dict(resource.tags),
     }
 
 
-async def list_consumable_resources(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_consumable_resources(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListConsumableResources: all, or those whose name fits."""
     names = _filters(call.params, ("CONSUMABLE_RESOURCE_NAME",)).get("CONSUMABLE_RESOURCE_NAME")
-    found = await desk.read(lambda store: store.declared(ConsumableResource))
+    resources = await context.read(lambda store: store.declared(ConsumableResource))
     if names is not None:
-        found = [resource for resource in found if any(_fits(resource.name, wanted) for wanted in names)]
-    chosen, token = page(found, lambda resource: (resource.name,), call.params)
-    arns = desk.arns(call)
+        resources = [
+            resource for resource in resources if any(_fits(resource.name, wanted) for wanted in names)
+        ]
+    chosen, token = page(resources, lambda resource: (resource.name,), call.params)
+    arns = context.arns(call)
     return {"consumableResources": [_summary(resource, arns) for resource in chosen], "nextToken": token}
 
 
-async def list_jobs_by_consumable_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_jobs_by_consumable_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListJobsByConsumableResource: the jobs that name it, the newest first."""
     params = call.params
     name = consumable_resource_name(params["consumableResource"])
@@ -124,15 +128,15 @@ async def list_jobs_by_consumable_resource(desk: Desk, call: Call) -> dict[str, 
             # The store's own word for a position that no page has given.
             raise invalid_token() from None
 
-    found = await desk.read(look)
-    arns = desk.arns(call)
-    token = None if found.next_after is None else token_of(found.next_after)
-    return {"jobs": [_job_summary(job, name, arns) for job in found.jobs], "nextToken": token}
+    jobs_page = await context.read(look)
+    arns = context.arns(call)
+    token = None if jobs_page.next_after is None else token_of(jobs_page.next_after)
+    return {"jobs": [_job_summary(job, name, arns) for job in jobs_page.jobs], "nextToken": token}
 
 
 def consumable_named(store: Store, name: str) -> ConsumableResource | None:
     """One consumable resource of the store's."""
-    return next((one for one in store.declared(ConsumableResource) if one.name == name), None)
+    return next((resource for resource in store.declared(ConsumableResource) if resource.name == name), None)
 
 
 def required_tokens(sent: Mapping[str, Any] | None) -> tuple[tuple[str, int], ...]:
@@ -166,17 +170,17 @@ def token_properties(wanted: Sequence[tuple[str, int]], arns: Arns) -> dict[str,
     }
 
 
-def _filters(params: Mapping[str, Any], known: Sequence[str]) -> dict[str, list[str]]:
+def _filters(params: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, list[str]]:
     """The values of each filter."""
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for entry in params.get("filters", ()):
         name, values = entry.get("name", "").strip(), entry.get("values", [])
-        if name not in known:
-            raise client_exception(f"Filter {shown(name)!r} is not valid; use {' or '.join(known)}")
-        if not values or name in found:
+        if name not in allowed:
+            raise client_exception(f"Filter {shown(name)!r} is not valid; use {' or '.join(allowed)}")
+        if not values or name in values_by_name:
             raise client_exception(f"Filter {name} must be given once, with at least one value")
-        found[name] = values
-    return found
+        values_by_name[name] = values
+    return values_by_name
 
 
 def _fits(name: str, wanted: str) -> bool:
@@ -214,17 +218,17 @@ def _summary(resource: ConsumableResource, arns: Arns) -> dict[str, Any]:
 
 
 def _job_summary(job: Job, resource: str, arns: Arns) -> dict[str, Any]:
-    asked = job.submission
+    submission = job.submission
     return {
         "jobArn": arns.job(job.id),
-        "jobQueueArn": arns.queue(asked.queue),
-        "jobName": asked.name,
-        "jobDefinitionArn": arns.definition(asked.definition),
-        "shareIdentifier": asked.share,
+        "jobQueueArn": arns.queue(submission.queue),
+        "jobName": submission.name,
+        "jobDefinitionArn": arns.definition(submission.definition),
+        "shareIdentifier": submission.share,
         "jobStatus": job.state.value,
-        "quantity": dict(asked.consumables)[resource],
+        "quantity": dict(submission.consumables)[resource],
         "statusReason": job.status_reason,
         "startedAt": job.started_at,
         "createdAt": job.created_at,
-        "consumableResourceProperties": token_properties(asked.consumables, arns),
+        "consumableResourceProperties": token_properties(submission.consumables, arns),
     }

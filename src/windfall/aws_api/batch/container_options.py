@@ -49,7 +49,7 @@ def container_options(container: Sent, environment: Mapping[str, str], *, fargat
         raise client_exception(f"swappiness must be between 0 and {SWAPPINESS_MAX}, got {swappiness}")
     tmpfs = tuple(_tmpfs(entry) for entry in linux.get("tmpfs", ()))
     mounts = _mounts(container.get("volumes", ()), container.get("mountPoints", ()))
-    _check_paths([*(mount.path for mount in mounts), *(one.path for one in tmpfs)])
+    _check_paths([*(mount.path for mount in mounts), *(file_system.path for file_system in tmpfs)])
     return ContainerOptions(
         user=user or None,
         privileged=container.get("privileged", False),
@@ -99,21 +99,21 @@ def _not_negative(value: int | None, member: str) -> int | None:
 
 
 def _ulimits(sent: Sequence[Sent]) -> tuple[Ulimit, ...]:
-    found: dict[str, Ulimit] = {}
+    ulimits: dict[str, Ulimit] = {}
     for entry in sent:
         name, soft, hard = entry["name"], entry["softLimit"], entry["hardLimit"]
         if _ULIMIT.fullmatch(name) is None:
-            known = _ULIMIT.pattern.replace("|", ", ")
-            raise client_exception(f"Ulimit {shown(name)!r} is not valid, it must be one of {known}")
-        if name in found:
+            valid = _ULIMIT.pattern.replace("|", ", ")
+            raise client_exception(f"Ulimit {shown(name)!r} is not valid, it must be one of {valid}")
+        if name in ulimits:
             raise client_exception(f"Ulimit {name} is provided more than once")
         # -1 means unlimited.
         if soft < -1 or hard < -1 or (hard != -1 and (soft > hard or soft == -1)):
             raise client_exception(
                 f"Ulimit {name} must have a softLimit ({soft}) of at most its hardLimit ({hard}), both at least -1"
             )
-        found[name] = Ulimit(name, soft, hard)
-    return tuple(found.values())
+        ulimits[name] = Ulimit(name, soft, hard)
+    return tuple(ulimits.values())
 
 
 def _mounts(volumes: Sequence[Sent], points: Sequence[Sent]) -> tuple[Mount, ...]:
@@ -166,29 +166,29 @@ def _tmpfs(entry: Sent) -> Tmpfs:
 
 
 def _devices(sent: Sequence[Sent]) -> list[Device]:
-    found = []
+    devices = []
     for entry in sent:
         host = _absolute(entry["hostPath"], "hostPath of a device")
         path = _absolute(entry.get("containerPath") or host, "containerPath of a device")
         if not host.startswith(_GPU_DEVICES):
             words = entry.get("permissions") or tuple(_PERMISSIONS)
             allowed = "".join(letter for word, letter in _PERMISSIONS.items() if word in words)
-            found.append(Device(host, path, allowed))
-    return found
+            devices.append(Device(host, path, allowed))
+    return devices
 
 
 def _secrets(sent: Sequence[Sent], environment: Mapping[str, str]) -> tuple[Secret, ...]:
-    found: dict[str, Secret] = {}
+    secrets: dict[str, Secret] = {}
     for entry in sent:
         secret = secret_of(entry["name"], entry["valueFrom"])
-        if secret.name in environment or secret.name in found:
+        if secret.name in environment or secret.name in secrets:
             # As ECS words it.
             raise client_exception(
                 "The secret name must be unique and not shared with any new or existing environment variables set on"
                 f" the container, such as '{secret.name}'"
             )
-        found[secret.name] = secret
-    return tuple(found.values())
+        secrets[secret.name] = secret
+    return tuple(secrets.values())
 
 
 def _check_paths(paths: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from windfall.aws_api.batch.arns import Arns, check_name, definition_reference
 from windfall.aws_api.batch.consumable_resources import required_tokens
 from windfall.aws_api.batch.container_options import container_options
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.documents import read_document, without, write_document
 from windfall.aws_api.batch.ecs_properties import name_of, others_of, registered_detail, task_container
 from windfall.aws_api.batch.job_fields import (
@@ -24,7 +24,7 @@ from windfall.aws_api.batch.job_fields import (
     scheduling_priority,
     timeout_s,
 )
-from windfall.aws_api.batch.lint.telling import tell
+from windfall.aws_api.batch.lint.registration_log import log_findings
 from windfall.aws_api.batch.nodes import MULTINODE, main_container, node_plan
 from windfall.aws_api.batch.paging import PAGE_MAX, page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, shown, unsupported
@@ -59,7 +59,7 @@ _LOG_PREFIX = re.compile(r"[^:*]{1,256}")
 _FARGATE_ONLY = ("networkConfiguration", "fargatePlatformConfiguration", "platformVersion")
 
 
-async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
+async def register_job_definition(context: BatchContext, call: Call) -> dict[str, Any]:
     """RegisterJobDefinition."""
     params = call.params
     if call.size >= DEFINITION_SIZE_MAX:
@@ -70,7 +70,7 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
     _check_name_is_free(params, call.caller)
     plan = _nodes(params)
     container = _container(params, _properties(params)) if plan is None else main_container(plan)
-    for each in [container] if plan is None else [one.container for one in plan.ranges]:
+    for each in [container] if plan is None else [node_range.container for node_range in plan.ranges]:
         _check_rights(each, call.caller)
     definition = JobDefinition(
         name=check_name(params["jobDefinitionName"], "jobDefinitionName"),
@@ -81,50 +81,50 @@ async def register_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
         timeout_s=timeout_s(params.get("timeout")),
         propagate_tags=params.get("propagateTags", False),
         tags=check_tags(params.get("tags", {})),
-        registered_at=desk.clock_ms(),
+        registered_at=context.clock_ms(),
         priority=scheduling_priority(params.get("schedulingPriority"), "schedulingPriority") or 0,
         consumables=required_tokens(params.get("consumableResourceProperties")),
         document=write_document(without(params, "jobDefinitionName", "tags")),
         nodes=plan,
     )
-    registered: JobDefinition = await desk.execute(RegisterJobDefinition(definition))
-    tell(registered, await desk.read(lambda store: store.environments()))
+    registered: JobDefinition = await context.execute(RegisterJobDefinition(definition))
+    log_findings(registered, await context.read(lambda store: store.environments()))
     return {
         "jobDefinitionName": registered.name,
-        "jobDefinitionArn": desk.arns(call).definition(registered.key),
+        "jobDefinitionArn": context.arns(call).definition(registered.key),
         "revision": registered.revision,
     }
 
 
-async def describe_job_definitions(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_job_definitions(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeJobDefinitions: all revisions, those of one name, or those listed; by name and revision."""
     params = call.params
     status = params.get("status")
-    found = await desk.read(lambda store: _definitions_asked(store, params))
+    definitions = await context.read(lambda store: _definitions_asked(store, params))
     if status is not None:
-        found = [definition for definition in found if _status(definition) == status]
-    chosen, token = page(found, lambda definition: (definition.name, definition.revision), params)
-    arns = desk.arns(call)
+        definitions = [definition for definition in definitions if _status(definition) == status]
+    chosen, token = page(definitions, lambda definition: (definition.name, definition.revision), params)
+    arns = context.arns(call)
     return {"jobDefinitions": [_detail(definition, arns) for definition in chosen], "nextToken": token}
 
 
-async def deregister_job_definition(desk: Desk, call: Call) -> dict[str, Any]:
+async def deregister_job_definition(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeregisterJobDefinition: one revision becomes INACTIVE."""
     name, _, revision = definition_reference(call.params["jobDefinition"]).partition(":")
     if not revision:
         raise client_exception(f"Job definition {name} must be given with its revision, as {name}:1")
-    if call.caller.role < Role.ADMIN and await is_shared(desk, f"{name}:{revision}"):
+    if call.caller.role < Role.ADMIN and await is_shared(context, f"{name}:{revision}"):
         raise AccessDeniedError(
             f"All tenants share job definition {name}:{revision}, and deregistering it needs an admin key; the key"
             f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
         )
-    await desk.execute(DeregisterJobDefinition(name, int(revision)))
+    await context.execute(DeregisterJobDefinition(name, int(revision)))
     return {}
 
 
-async def is_shared(desk: Desk, key: str) -> bool:
+async def is_shared(context: BatchContext, key: str) -> bool:
     """Whether this revision serves all tenants, so that administrators alone change it."""
-    definition = await desk.read(lambda store: store.definition(DefinitionKey(key)))
+    definition = await context.read(lambda store: store.definition(DefinitionKey(key)))
     return definition is not None and definition.shared
 
 
@@ -136,16 +136,16 @@ def _definitions_asked(store: Store, params: Mapping[str, Any]) -> list[JobDefin
         )
     if len(listed) > PAGE_MAX:
         raise client_exception(f"Maximum number of job definitions supported is {PAGE_MAX}")
-    found: dict[DefinitionKey, JobDefinition] = {}
+    definitions: dict[DefinitionKey, JobDefinition] = {}
     for reference in listed:
         key = definition_reference(reference)
         if ":" in key:
-            one = store.definition(DefinitionKey(key))
-            revisions = [] if one is None else [one]
+            definition = store.definition(DefinitionKey(key))
+            revisions = [] if definition is None else [definition]
         else:
             revisions = store.definitions(key)
-        found.update((definition.key, definition) for definition in revisions)
-    return list(found.values())
+        definitions.update((definition.key, definition) for definition in revisions)
+    return list(definitions.values())
 
 
 def _nodes(params: Mapping[str, Any]) -> NodePlan | None:
@@ -243,18 +243,22 @@ def _runs_on_fargate(params: Mapping[str, Any], container: Mapping[str, Any]) ->
 
 
 def _resources(container: Mapping[str, Any], *, fargate: bool) -> Resources:
-    asked = amounts(container, fargate=fargate)
-    if asked.vcpus is None:
+    requested = amounts(container, fargate=fargate)
+    if requested.vcpus is None:
         raise client_exception("vCPU is not provided.")
-    if asked.memory_mib is None:
+    if requested.memory_mib is None:
         raise client_exception("Memory is not provided.")
-    return Resources(asked.vcpus, asked.memory_mib, asked.gpus or 0)
+    return Resources(requested.vcpus, requested.memory_mib, requested.gpus or 0)
 
 
 def _fargate_beside(params: Mapping[str, Any], resources: Resources) -> Resources:
     """What the other containers of a task for Fargate take; raises where there is no such size of all of them."""
     task = params.get("ecsProperties")
-    beside = sum((_resources(one, fargate=True) for one in others_of(task)), NOTHING) if task else NOTHING
+    beside = (
+        sum((_resources(container, fargate=True) for container in others_of(task)), NOTHING)
+        if task
+        else NOTHING
+    )
     try:
         check_size(resources + beside)
     except Invalid as error:

@@ -71,7 +71,7 @@ def _as_container(task: Sent, container: Sent) -> dict[str, Any]:
 def main_of(task: Sent) -> Mapping[str, Any]:
     """The container of a registered task that runs: its essential one."""
     containers: Sequence[Sent] = task["containers"]
-    return next(one for one in containers if one.get("essential", True))
+    return next(container for container in containers if container.get("essential", True))
 
 
 def name_of(container: Sent) -> str:
@@ -83,12 +83,12 @@ def others_of(properties: Sent) -> list[Sent]:
     """The containers of registered ecsProperties beside the one that runs."""
     task = properties["taskProperties"][0]
     main = main_of(task)
-    return [one for one in task["containers"] if one is not main]
+    return [container for container in task["containers"] if container is not main]
 
 
 def containers_not_run(properties: Sent) -> list[str]:
     """The names of the containers of registered ecsProperties that are not essential."""
-    return [name_of(one) for one in others_of(properties)]
+    return [name_of(container) for container in others_of(properties)]
 
 
 def _only(tasks: Sequence[Sent]) -> Sent:
@@ -101,7 +101,7 @@ def _checked_main(task: Sent) -> Sent:
     containers: Sequence[Sent] = task["containers"]
     if not 1 <= len(containers) <= CONTAINERS_MAX:
         raise client_exception(f"A task must have 1 to {CONTAINERS_MAX} containers, got {len(containers)}")
-    names = [name_of(one) for one in containers]
+    names = [name_of(container) for container in containers]
     for name in names:
         if _NAME.fullmatch(name) is None:
             raise client_exception(
@@ -109,11 +109,11 @@ def _checked_main(task: Sent) -> Sent:
             )
         if names.count(name) > 1:
             raise client_exception(f"Container name {name} is used more than once; give each its own name")
-    essential = [one for one in containers if one.get("essential", True)]
+    essential = [container for container in containers if container.get("essential", True)]
     if not essential:
         raise client_exception("At least one container of a task must be essential")
     if len(essential) > 1:
-        listed = ", ".join(name_of(one) for one in essential)
+        listed = ", ".join(name_of(container) for container in essential)
         raise client_exception(
             f"Windfall runs one container of a task, and {len(essential)} are essential ({listed}): declare those"
             ' that the job can do without as "essential": false, or put them into one image or jobs of their own.'
@@ -148,7 +148,7 @@ def registration(store: Store, reference: str) -> Mapping[str, Any] | None:
         definition = store.definition(DefinitionKey(reference))
     else:
         revisions = store.definitions(reference, active_only=True)
-        definition = max(revisions, key=lambda one: one.revision, default=None)
+        definition = max(revisions, key=lambda definition: definition.revision, default=None)
     return None if definition is None else read_document(definition.document)
 
 
@@ -167,18 +167,18 @@ def container_overrides(sent: Sent, properties: Sent | None) -> dict[str, Any] |
             " containerOverrides"
         )
     task = properties["taskProperties"][0]
-    known = [name_of(one) for one in task["containers"]]
-    found: dict[str, Any] | None = None
+    names = [name_of(container) for container in task["containers"]]
+    overrides: dict[str, Any] | None = None
     for entry in tasks[0].get("containers", ()):
         # One container needs no name to be meant.
-        name = entry.get("name") or (known[0] if len(known) == 1 else "")
-        if name not in known:
+        name = entry.get("name") or (names[0] if len(names) == 1 else "")
+        if name not in names:
             raise client_exception(
-                f"ecsPropertiesOverride names the container {shown(name)!r}; the job definition has {', '.join(known)}"
+                f"ecsPropertiesOverride names the container {shown(name)!r}; the job definition has {', '.join(names)}"
             )
         if name == name_of(main_of(task)):
-            found = {member: value for member, value in entry.items() if member != "name"}
-    return found
+            overrides = {member: value for member, value in entry.items() if member != "name"}
+    return overrides
 
 
 # What is shown ----------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def registered_detail(properties: Sent) -> dict[str, Any]:
             {
                 "volumes": [],
                 **task,
-                "containers": [_with_lists(one) for one in task["containers"]],
+                "containers": [_with_lists(container) for container in task["containers"]],
             }
             for task in properties["taskProperties"]
         ],
@@ -215,9 +215,9 @@ def task_detail(properties: Sent, runs: Sent, latest: Sent | None) -> dict[str, 
     """The ecsProperties of a job; `runs` is what it makes of its container, `latest` how its last attempt stands."""
     task = properties["taskProperties"][0]
     main, shown_containers = main_of(task), []
-    for one in task["containers"]:
-        container = _with_lists(one)
-        if one is main:
+    for registered in task["containers"]:
+        container = _with_lists(registered)
+        if registered is main:
             container |= runs
             container |= _of_a_container(latest)
         elif latest is not None:
@@ -234,8 +234,11 @@ def attempt_tasks(properties: Sent, attempt: Sent) -> list[dict[str, Any]]:
         {
             **_of_a_task(attempt),
             "containers": [
-                {"name": name_of(one), **(_of_a_container(attempt) if one is main else {"reason": NOT_RUN})}
-                for one in task["containers"]
+                {
+                    "name": name_of(container),
+                    **(_of_a_container(attempt) if container is main else {"reason": NOT_RUN}),
+                }
+                for container in task["containers"]
             ],
         }
     ]

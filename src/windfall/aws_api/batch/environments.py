@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.batch.arns import ENVIRONMENT, Arns, check_name, environment_name
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.documents import read_document, without, write_document
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, unsupported
@@ -58,7 +58,7 @@ _WHOLE_PRICE_PERCENT = 100
 _UPDATABLE = ("serviceRole", "updatePolicy", "context", "ecsSettings", "unmanagedvCpus")
 
 
-async def create_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_compute_environment(context: BatchContext, call: Call) -> dict[str, Any]:
     """CreateComputeEnvironment."""
     params = call.params
     refuse_unsupported(call.operation, params)
@@ -73,8 +73,8 @@ async def create_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
         max_vcpus=max_vcpus,
         switch=Switch(params.get("state", Switch.ENABLED)),
         engine=tags.get(ENGINE) or None,
-        uuid=desk.new_id(),
-        created_at=desk.clock_ms(),
+        uuid=context.new_id(),
+        created_at=context.clock_ms(),
         tags=tags,
         document=write_document(without(params, "computeEnvironmentName", "state", "tags")),
         instance_types=tuple(resources.get("instanceTypes", ())),
@@ -82,11 +82,11 @@ async def create_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
         bid_percent=resources.get("bidPercentage"),
     )
     _check_market(environment)
-    await desk.execute(CreateComputeEnvironment(environment))
-    return _names(desk.arns(call), name)
+    await context.execute(CreateComputeEnvironment(environment))
+    return _names(context.arns(call), name)
 
 
-async def update_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_compute_environment(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateComputeEnvironment."""
     params = call.params
     refuse_unsupported(call.operation, params)
@@ -95,28 +95,28 @@ async def update_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
         raise client_exception(
             "One of [state | compute-resources | service-role | unmanaged-vcpus] is required."
         )
-    async with desk.changing:
-        current = await desk.read(lambda store: environment_named(store, name))
+    async with context.changing:
+        current = await context.read(lambda store: environment_named(store, name))
         # Of one that does not exist there is nothing to merge with; the core refuses it by name.
         command = UpdateComputeEnvironment(name) if current is None else _update(current, params)
-        await desk.execute(command)
-    return _names(desk.arns(call), name)
+        await context.execute(command)
+    return _names(context.arns(call), name)
 
 
-async def describe_compute_environments(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_compute_environments(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeComputeEnvironments: all, or those named; unknown ones are left out."""
-    found = await desk.read(lambda store: store.environments())
-    if asked := call.params.get("computeEnvironments"):
-        names = {environment_name(reference) for reference in asked}
-        found = [environment for environment in found if environment.name in names]
-    chosen, token = page(found, lambda environment: (environment.name,), call.params)
-    arns = desk.arns(call)
+    environments = await context.read(lambda store: store.environments())
+    if references := call.params.get("computeEnvironments"):
+        names = {environment_name(reference) for reference in references}
+        environments = [environment for environment in environments if environment.name in names]
+    chosen, token = page(environments, lambda environment: (environment.name,), call.params)
+    arns = context.arns(call)
     return {"computeEnvironments": [_detail(environment, arns) for environment in chosen], "nextToken": token}
 
 
-async def delete_compute_environment(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_compute_environment(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeleteComputeEnvironment."""
-    await desk.execute(DeleteComputeEnvironment(environment_name(call.params["computeEnvironment"])))
+    await context.execute(DeleteComputeEnvironment(environment_name(call.params["computeEnvironment"])))
     return {}
 
 

@@ -14,8 +14,8 @@ from windfall.aws_api.batch.arns import TRAINING_DEFINITION, Arns, job_reference
 from windfall.aws_api.batch.children import child_at_rest
 from windfall.aws_api.batch.consumable_resources import token_properties
 from windfall.aws_api.batch.container_options import not_applied
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.definitions import LISTS_ALWAYS_THERE
-from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.documents import read_document
 from windfall.aws_api.batch.ecs_properties import (
     attempt_tasks,
@@ -49,20 +49,20 @@ REASON_MAX = 255
 Definitions = Mapping[DefinitionKey, tuple[JobDefinition, Mapping[str, Any]]]
 
 
-async def describe_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_jobs(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeJobs: in the order asked, unknown ones left out."""
     references = call.params["jobs"]
     if len(references) > JOBS_MAX:
         # The blanks are AWS's own; clients match on the text.
         raise client_exception(f"Maximum number of jobs supported is  {JOBS_MAX} .")
-    wanted = list(dict.fromkeys(found for text in references if (found := job_reference(text)) is not None))
+    wanted = list(dict.fromkeys(job_id for text in references if (job_id := job_reference(text)) is not None))
     if not wanted:
         return {"jobs": []}
-    jobs, definitions = await desk.read(lambda store: _with_definitions(store, find_jobs(store, wanted)))
-    arns = desk.arns(call)
+    jobs, definitions = await context.read(lambda store: _with_definitions(store, find_jobs(store, wanted)))
+    arns = context.arns(call)
     details = [job_detail(job, _definition_of(job, definitions), arns) for job in jobs]
     for job, detail in zip(jobs, details, strict=True):
-        _name_unused_role(detail, job, _definition_of(job, definitions), desk.storage)
+        _name_unused_role(detail, job, _definition_of(job, definitions), context.storage)
     return {"jobs": details}
 
 
@@ -74,8 +74,8 @@ def detail_of(store: Store, job: Job, arns: Arns) -> dict[str, Any]:
 
 def find_jobs(store: Store, wanted: Sequence[JobId]) -> list[Job]:
     """These jobs in the order asked, unknown ones left out; children at rest come from their parents."""
-    found = {job.id: job for job in store.jobs(wanted)}
-    missing = [job_id for job_id in wanted if job_id not in found and split_child(job_id)[1] is not None]
+    jobs_by_id = {job.id: job for job in store.jobs(wanted)}
+    missing = [job_id for job_id in wanted if job_id not in jobs_by_id and split_child(job_id)[1] is not None]
     if missing:
         parents = {job.id: job for job in store.jobs(list({split_child(job_id)[0] for job_id in missing}))}
         for job_id in missing:
@@ -83,16 +83,16 @@ def find_jobs(store: Store, wanted: Sequence[JobId]) -> list[Job]:
             parent = parents.get(parent_id)
             child = None if parent is None or index is None else child_at_rest(parent, index)
             if child is not None:
-                found[job_id] = child
-    unmade = [job_id for job_id in wanted if job_id not in found and split_node(job_id)[1] is not None]
+                jobs_by_id[job_id] = child
+    unmade = [job_id for job_id in wanted if job_id not in jobs_by_id and split_node(job_id)[1] is not None]
     if unmade:
         gangs = {job.id: job for job in store.jobs(list({split_node(job_id)[0] for job_id in unmade}))}
         for job_id in unmade:
             gang_id, number = split_node(job_id)
             node = None if gang_id not in gangs or number is None else node_at_rest(gangs[gang_id], number)
             if node is not None:
-                found[job_id] = node
-    return [found[job_id] for job_id in wanted if job_id in found]
+                jobs_by_id[job_id] = node
+    return [jobs_by_id[job_id] for job_id in wanted if job_id in jobs_by_id]
 
 
 def _with_definitions(store: Store, jobs: list[Job]) -> tuple[list[Job], Definitions]:

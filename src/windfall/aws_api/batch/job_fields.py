@@ -135,16 +135,16 @@ def amounts(container: Mapping[str, Any], *, fargate: bool = False, quarters: bo
 
     `quarters` takes parts of a vCPU where nobody knows yet whether it is for Fargate.
     """
-    asked = Amounts()
+    requested = Amounts()
     for member in ("vcpus", "memory"):
         if fargate and member in container:
             raise client_exception(
                 f"{member} is not applicable for Fargate. Use resource requirements instead."
             )
     if "vcpus" in container:
-        asked.vcpus = _at_least(container["vcpus"], 1, "vcpus")
+        requested.vcpus = _at_least(container["vcpus"], 1, "vcpus")
     if "memory" in container:
-        asked.memory_mib = _at_least(container["memory"], MEMORY_MIN_MIB, "memory")
+        requested.memory_mib = _at_least(container["memory"], MEMORY_MIN_MIB, "memory")
     seen = set()
     for requirement in container.get("resourceRequirements", ()):
         kind, value = requirement["type"], requirement["value"]
@@ -156,14 +156,14 @@ def amounts(container: Mapping[str, Any], *, fargate: bool = False, quarters: bo
             raise client_exception(f"Resource {kind} is provided more than once")
         seen.add(kind)
         if kind == "VCPU":
-            asked.vcpus = _vcpus(value, quarters=fargate or quarters)
+            requested.vcpus = _vcpus(value, quarters=fargate or quarters)
         elif kind == "MEMORY":
-            asked.memory_mib = _at_least(_whole(value, kind), MEMORY_MIN_MIB, "MEMORY")
+            requested.memory_mib = _at_least(_whole(value, kind), MEMORY_MIN_MIB, "MEMORY")
         elif fargate:
             raise client_exception("GPU is not applicable for Fargate.")
         else:
-            asked.gpus = _at_least(_whole(value, kind), 1, "GPU")
-    return asked
+            requested.gpus = _at_least(_whole(value, kind), 1, "GPU")
+    return requested
 
 
 def _vcpus(value: str, *, quarters: bool) -> float:

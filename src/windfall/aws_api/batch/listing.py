@@ -12,7 +12,7 @@ from typing import Any
 
 from windfall.aws_api.batch.arns import DEFINITION, Arns, definition_reference, job_reference, queue_name
 from windfall.aws_api.batch.children import child_at_rest
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.job_details import array_properties, exit_detail
 from windfall.aws_api.batch.nodes import as_shown, node_at_rest, node_summary
 from windfall.aws_api.batch.paging import invalid_token, page_size, position_in, token_of
@@ -39,24 +39,24 @@ _CHILD_POSITION = re.compile(r"([0-9]{1,5})/(.*)")
 Page = tuple[list[Job], str | None]
 
 
-async def list_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_jobs(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListJobs."""
     params = call.params
     refuse_unsupported(call.operation, params)
     queue, array, gang = params.get("jobQueue"), params.get("arrayJobId"), params.get("multiNodeJobId")
     if sum(map(bool, (queue, array, gang))) != 1:
         raise client_exception("Exactly one of jobQueue, arrayJobId and multiNodeJobId must be specified")
-    arns = desk.arns(call)
+    arns = context.arns(call)
     if array:
-        jobs, token = await _children(desk, array, params)
+        jobs, token = await _children(context, array, params)
     elif gang:
-        jobs, token = await _nodes(desk, gang, params)
+        jobs, token = await _nodes(context, gang, params)
     else:
-        jobs, token = await _jobs_in(desk, queue_name(params["jobQueue"]), params, arns)
+        jobs, token = await _jobs_in(context, queue_name(params["jobQueue"]), params, arns)
     return {"jobSummaryList": [_summary(job, arns) for job in jobs], "nextToken": token}
 
 
-async def _jobs_in(desk: Desk, queue: QueueName, params: Mapping[str, Any], arns: Arns) -> Page:
+async def _jobs_in(context: BatchContext, queue: QueueName, params: Mapping[str, Any], arns: Arns) -> Page:
     filters = params.get("filters")
     # Most filters look at jobs of every status, whatever status is asked for.
     if filters:
@@ -68,15 +68,15 @@ async def _jobs_in(desk: Desk, queue: QueueName, params: Mapping[str, Any], arns
 
     def look(store: Store) -> Page:
         try:
-            found = store.list_jobs(wanted, limit, after)
+            page = store.list_jobs(wanted, limit, after)
         except ValueError:
             # The store's own word for a position that no page has given.
             raise invalid_token() from None
-        if not found.jobs and queue_named(store, queue) is None:
+        if not page.jobs and queue_named(store, queue) is None:
             raise does_not_exist(arns.queue(queue))
-        return found.jobs, None if found.next_after is None else token_of(f"queue/{found.next_after}")
+        return page.jobs, None if page.next_after is None else token_of(f"queue/{page.next_after}")
 
-    return await desk.read(look)
+    return await context.read(look)
 
 
 def _status(params: Mapping[str, Any]) -> JobState:
@@ -88,8 +88,8 @@ def _after(params: Mapping[str, Any], kind: str) -> str | None:
     token = params.get("nextToken")
     if not token:
         return None
-    found, slash, position = position_in(token).partition("/")
-    if found != kind or not slash:
+    found_kind, slash, position = position_in(token).partition("/")
+    if found_kind != kind or not slash:
         raise invalid_token()
     return position
 
@@ -137,7 +137,7 @@ def milliseconds(name: str, value: str) -> int:
     return int(value)
 
 
-async def _children(desk: Desk, array: str, params: Mapping[str, Any]) -> Page:
+async def _children(context: BatchContext, array: str, params: Mapping[str, Any]) -> Page:
     """A page of an array's children; filters do not apply to them, as on AWS."""
     array_id = job_reference(array)
     if array_id is None:
@@ -151,10 +151,10 @@ async def _children(desk: Desk, array: str, params: Mapping[str, Any]) -> Page:
             return [], None
         return _page_of_children(store, parents[0], status, limit, position)
 
-    return await desk.read(look)
+    return await context.read(look)
 
 
-async def _nodes(desk: Desk, gang: str, params: Mapping[str, Any]) -> Page:
+async def _nodes(context: BatchContext, gang: str, params: Mapping[str, Any]) -> Page:
     """A page of a multi-node job's nodes by number; there are few enough to look at all of them."""
     gang_id = job_reference(gang)
     status, limit = _status(params), page_size(params, PAGE_MAX)
@@ -175,7 +175,7 @@ async def _nodes(desk: Desk, gang: str, params: Mapping[str, Any]) -> Page:
             return shown_nodes, None
         return shown_nodes[:limit], token_of(f"children/{shown_nodes[limit].index}/")
 
-    return await desk.read(look)
+    return await context.read(look)
 
 
 def _page_of_children(store: Store, parent: Job, status: JobState, limit: int, position: str | None) -> Page:
@@ -208,7 +208,7 @@ def _page_with_gaps(store: Store, parent: Job, limit: int, index: int, after: st
     is a child at rest.
     """
     size = parent.submission.array_size or 0
-    found: list[Job] = []
+    jobs: list[Job] = []
     while index < size:
         page = store.list_jobs(JobFilter(parent=parent.id), PAGE_MAX, after)
         recorded = {job.index: job for job in page.jobs}
@@ -217,11 +217,11 @@ def _page_with_gaps(store: Store, parent: Job, limit: int, index: int, after: st
             child = recorded.get(place) or child_at_rest(parent, place)
             if child is None or child.state is not parent.rest:
                 continue
-            if len(found) == limit:
-                return found, token_of(f"children/{place}/{after or ''}")
-            found.append(child)
+            if len(jobs) == limit:
+                return jobs, token_of(f"children/{place}/{after or ''}")
+            jobs.append(child)
         index, after = max(index, end), page.next_after
-    return found, None
+    return jobs, None
 
 
 def _summary(job: Job, arns: Arns) -> dict[str, Any]:

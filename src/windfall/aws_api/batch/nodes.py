@@ -59,7 +59,7 @@ def node_plan(
         check_plan(plan)
     except Invalid as refusal:
         raise client_exception(str(refusal)) from refusal
-    if len({one.instance_type for one in ranges}) > 1:
+    if len({nodes.instance_type for nodes in ranges}) > 1:
         raise client_exception("All nodes of a multi-node parallel job must have the same instanceType")
     return plan
 
@@ -95,10 +95,9 @@ def _instance_type(entry: Mapping[str, Any], container: Mapping[str, Any] | None
 def main_container(plan: NodePlan) -> ContainerSpec:
     """The container of the main node: that of the smallest range which it is in."""
     last = plan.count - 1
-    around = [
-        one for one in plan.ranges if one.first <= plan.main <= (last if one.last is None else one.last)
-    ]
-    return min(around, key=lambda one: (last if one.last is None else one.last) - one.first).container
+    ends = [(nodes, last if nodes.last is None else nodes.last) for nodes in plan.ranges]
+    around = [(end - nodes.first, nodes) for nodes, end in ends if nodes.first <= plan.main <= end]
+    return min(around, key=lambda sized: sized[0])[1].container
 
 
 def node_overrides(
@@ -198,8 +197,8 @@ def registered_range(registered: Mapping[str, Any], nodes: Nodes, group: NodeGro
     for entry in registered.get("nodeProperties", {}).get("nodeRangeProperties", ()):
         first, last = node_range(entry["targetNodes"])
         if (first, nodes.count - 1 if last is None else last) == (group.first, group.last):
-            found: Mapping[str, Any] = entry
-            return found
+            node_entry: Mapping[str, Any] = entry
+            return node_entry
     return {}
 
 
@@ -209,7 +208,7 @@ def node_properties(job: Job, registered: Mapping[str, Any]) -> dict[str, Any] |
     if nodes is None or job.index is not None:
         return None
     ranges = []
-    for group in sorted(nodes.groups, key=lambda one: (one.first, -one.last)):
+    for group in sorted(nodes.groups, key=lambda group: (group.first, -group.last)):
         entry = registered_range(registered, nodes, group)
         task, kind = entry.get("ecsProperties"), group.instance_type
         sent = main_of(task["taskProperties"][0]) if task else entry.get("container", {})

@@ -52,12 +52,12 @@ def _check_sum(text: bytes) -> bytes:
 
 def page_size(params: Mapping[str, Any], most: int) -> int:
     """How many results to answer with; asking for more than the most gives the most."""
-    asked = params.get("maxResults")
-    if asked is None:
+    requested = params.get("maxResults")
+    if requested is None:
         return most
-    if asked < 1:
+    if requested < 1:
         raise client_exception(f"maxResults must be between 1 and {most}")
-    return min(int(asked), most)
+    return min(int(requested), most)
 
 
 def page(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import JOB, SERVICE_JOB, queue_name
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.rejections import does_not_exist
 from windfall.aws_api.protocol.service import Call
@@ -20,21 +20,21 @@ SNAPSHOT_JOBS_MAX = 100
 SHARES_MAX = 20
 
 
-async def get_job_queue_snapshot(desk: Desk, call: Call) -> dict[str, Any]:
+async def get_job_queue_snapshot(context: BatchContext, call: Call) -> dict[str, Any]:
     """GetJobQueueSnapshot: the first RUNNABLE jobs in the order in which they would be dispatched, and what is used."""
     name = queue_name(call.params["jobQueue"])
-    arns, now = desk.arns(call), desk.clock_ms()
-    queue = await desk.read(lambda store: queue_named(store, name))
+    arns, now = context.arns(call), context.clock_ms()
+    queue = await context.read(lambda store: queue_named(store, name))
     if queue is None:
         raise does_not_exist(arns.queue(name))
     kind = JOB if queue.service_environment is None else SERVICE_JOB
-    front = (await desk.gate.queue_snapshot(name))[:SNAPSHOT_JOBS_MAX]
+    front = (await context.gate.queue_snapshot(name))[:SNAPSHOT_JOBS_MAX]
     jobs = [{"jobArn": arns.of(kind, job_id), "earliestTimeAtPosition": since} for job_id, since in front]
     answer: dict[str, Any] = {"frontOfQueue": {"jobs": jobs, "lastUpdatedAt": now}}
-    shares = await desk.gate.shares(name)
+    shares = await context.gate.shares(name)
     if shares is not None:
         answer["queueUtilization"] = {**_utilization(shares), "lastUpdatedAt": now}
-        fronts = {one.name: one.front for one in shares.shares if one.front is not None}
+        fronts = {share.name: share.front for share in shares.shares if share.front is not None}
         if fronts:
             first = {
                 share: [{"jobArn": arns.of(kind, job_id), "earliestTimeAtPosition": since}]
@@ -45,24 +45,24 @@ async def get_job_queue_snapshot(desk: Desk, call: Call) -> dict[str, Any]:
 
 
 def _utilization(shares: QueueShares) -> dict[str, Any]:
-    found: dict[str, Any] = {"totalCapacityUsage": _usage(shares.held, shares)}
+    utilization: dict[str, Any] = {"totalCapacityUsage": _usage(shares.held, shares)}
     if shares.is_fair:
         top = [
-            {"shareIdentifier": one.name, "capacityUsage": _usage(one.held, shares)}
-            for one in shares.shares[:SHARES_MAX]
+            {"shareIdentifier": share.name, "capacityUsage": _usage(share.held, shares)}
+            for share in shares.shares[:SHARES_MAX]
         ]
-        found["fairshareUtilization"] = {
+        utilization["fairshareUtilization"] = {
             "activeShareCount": len(shares.shares),
             "topCapacityUtilization": top,
         }
     elif shares.shares:
-        found["quotaShareUtilization"] = {
+        utilization["quotaShareUtilization"] = {
             "topCapacityUtilization": [
-                {"quotaShareName": one.name, "capacityUsage": _by_unit(one.used)}
-                for one in shares.shares[:SHARES_MAX]
+                {"quotaShareName": share.name, "capacityUsage": _by_unit(share.used)}
+                for share in shares.shares[:SHARES_MAX]
             ]
         }
-    return found
+    return utilization
 
 
 def _usage(amount: Amount, shares: QueueShares) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, environment_name, policy_name, queue_name
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.documents import read_document, write_document
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import (
@@ -34,7 +34,7 @@ _KEPT = ("jobQueueType", "jobStateTimeLimitActions")
 _TIME_LIMIT_MIN_S, _TIME_LIMIT_MAX_S = 600, 86_400
 
 
-async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_job_queue(context: BatchContext, call: Call) -> dict[str, Any]:
     """CreateJobQueue."""
     params = call.params
     name = QueueName(check_name(params["jobQueueName"], "jobQueueName"))
@@ -49,18 +49,18 @@ async def create_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
         priority=_priority(params["priority"]),
         environments=_names_in(order),
         switch=Switch(params.get("state", Switch.ENABLED)),
-        created_at=desk.clock_ms(),
+        created_at=context.clock_ms(),
         tags=check_tags(params.get("tags", {})),
         document=write_document(document),
         time_limits=_time_limits(document),
         policy=_policy(params),
         service_environment=None if service is None else service["serviceEnvironment"],
     )
-    await desk.execute(CreateJobQueue(queue))
-    return {"jobQueueName": name, "jobQueueArn": desk.arns(call).queue(name)}
+    await context.execute(CreateJobQueue(queue))
+    return {"jobQueueName": name, "jobQueueArn": context.arns(call).queue(name)}
 
 
-async def update_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_job_queue(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateJobQueue."""
     params = call.params
     name = queue_name(params["jobQueue"])
@@ -69,8 +69,8 @@ async def update_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
         order = _environment_order(params["computeEnvironmentOrder"])
     priority = _priority(params["priority"]) if "priority" in params else None
     state = params.get("state")
-    async with desk.changing:
-        current = await desk.read(lambda store: queue_named(store, name))
+    async with context.changing:
+        current = await context.read(lambda store: queue_named(store, name))
         kept = {} if current is None else read_document(current.document)
         of_services = current is not None and current.service_environment is not None
         document = _document(kept, params, order, service, of_services=of_services)
@@ -84,24 +84,24 @@ async def update_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
             policy=_policy(params),
             service_environment=None if service is None else service["serviceEnvironment"],
         )
-        await desk.execute(command)
-    return {"jobQueueName": name, "jobQueueArn": desk.arns(call).queue(name)}
+        await context.execute(command)
+    return {"jobQueueName": name, "jobQueueArn": context.arns(call).queue(name)}
 
 
-async def describe_job_queues(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_job_queues(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeJobQueues: all, or those named; unknown ones are left out."""
-    found = await desk.read(lambda store: store.queues())
-    if asked := call.params.get("jobQueues"):
-        names = {queue_name(reference) for reference in asked}
-        found = [queue for queue in found if queue.name in names]
-    chosen, token = page(found, lambda queue: (queue.name,), call.params)
-    arns = desk.arns(call)
+    queues = await context.read(lambda store: store.queues())
+    if references := call.params.get("jobQueues"):
+        names = {queue_name(reference) for reference in references}
+        queues = [queue for queue in queues if queue.name in names]
+    chosen, token = page(queues, lambda queue: (queue.name,), call.params)
+    arns = context.arns(call)
     return {"jobQueues": [_detail(queue, arns) for queue in chosen], "nextToken": token}
 
 
-async def delete_job_queue(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_job_queue(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeleteJobQueue."""
-    await desk.execute(DeleteJobQueue(queue_name(call.params["jobQueue"])))
+    await context.execute(DeleteJobQueue(queue_name(call.params["jobQueue"])))
     return {}
 
 
@@ -148,7 +148,7 @@ def _names_in(order: Sequence[Mapping[str, Any]]) -> tuple[EnvironmentName, ...]
 
 
 def _document(
-    kept: dict[str, Any],
+    document: dict[str, Any],
     params: Mapping[str, Any],
     order: list[dict[str, Any]] | None,
     service: Mapping[str, Any] | None,
@@ -158,13 +158,13 @@ def _document(
     """What to keep of a queue's request, on top of what was kept before."""
     for action in params.get("jobStateTimeLimitActions", ()):
         _check_time_limit(action, of_services=of_services)
-    kept = {**kept, **{member: params[member] for member in _KEPT if member in params}}
+    document = {**document, **{member: params[member] for member in _KEPT if member in params}}
     if order is not None:
-        kept["orders"] = {entry["computeEnvironment"]: entry["order"] for entry in order}
+        document["orders"] = {entry["computeEnvironment"]: entry["order"] for entry in order}
     if service is not None:
-        kept["orders"] = {service["serviceEnvironment"]: service["order"]}
-        kept["jobQueueType"] = TRAINING_TYPE
-    return kept
+        document["orders"] = {service["serviceEnvironment"]: service["order"]}
+        document["jobQueueType"] = TRAINING_TYPE
+    return document
 
 
 def _check_time_limit(action: Mapping[str, Any], *, of_services: bool) -> None:
@@ -193,10 +193,10 @@ def _time_limits(document: Mapping[str, Any]) -> tuple[StateTimeLimit, ...]:
 
 def _detail(queue: JobQueue, arns: Arns) -> dict[str, Any]:
     """A JobQueueDetail; environments are answered as ARNs whatever they were sent as, as AWS does."""
-    kept = read_document(queue.document)
-    orders = kept.pop("orders", {})
+    document = read_document(queue.document)
+    orders = document.pop("orders", {})
     return {
-        **kept,
+        **document,
         "jobQueueName": queue.name,
         "jobQueueArn": arns.queue(queue.name),
         "state": queue.switch.value,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, queue_name, quota_share_key
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.rejections import does_not_exist
@@ -24,7 +24,7 @@ from windfall.control.ports import Store
 _ENABLED = "ENABLED"
 
 
-async def create_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_quota_share(context: BatchContext, call: Call) -> dict[str, Any]:
     """CreateQuotaShare."""
     params = call.params
     sharing, borrow_percent = _sharing(params["resourceSharingConfiguration"])
@@ -38,11 +38,11 @@ async def create_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
         Switch(params.get("state", Switch.ENABLED)),
         tags=check_tags(params.get("tags", {})),
     )
-    created: QuotaShare = await desk.execute(CreateQuotaShare(share))
-    return _named(created, desk.arns(call))
+    created: QuotaShare = await context.execute(CreateQuotaShare(share))
+    return _named(created, context.arns(call))
 
 
-async def update_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_quota_share(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateQuotaShare: what is sent takes the place of what the share said of it."""
     params = call.params
     sharing: SharingStrategy | None = None
@@ -57,26 +57,26 @@ async def update_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
         _preempts_within(params["preemptionConfiguration"]) if "preemptionConfiguration" in params else None,
         Switch(params["state"]) if "state" in params else None,
     )
-    updated: QuotaShare = await desk.execute(command)
-    return _named(updated, desk.arns(call))
+    updated: QuotaShare = await context.execute(command)
+    return _named(updated, context.arns(call))
 
 
-async def delete_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_quota_share(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeleteQuotaShare: with the jobs that it still has, as on AWS."""
-    await desk.execute(DeleteQuotaShare(quota_share_key(call.params["quotaShareArn"])))
+    await context.execute(DeleteQuotaShare(quota_share_key(call.params["quotaShareArn"])))
     return {}
 
 
-async def describe_quota_share(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_quota_share(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeQuotaShare."""
     key = quota_share_key(call.params["quotaShareArn"])
-    share = await desk.read(lambda store: quota_share_in(store, key))
+    share = await context.read(lambda store: quota_share_in(store, key))
     if share is None:
         raise does_not_exist(call.params["quotaShareArn"])
-    return {**_detail(share, desk.arns(call)), "tags": dict(share.tags)}
+    return {**_detail(share, context.arns(call)), "tags": dict(share.tags)}
 
 
-async def list_quota_shares(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_quota_shares(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListQuotaShares: those of one queue, by name."""
     name = queue_name(call.params["jobQueue"])
 
@@ -85,9 +85,9 @@ async def list_quota_shares(desk: Desk, call: Call) -> dict[str, Any]:
             raise does_not_exist(call.params["jobQueue"])
         return [share for share in store.declared(QuotaShare) if share.queue == name]
 
-    found = await desk.read(look)
-    chosen, token = page(found, lambda share: (share.name,), call.params)
-    arns = desk.arns(call)
+    shares = await context.read(look)
+    chosen, token = page(shares, lambda share: (share.name,), call.params)
+    arns = context.arns(call)
     return {"quotaShares": [_detail(share, arns) for share in chosen], "nextToken": token}
 
 
@@ -97,7 +97,7 @@ def quota_share_in(store: Store, key: str) -> QuotaShare | None:
 
 
 def _limits(sent: Sequence[Mapping[str, Any]]) -> tuple[CapacityLimit, ...]:
-    return tuple(CapacityLimit(one["capacityUnit"], one["maxCapacity"]) for one in sent)
+    return tuple(CapacityLimit(limit["capacityUnit"], limit["maxCapacity"]) for limit in sent)
 
 
 def _sharing(sent: Mapping[str, Any]) -> tuple[SharingStrategy, int]:

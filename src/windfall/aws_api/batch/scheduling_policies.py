@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, policy_name
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.documents import read_document, without, write_document
 from windfall.aws_api.batch.paging import PAGE_MAX, page
 from windfall.aws_api.batch.rejections import client_exception, shown
@@ -32,64 +32,67 @@ WEIGHT_MIN, WEIGHT_MAX = 0.0001, 999.9999
 _IDENTIFIER = re.compile(r"[A-Za-z0-9]{1,255}\*?")
 
 
-async def create_scheduling_policy(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_scheduling_policy(context: BatchContext, call: Call) -> dict[str, Any]:
     """CreateSchedulingPolicy."""
     params = call.params
     name = check_name(params["name"], "name")
     policy = SchedulingPolicy(
         name,
         _fair_share(params),
-        created_at=desk.clock_ms(),
+        created_at=context.clock_ms(),
         tags=check_tags(params.get("tags", {})),
         document=write_document(without(params, "name", "tags")),
     )
-    await desk.execute(CreateSchedulingPolicy(policy))
-    return {"name": name, "arn": desk.arns(call).policy(name)}
+    await context.execute(CreateSchedulingPolicy(policy))
+    return {"name": name, "arn": context.arns(call).policy(name)}
 
 
-async def update_scheduling_policy(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_scheduling_policy(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateSchedulingPolicy: what is sent takes the place of all that the policy said."""
     params = call.params
     name = policy_name(params["arn"])
     if not params.keys() & {"fairsharePolicy", "quotaSharePolicy"}:
-        return await _unchanged(desk, call, name)
+        return await _unchanged(context, call, name)
     document = write_document(without(params, "arn"))
-    await desk.execute(UpdateSchedulingPolicy(name, _fair_share(params), document))
+    await context.execute(UpdateSchedulingPolicy(name, _fair_share(params), document))
     return {}
 
 
-async def _unchanged(desk: Desk, call: Call, name: str) -> dict[str, Any]:
+async def _unchanged(context: BatchContext, call: Call, name: str) -> dict[str, Any]:
     """An update that says nothing changes nothing; but what it names must exist."""
-    if await desk.read(lambda store: policy_in(store, name)) is None:
-        raise client_exception(f"{desk.arns(call).policy(name)} does not exist")
+    if await context.read(lambda store: policy_in(store, name)) is None:
+        raise client_exception(f"{context.arns(call).policy(name)} does not exist")
     return {}
 
 
-async def delete_scheduling_policy(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_scheduling_policy(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeleteSchedulingPolicy."""
-    await desk.execute(DeleteSchedulingPolicy(policy_name(call.params["arn"])))
+    await context.execute(DeleteSchedulingPolicy(policy_name(call.params["arn"])))
     return {}
 
 
-async def describe_scheduling_policies(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_scheduling_policies(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeSchedulingPolicies: those named, in the order asked; unknown ones are left out."""
-    asked = call.params["arns"]
-    if not 1 <= len(asked) <= PAGE_MAX:
-        raise client_exception(f"arns must name 1 to {PAGE_MAX} scheduling policies, got {len(asked)}")
-    names = list(dict.fromkeys(policy_name(arn) for arn in asked))
-    found = {
-        policy.name: policy for policy in await desk.read(lambda store: store.declared(SchedulingPolicy))
+    references = call.params["arns"]
+    if not 1 <= len(references) <= PAGE_MAX:
+        raise client_exception(f"arns must name 1 to {PAGE_MAX} scheduling policies, got {len(references)}")
+    names = list(dict.fromkeys(policy_name(arn) for arn in references))
+    policies = {
+        policy.name: policy for policy in await context.read(lambda store: store.declared(SchedulingPolicy))
     }
-    arns = desk.arns(call)
-    return {"schedulingPolicies": [_detail(found[name], arns) for name in names if name in found]}
+    arns = context.arns(call)
+    return {"schedulingPolicies": [_detail(policies[name], arns) for name in names if name in policies]}
 
 
-async def list_scheduling_policies(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_scheduling_policies(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListSchedulingPolicies: the ARNs of all, by name."""
-    found = await desk.read(lambda store: store.declared(SchedulingPolicy))
-    chosen, token = page(found, lambda policy: (policy.name,), call.params)
-    arns = desk.arns(call)
-    return {"schedulingPolicies": [{"arn": arns.policy(one.name)} for one in chosen], "nextToken": token}
+    policies = await context.read(lambda store: store.declared(SchedulingPolicy))
+    chosen, token = page(policies, lambda policy: (policy.name,), call.params)
+    arns = context.arns(call)
+    return {
+        "schedulingPolicies": [{"arn": arns.policy(policy.name)} for policy in chosen],
+        "nextToken": token,
+    }
 
 
 def policy_in(store: Store, name: str) -> SchedulingPolicy | None:

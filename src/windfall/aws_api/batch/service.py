@@ -26,7 +26,7 @@ from windfall.aws_api.batch import (
     submitting,
     tagging,
 )
-from windfall.aws_api.batch.desk import S3_FOR_ALL, Desk
+from windfall.aws_api.batch.context import S3_FOR_ALL, BatchContext
 from windfall.aws_api.batch.rejections import CLIENT_EXCEPTION, wrap_error
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.tenants.gate import PerView
@@ -35,7 +35,7 @@ from windfall.jobs.storage import StorageLayout
 
 DEFAULT_ACCOUNT_ID = "123456789012"
 
-Work = Callable[[Desk, Call], Awaitable[dict[str, Any]]]
+Work = Callable[[BatchContext, Call], Awaitable[dict[str, Any]]]
 
 OPERATIONS: Mapping[str, tuple[Role, Work]] = {
     "CreateComputeEnvironment": (Role.ADMIN, environments.create_compute_environment),
@@ -97,10 +97,10 @@ def batch_service(
     storage: StorageLayout = S3_FOR_ALL,
 ) -> ModelledService:
     """AWS Batch over a gate; `new_id` draws UUIDs and `clock_ms` returns the time in milliseconds."""
-    desks = PerView(Desk(gate, account_id, new_id, clock_ms, storage).seen_by)
+    contexts = PerView(BatchContext(gate, account_id, new_id, clock_ms, storage).seen_by)
     return ModelledService(
         "batch",
-        {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
+        {name: partial(_in_context, contexts, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # AWS takes the action of a retry rule in any case, and answers it in lower case.
         lenient_enums=frozenset({"EvaluateOnExit.action", "ServiceJobEvaluateOnExit.action"}),
@@ -110,5 +110,5 @@ def batch_service(
     )
 
 
-def _at_desk(desks: PerView[Desk], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
-    return work(desks.of(call.caller), call)
+def _in_context(contexts: PerView[BatchContext], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
+    return work(contexts.of(call.caller), call)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windfall.aws_api.batch.arns import Arns, check_name, service_environment_name
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.aws_api.batch.tags import check_tags
@@ -26,43 +26,45 @@ from windfall.control.ports import Store
 TRAINING_TYPE = "SAGEMAKER_TRAINING"
 
 
-async def create_service_environment(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_service_environment(context: BatchContext, call: Call) -> dict[str, Any]:
     """CreateServiceEnvironment."""
     params = call.params
     environment = ServiceEnvironment(
         name=check_name(params["serviceEnvironmentName"], "serviceEnvironmentName"),
         limits=_limits(params["capacityLimits"]),
         switch=Switch(params.get("state", Switch.ENABLED)),
-        created_at=desk.clock_ms(),
+        created_at=context.clock_ms(),
         tags=check_tags(params.get("tags", {})),
     )
-    await desk.execute(CreateServiceEnvironment(environment))
-    return _named(environment.name, desk.arns(call))
+    await context.execute(CreateServiceEnvironment(environment))
+    return _named(environment.name, context.arns(call))
 
 
-async def update_service_environment(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_service_environment(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateServiceEnvironment."""
     params = call.params
     name, state = service_environment_name(params["serviceEnvironment"]), params.get("state")
     limits = _limits(params["capacityLimits"]) if "capacityLimits" in params else None
-    await desk.execute(UpdateServiceEnvironment(name, None if state is None else Switch(state), limits))
-    return _named(name, desk.arns(call))
+    await context.execute(UpdateServiceEnvironment(name, None if state is None else Switch(state), limits))
+    return _named(name, context.arns(call))
 
 
-async def describe_service_environments(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_service_environments(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeServiceEnvironments: all, or those named; unknown ones are left out."""
-    found = await desk.read(lambda store: store.declared(ServiceEnvironment))
-    if asked := call.params.get("serviceEnvironments"):
-        names = {service_environment_name(reference) for reference in asked}
-        found = [environment for environment in found if environment.name in names]
-    chosen, token = page(found, lambda environment: (environment.name,), call.params)
-    arns = desk.arns(call)
+    environments = await context.read(lambda store: store.declared(ServiceEnvironment))
+    if references := call.params.get("serviceEnvironments"):
+        names = {service_environment_name(reference) for reference in references}
+        environments = [environment for environment in environments if environment.name in names]
+    chosen, token = page(environments, lambda environment: (environment.name,), call.params)
+    arns = context.arns(call)
     return {"serviceEnvironments": [_detail(it, arns) for it in chosen], "nextToken": token}
 
 
-async def delete_service_environment(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_service_environment(context: BatchContext, call: Call) -> dict[str, Any]:
     """DeleteServiceEnvironment."""
-    await desk.execute(DeleteServiceEnvironment(service_environment_name(call.params["serviceEnvironment"])))
+    await context.execute(
+        DeleteServiceEnvironment(service_environment_name(call.params["serviceEnvironment"]))
+    )
     return {}
 
 

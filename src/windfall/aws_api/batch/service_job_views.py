@@ -19,9 +19,11 @@ def detail(job: ServiceJob, arns: Arns) -> dict[str, Any]:
     """What DescribeServiceJob answers; members that are None do not reach the wire."""
     preempted = [attempt for attempt in job.attempts if attempt.preempted]
     return {
-        **_told(job, arns),
+        **_common_members(job, arns),
         "attempts": [
-            _attempt(one, arns) for one in job.attempts if one.stopped_at is not None and not one.preempted
+            _attempt(attempt, arns)
+            for attempt in job.attempts
+            if attempt.stopped_at is not None and not attempt.preempted
         ],
         "jobQueue": arns.queue(job.queue),
         "retryStrategy": _retry(job.retry),
@@ -48,10 +50,10 @@ def detail(job: ServiceJob, arns: Arns) -> dict[str, Any]:
 
 def summary(job: ServiceJob, arns: Arns) -> dict[str, Any]:
     """A ServiceJobSummary."""
-    return {**_told(job, arns), "isTerminated": job.terminated or None}
+    return {**_common_members(job, arns), "isTerminated": job.terminated or None}
 
 
-def _told(job: ServiceJob, arns: Arns) -> dict[str, Any]:
+def _common_members(job: ServiceJob, arns: Arns) -> dict[str, Any]:
     """What both have."""
     latest = job.attempts[-1] if job.attempts else None
     held = latest.capacity if latest is not None and job.state in HOLDING else None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from windfall.aws_api.batch.arns import SERVICE_JOB, check_job_name, queue_name, service_job_reference
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.job_fields import (
     ATTEMPTS_MAX,
     RULES_MAX,
@@ -44,7 +44,7 @@ _PATTERN_MAX = 512
 _PRINTABLE = re.compile(r"[\x20-\x7e\t\r\n]*\*?")
 
 
-async def submit_service_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def submit_service_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """SubmitServiceJob."""
     params = call.params
     if call.size >= REQUEST_SIZE_MAX:
@@ -58,7 +58,7 @@ async def submit_service_job(desk: Desk, call: Call) -> dict[str, Any]:
             "preemptionRetriesBeforeTermination must not be below -1, which means no limit"
         )
     job = ServiceJob(
-        id=_job_id(desk, call),
+        id=_job_id(context, call),
         name=check_job_name(params["jobName"]),
         queue=queue_name(params["jobQueue"]),
         payload=payload,
@@ -75,29 +75,29 @@ async def submit_service_job(desk: Desk, call: Call) -> dict[str, Any]:
         instances=instances_of(payload),
         name_prefix=name_prefix_of(payload),
     )
-    async with desk.changing:
-        if await desk.read(lambda store: store.service_jobs([job.id])):
+    async with context.changing:
+        if await context.read(lambda store: store.service_jobs([job.id])):
             raise client_exception(
                 f"The same request with this clientToken has been accepted already, as service job {job.id}"
             )
-        await desk.execute(SubmitServiceJob(job))
-    return {"jobArn": desk.arns(call).of(SERVICE_JOB, job.id), "jobName": job.name, "jobId": job.id}
+        await context.execute(SubmitServiceJob(job))
+    return {"jobArn": context.arns(call).of(SERVICE_JOB, job.id), "jobName": job.name, "jobId": job.id}
 
 
-async def describe_service_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def describe_service_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """DescribeServiceJob."""
-    job = await desk.read(lambda store: service_job_named(store, call.params["jobId"]))
+    job = await context.read(lambda store: service_job_named(store, call.params["jobId"]))
     if job is None:
         raise does_not_exist(f"Service job {call.params['jobId']}")
-    return detail(job, desk.arns(call))
+    return detail(job, context.arns(call))
 
 
-async def list_service_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_service_jobs(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListServiceJobs."""
     params = call.params
     if not params.get("jobQueue"):
         raise client_exception("jobQueue must be specified")
-    queue, arns = queue_name(params["jobQueue"]), desk.arns(call)
+    queue, arns = queue_name(params["jobQueue"]), context.arns(call)
     wanted = _filter(queue, params)
     limit, token = page_size(params, PAGE_MAX), params.get("nextToken")
     after = position_in(token) if token else None
@@ -112,35 +112,35 @@ async def list_service_jobs(desk: Desk, call: Call) -> dict[str, Any]:
             raise does_not_exist(arns.queue(queue))
         return found.jobs, None if found.next_after is None else token_of(found.next_after)
 
-    jobs, following = await desk.read(look)
+    jobs, following = await context.read(look)
     return {"jobSummaryList": [summary(job, arns) for job in jobs], "nextToken": following}
 
 
-async def update_service_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_service_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """UpdateServiceJob: the priority, at any time before the job has ended."""
     job_id = _required(call.params["jobId"])
     priority = scheduling_priority(call.params["schedulingPriority"], "schedulingPriority") or 0
-    job: ServiceJob = await desk.execute(UpdateServiceJob(job_id, priority))
-    return {"jobArn": desk.arns(call).of(SERVICE_JOB, job.id), "jobName": job.name, "jobId": job.id}
+    job: ServiceJob = await context.execute(UpdateServiceJob(job_id, priority))
+    return {"jobArn": context.arns(call).of(SERVICE_JOB, job.id), "jobName": job.name, "jobId": job.id}
 
 
-async def terminate_service_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def terminate_service_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """TerminateServiceJob; unknown and finished jobs are left alone without an error."""
     reason = stop_reason(call)
-    await desk.execute(TerminateServiceJob(_required(call.params["jobId"]), reason))
+    await context.execute(TerminateServiceJob(_required(call.params["jobId"]), reason))
     return {}
 
 
-async def terminate_service_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def terminate_service_jobs(context: BatchContext, call: Call) -> dict[str, Any]:
     """TerminateServiceJobs: each job by itself, and one answer for all."""
-    return await stop_many(desk, call, TerminateServiceJob, service_job_reference)
+    return await stop_many(context, call, TerminateServiceJob, service_job_reference)
 
 
 def service_job_named(store: Store, reference: str) -> ServiceJob | None:
     """The service job that an id or ARN means."""
     job_id = service_job_reference(reference)
-    found = [] if job_id is None else store.service_jobs([job_id])
-    return found[0] if found else None
+    jobs = [] if job_id is None else store.service_jobs([job_id])
+    return jobs[0] if jobs else None
 
 
 def service_job_tags(store: Store, name: str) -> Mapping[str, str] | None:
@@ -149,11 +149,11 @@ def service_job_tags(store: Store, name: str) -> Mapping[str, str] | None:
     return None if job is None else job.tags
 
 
-def _job_id(desk: Desk, call: Call) -> JobId:
+def _job_id(context: BatchContext, call: Call) -> JobId:
     """A new id; with a clientToken the same request has the same one, so that it is known when it comes again."""
     token = call.params.get("clientToken")
     if token is None:
-        return JobId(desk.new_id())
+        return JobId(context.new_id())
     text = msgspec.json.encode([call.caller.tenant, call.params], order="deterministic")
     return JobId(str(uuid.UUID(bytes=hashlib.blake2b(text, digest_size=16).digest(), version=4)))
 

@@ -24,15 +24,15 @@ def instances_of(payload: str) -> dict[str, int]:
     resources = _member(_read(payload), "ResourceConfig")
     groups = resources.get("InstanceGroups")
     entries = groups if isinstance(groups, list) and groups else [resources]
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for entry in entries:
         if not isinstance(entry, dict):
             continue
         kind, count = entry.get("InstanceType"), entry.get("InstanceCount")
         whole = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
         name = kind if isinstance(kind, str) else UNKNOWN_TYPE
-        found[name] = found.get(name, 0) + whole
-    return found or {UNKNOWN_TYPE: 1}
+        counts[name] = counts.get(name, 0) + whole
+    return counts or {UNKNOWN_TYPE: 1}
 
 
 def name_prefix_of(payload: str) -> str:

@@ -20,35 +20,38 @@ _SOURCE = "aws.batch"
 _encode = msgspec.json.Encoder().encode
 
 
-def event_line(told: OutboxEvent, store: Store, arns: Arns) -> bytes:
+def event_line(outbox_event: OutboxEvent, store: Store, arns: Arns) -> bytes:
     """An event as JSON in one line, without the end of the line."""
-    return _encode(event(told, store, arns))
+    return _encode(event(outbox_event, store, arns))
 
 
-def event(told: OutboxEvent, store: Store, arns: Arns) -> dict[str, Any]:
+def event(outbox_event: OutboxEvent, store: Store, arns: Arns) -> dict[str, Any]:
     """An event in EventBridge's envelope; the store is asked for the job's definition."""
-    resources, detail = _about(told, store, arns)
+    resources, detail = _about(outbox_event, store, arns)
     return {
         "version": "0",
-        "id": told.id,
-        "detail-type": told.kind.value,
+        "id": outbox_event.id,
+        "detail-type": outbox_event.kind.value,
         "source": _SOURCE,
         "account": arns.account_id,
-        "time": datetime.fromtimestamp(told.at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": datetime.fromtimestamp(outbox_event.at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "region": arns.region,
         "resources": resources,
         "detail": _without_none(detail),
     }
 
 
-def _about(told: OutboxEvent, store: Store, arns: Arns) -> tuple[list[str], dict[str, Any]]:
-    if told.service_job is not None:
-        return [arns.of(SERVICE_JOB, told.service_job.id)], service_job_views.detail(told.service_job, arns)
-    assert told.job is not None, f"event {told.id} ({told.kind}) names neither a job nor a service job"
-    resources = [arns.job(told.job.id)]
-    if told.kind is EventKind.QUEUE_BLOCKED:
-        resources.append(arns.queue(told.job.submission.queue))
-    return resources, detail_of(store, told.job, arns)
+def _about(outbox_event: OutboxEvent, store: Store, arns: Arns) -> tuple[list[str], dict[str, Any]]:
+    if outbox_event.service_job is not None:
+        job = outbox_event.service_job
+        return [arns.of(SERVICE_JOB, job.id)], service_job_views.detail(job, arns)
+    assert outbox_event.job is not None, (
+        f"event {outbox_event.id} ({outbox_event.kind}) names neither a job nor a service job"
+    )
+    resources = [arns.job(outbox_event.job.id)]
+    if outbox_event.kind is EventKind.QUEUE_BLOCKED:
+        resources.append(arns.queue(outbox_event.job.submission.queue))
+    return resources, detail_of(store, outbox_event.job, arns)
 
 
 def _without_none(value: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.aws_api.batch.arns import job_reference
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.rejections import client_exception, shown
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
@@ -24,27 +24,27 @@ BULK_MAX = 50
 Stop = Callable[[JobId, str], Command]
 
 
-async def cancel_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def cancel_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """CancelJob; unknown, started and finished jobs are left alone without an error."""
-    return await _stop(desk, call, CancelJob)
+    return await _stop(context, call, CancelJob)
 
 
-async def terminate_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def terminate_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """TerminateJob; unknown and finished jobs are left alone without an error."""
-    return await _stop(desk, call, TerminateJob)
+    return await _stop(context, call, TerminateJob)
 
 
-async def cancel_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def cancel_jobs(context: BatchContext, call: Call) -> dict[str, Any]:
     """CancelJobs: each job by itself, and one answer for all."""
-    return await stop_many(desk, call, CancelJob)
+    return await stop_many(context, call, CancelJob)
 
 
-async def terminate_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def terminate_jobs(context: BatchContext, call: Call) -> dict[str, Any]:
     """TerminateJobs: each job by itself, and one answer for all."""
-    return await stop_many(desk, call, TerminateJob)
+    return await stop_many(context, call, TerminateJob)
 
 
-async def _stop(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
+async def _stop(context: BatchContext, call: Call, stop: Stop) -> dict[str, Any]:
     reason = stop_reason(call)
     reference = call.params["jobId"]
     if not reference:
@@ -53,12 +53,12 @@ async def _stop(desk: Desk, call: Call, stop: Stop) -> dict[str, Any]:
     if job_id is None and reference.startswith("arn:"):
         raise client_exception(f"Invalid ARN {shown(reference)}")
     if job_id is not None:
-        await desk.execute(stop(job_id, reason))
+        await context.execute(stop(job_id, reason))
     return {}
 
 
 async def stop_many(
-    desk: Desk, call: Call, stop: Stop, id_of: Callable[[str], JobId | None] = job_reference
+    context: BatchContext, call: Call, stop: Stop, id_of: Callable[[str], JobId | None] = job_reference
 ) -> dict[str, Any]:
     """Stop up to fifty jobs, each by itself; `id_of` reads what a job is called."""
     reason = stop_reason(call)
@@ -71,7 +71,7 @@ async def stop_many(
         if job_id is None:
             return ApiError("ValidationException", f"{shown(reference)!r} is not the id of a job")
         try:
-            await desk.execute(stop(job_id, reason))
+            await context.execute(stop(job_id, reason))
         except ApiError as refusal:
             return refusal
         return None

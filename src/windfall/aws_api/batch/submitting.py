@@ -13,7 +13,7 @@ from typing import Any
 from windfall.aws_api.batch.arns import check_job_name, definition_reference, job_reference, queue_name
 from windfall.aws_api.batch.children import child_at_rest, final_states
 from windfall.aws_api.batch.consumable_resources import required_tokens
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.documents import EMPTY, write_document
 from windfall.aws_api.batch.ecs_properties import container_overrides, registration
 from windfall.aws_api.batch.job_fields import (
@@ -40,7 +40,7 @@ JOB_SIZE_MAX = 30 * 1024
 _NOTHING: Mapping[str, str] = {}
 
 
-async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def submit_job(context: BatchContext, call: Call) -> dict[str, Any]:
     """SubmitJob."""
     params = call.params
     if call.size >= JOB_SIZE_MAX:
@@ -50,10 +50,10 @@ async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
     array_size = _array_size(params.get("arrayProperties"))
     depends_on = _dependencies(params.get("dependsOn"), array_size)
     definition = definition_reference(params["jobDefinition"])
-    registered = await _registered(desk, definition, params)
+    registered = await _registered(context, definition, params)
     overrides, document = _overrides(_container_overrides(params, registered), quarters=True)
     tags, tokens = params.get("tags"), params.get("consumableResourcePropertiesOverride")
-    job_id = JobId(desk.new_id())
+    job_id = JobId(context.new_id())
     command = SubmitJob(
         job_id=job_id,
         name=name,
@@ -69,15 +69,15 @@ async def submit_job(desk: Desk, call: Call) -> dict[str, Any]:
         propagate_tags=params.get("propagateTags"),
         submitter=call.caller.submitter,
         document=document,
-        finished=await _finished(desk, depends_on) if depends_on else (),
+        finished=await _finished(context, depends_on) if depends_on else (),
         share=params.get("shareIdentifier") or None,
         priority=scheduling_priority(params.get("schedulingPriorityOverride"), "schedulingPriorityOverride"),
         # As on AWS the list takes the place of the definition's as a whole.
         consumables=required_tokens(tokens) if tokens else None,
         node_overrides=node_overrides(params.get("nodeOverrides"), registered, _overrides),
     )
-    await desk.execute(command)
-    return {"jobArn": desk.arns(call).job(job_id), "jobName": name, "jobId": job_id}
+    await context.execute(command)
+    return {"jobArn": context.arns(call).job(job_id), "jobName": name, "jobId": job_id}
 
 
 def _array_size(sent: Mapping[str, Any] | None) -> int | None:
@@ -125,29 +125,31 @@ def _overrides(
     """
     if not sent:
         return None, EMPTY
-    asked = amounts(sent, quarters=quarters)
+    requested = amounts(sent, quarters=quarters)
     command = sent.get("command")
     overrides = ContainerOverrides(
         # As on AWS an empty list leaves the definition's command as it is.
         command=tuple(command) if command else None,
         environment=environment_variables(sent.get("environment", ())),
-        vcpus=asked.vcpus,
-        memory_mib=asked.memory_mib,
-        gpus=asked.gpus,
+        vcpus=requested.vcpus,
+        memory_mib=requested.memory_mib,
+        gpus=requested.gpus,
     )
-    kept = sent.get("instanceType")
-    return overrides, EMPTY if kept is None else write_document({"instanceType": kept})
+    instance_type = sent.get("instanceType")
+    return overrides, EMPTY if instance_type is None else write_document({"instanceType": instance_type})
 
 
-async def _registered(desk: Desk, definition: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _registered(context: BatchContext, definition: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The registration whose containers the request names, if it does; a definition that is not there has none."""
     nodes = (params.get("nodeOverrides") or _NOTHING).get("nodePropertyOverrides", ())
-    if not params.get("ecsPropertiesOverride") and not any("ecsPropertiesOverride" in one for one in nodes):
+    if not params.get("ecsPropertiesOverride") and not any(
+        "ecsPropertiesOverride" in node_override for node_override in nodes
+    ):
         return _NOTHING
-    found = await desk.read(lambda store: registration(store, definition))
-    if found is None:
+    registered = await context.read(lambda store: registration(store, definition))
+    if registered is None:
         raise does_not_exist(f"Job definition {definition}")
-    return found
+    return registered
 
 
 def _container_overrides(
@@ -162,25 +164,25 @@ def _container_overrides(
     return container_overrides(task, registered.get("ecsProperties"))
 
 
-async def _finished(desk: Desk, depends_on: tuple[Dependency, ...]) -> tuple[FinishedJob, ...]:
+async def _finished(context: BatchContext, depends_on: tuple[Dependency, ...]) -> tuple[FinishedJob, ...]:
     """Those dependencies that the store knows as finished."""
     wanted = list(dict.fromkeys(entry.job_id for entry in depends_on if entry.job_id is not None))
     by_child = {entry.job_id for entry in depends_on if entry.type is DependencyType.N_TO_N}
-    return await desk.read(lambda store: _finished_among(store, wanted, by_child)) if wanted else ()
+    return await context.read(lambda store: _finished_among(store, wanted, by_child)) if wanted else ()
 
 
 def _finished_among(
     store: Store, wanted: list[JobId], by_child: Container[JobId | None]
 ) -> tuple[FinishedJob, ...]:
     parents = {split_child(job_id)[0] for job_id in wanted}
-    known = {job.id: job for job in store.jobs([*wanted, *parents.difference(wanted)])}
+    jobs_by_id = {job.id: job for job in store.jobs([*wanted, *parents.difference(wanted)])}
     finished = []
     for job_id in wanted:
         parent_id, index = split_child(job_id)
-        job = known.get(job_id)
-        if job is None and index is not None and parent_id in known:
+        job = jobs_by_id.get(job_id)
+        if job is None and index is not None and parent_id in jobs_by_id:
             # A child that never had a record ended, or waits, with the rest of its array.
-            job = child_at_rest(known[parent_id], index)
+            job = child_at_rest(jobs_by_id[parent_id], index)
         if job is None or not job.finished:
             continue
         children = None

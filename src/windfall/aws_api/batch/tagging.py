@@ -22,8 +22,8 @@ from windfall.aws_api.batch.arns import (
     parse_arn,
 )
 from windfall.aws_api.batch.consumable_resources import consumable_named
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.definitions import is_shared
-from windfall.aws_api.batch.desk import Desk
 from windfall.aws_api.batch.environments import environment_named
 from windfall.aws_api.batch.job_details import find_jobs, job_tags
 from windfall.aws_api.batch.queues import queue_named
@@ -42,18 +42,18 @@ from windfall.jobs.ids import DefinitionKey
 
 
 def _consumable_tags(store: Store, name: str) -> Mapping[str, str] | None:
-    found = consumable_named(store, name)
-    return None if found is None else found.tags
+    resource = consumable_named(store, name)
+    return None if resource is None else resource.tags
 
 
 def _policy_tags(store: Store, name: str) -> Mapping[str, str] | None:
-    found = policy_in(store, name)
-    return None if found is None else found.tags
+    policy = policy_in(store, name)
+    return None if policy is None else policy.tags
 
 
 def _quota_share_tags(store: Store, name: str) -> Mapping[str, str] | None:
-    found = quota_share_in(store, name)
-    return None if found is None else found.tags
+    share = quota_share_in(store, name)
+    return None if share is None else share.tags
 
 
 #: Where the tags of what else can be declared are found: the kind in the ARN, and what follows it.
@@ -71,24 +71,24 @@ _ADMIN_KINDS = frozenset(
 _KINDS = frozenset({ENVIRONMENT, QUEUE, DEFINITION, JOB, *_DECLARED})
 
 
-async def tag_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def tag_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """TagResource: add tags, or change those of the same key."""
-    kind, name = await _taggable(desk, call, call.params["tags"])
-    await desk.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
+    kind, name = await _taggable(context, call, call.params["tags"])
+    await context.execute(TagResource(kind, name, add=check_tags(call.params["tags"])))
     return {}
 
 
-async def untag_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def untag_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """UntagResource: remove tags by key; missing keys are ignored."""
-    kind, name = await _taggable(desk, call, call.params["tagKeys"])
-    await desk.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
+    kind, name = await _taggable(context, call, call.params["tagKeys"])
+    await context.execute(TagResource(kind, name, remove=tuple(call.params["tagKeys"])))
     return {}
 
 
-async def list_tags_for_resource(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_tags_for_resource(context: BatchContext, call: Call) -> dict[str, Any]:
     """ListTagsForResource."""
     kind, name = _resource(call)
-    tags = await desk.read(lambda store: _tags_of(store, kind, name))
+    tags = await context.read(lambda store: _tags_of(store, kind, name))
     if tags is None:
         raise does_not_exist(call.params["resourceArn"])
     return {"tags": dict(tags)}
@@ -103,16 +103,16 @@ def _resource(call: Call) -> tuple[str, str]:
     return kind, name
 
 
-async def _taggable(desk: Desk, call: Call, keys: Iterable[str]) -> tuple[str, str]:
+async def _taggable(context: BatchContext, call: Call, keys: Iterable[str]) -> tuple[str, str]:
     kind, name = _resource(call)
-    if call.caller.role < Role.ADMIN and await _is_admins(desk, kind, name):
+    if call.caller.role < Role.ADMIN and await _is_admins(context, kind, name):
         raise AccessDeniedError(
             f"Others use this {kind} too, and changing its tags needs an admin key; the key"
             f" {call.caller.access_key_id} has the role {call.caller.role.name.lower()}."
         )
     if kind == JOB and ":" in name:
         raise client_exception(f"The children of an array share its tags; tag job {name.partition(':')[0]}")
-    if kind == JOB and any(map(is_own, keys)) and not await _may_steer(desk, call, name):
+    if kind == JOB and any(map(is_own, keys)) and not await _may_steer(context, call, name):
         raise AccessDeniedError(
             f"Tags that begin with {OWN} decide how job {name} is run again, and it has other rights than jobs of the"
             f" key {call.caller.access_key_id}: change them with a key like the one that submitted it, or an admin key."
@@ -120,16 +120,16 @@ async def _taggable(desk: Desk, call: Call, keys: Iterable[str]) -> tuple[str, s
     return kind, name
 
 
-async def _is_admins(desk: Desk, kind: str, name: str) -> bool:
+async def _is_admins(context: BatchContext, kind: str, name: str) -> bool:
     """Whether only an admin key may change a thing: shared capacity, and definitions that serve others too."""
     if kind != DEFINITION:
         return kind in _ADMIN_KINDS
-    return is_reserved(name) or await is_shared(desk, name)
+    return is_reserved(name) or await is_shared(context, name)
 
 
-async def _may_steer(desk: Desk, call: Call, name: str) -> bool:
+async def _may_steer(context: BatchContext, call: Call, name: str) -> bool:
     job_id = job_reference(name)
-    jobs = await desk.read(lambda store: [] if job_id is None else store.jobs([job_id]))
+    jobs = await context.read(lambda store: [] if job_id is None else store.jobs([job_id]))
     return all(call.caller.submitter.may_steer(job.submission.submitter) for job in jobs)
 
 

@@ -40,8 +40,8 @@ def why_unknown(key: str) -> str | None:
     if not is_own(key) or key in _KNOWN:
         return None
     # Without what all of them begin with, which alone would make any two alike.
-    known = [name.removeprefix(OWN) for name in _KNOWN]
-    close = get_close_matches(key.removeprefix(OWN), known, n=1, cutoff=0.7)
+    suffixes = [name.removeprefix(OWN) for name in _KNOWN]
+    close = get_close_matches(key.removeprefix(OWN), suffixes, n=1, cutoff=0.7)
     hint = f"did you mean {OWN}{close[0]}?" if close else "tags of your own begin with something else"
     return f"There is no tag {shown(key)}; {hint}"
 

@@ -31,7 +31,7 @@ def evaluate(expression: str, series: Mapping[str, Series]) -> Series:
     if parser.left:
         raise _refused(expression, f"{parser.next()!r} is not expected there")
     if isinstance(value, float):
-        return {at: value for one in series.values() for at in one}
+        return {at: value for values in series.values() for at in values}
     return value
 
 
@@ -121,17 +121,17 @@ class _Parser:
         """Over the periods of one series a number; over several series a series."""
         reduce = _REDUCE[function]
         if self._take("[") is None:
-            one = self.sum_of(depth + 1)
-            if isinstance(one, float):
-                return one
-            return reduce(list(one.values())) if one else {}
+            operand = self.sum_of(depth + 1)
+            if isinstance(operand, float):
+                return operand
+            return reduce(list(operand.values())) if operand else {}
         several = [self.sum_of(depth + 1)]
         while self._take(","):
             several.append(self.sum_of(depth + 1))
         self._expect("]")
-        series = [one for one in several if not isinstance(one, float)]
-        moments = sorted({at for one in series for at in one})
-        return {at: reduce([one[at] for one in series if at in one]) for at in moments}
+        series = [values for values in several if not isinstance(values, float)]
+        moments = sorted({at for values in series for at in values})
+        return {at: reduce([values[at] for values in series if at in values]) for at in moments}
 
 
 def _apply(sign: str, left: Value, right: Value) -> Value:
@@ -146,7 +146,7 @@ def _apply(sign: str, left: Value, right: Value) -> Value:
         moments = list(left)
     else:
         moments = [at for at in left if at in right]
-    found = {}
+    combined = {}
     for at in moments:
         number = _number(
             sign,
@@ -154,8 +154,8 @@ def _apply(sign: str, left: Value, right: Value) -> Value:
             right if isinstance(right, float) else right[at],
         )
         if number is not None:
-            found[at] = number
-    return found
+            combined[at] = number
+    return combined
 
 
 def _number(sign: str, left: float, right: float) -> float | None:

@@ -20,7 +20,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class JobKind:
+class JobMetric:
     """A metric of a whole attempt."""
 
     namespace: str
@@ -30,7 +30,7 @@ class JobKind:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuKind:
+class GpuMetric:
     """A metric of one GPU of an attempt."""
 
     namespace: str
@@ -40,8 +40,8 @@ class GpuKind:
 
 
 def _total(values: Sequence[float]) -> float:
-    known = [value for value in values if not isnan(value)]
-    return fsum(known) if known else nan
+    measured = [value for value in values if not isnan(value)]
+    return fsum(measured) if measured else nan
 
 
 def _gpu_memory_percent(sample: GpuSample, gpu: SampledGpu) -> float:
@@ -54,33 +54,33 @@ def _memory_percent(sample: Sample, recording: Recording) -> float:
 
 def _all_gpu_memory(sample: Sample, recording: Recording) -> float:
     pairs = zip(sample.gpus, recording.gpus, strict=False)
-    return _total([_gpu_memory_percent(one, gpu) for one, gpu in pairs])
+    return _total([_gpu_memory_percent(sample, gpu) for sample, gpu in pairs])
 
 
-JOB_KINDS: tuple[JobKind, ...] = (
-    JobKind(TRAINING, "CPUUtilization", "Percent", lambda s, _: 100 * s.cpu_cores),
-    JobKind(TRAINING, "MemoryUtilization", "Percent", _memory_percent),
-    JobKind(TRAINING, "GPUUtilization", "Percent", lambda s, _: _total([100 * g.busy for g in s.gpus])),
-    JobKind(TRAINING, "GPUMemoryUtilization", "Percent", _all_gpu_memory),
-    JobKind(OWN, "CPUCores", "Count", lambda s, _: s.cpu_cores),
-    JobKind(OWN, "MemoryBytes", "Bytes", lambda s, _: s.memory_bytes),
-    JobKind(OWN, "DiskReadBytes", "Bytes/Second", lambda s, _: s.read_bytes_s),
-    JobKind(OWN, "DiskWriteBytes", "Bytes/Second", lambda s, _: s.write_bytes_s),
-    JobKind(OWN, "NetworkIn", "Bytes/Second", lambda s, _: s.net_rx_bytes_s),
-    JobKind(OWN, "NetworkOut", "Bytes/Second", lambda s, _: s.net_tx_bytes_s),
-    JobKind(OWN, "Steps", "Count", lambda s, _: s.steps),
-    JobKind(OWN, "DataWaitSeconds", "Seconds", lambda s, _: s.data_wait_s),
-    JobKind(OWN, "CheckpointStallSeconds", "Seconds", lambda s, _: s.stall_s),
+JOB_METRICS: tuple[JobMetric, ...] = (
+    JobMetric(TRAINING, "CPUUtilization", "Percent", lambda s, _: 100 * s.cpu_cores),
+    JobMetric(TRAINING, "MemoryUtilization", "Percent", _memory_percent),
+    JobMetric(TRAINING, "GPUUtilization", "Percent", lambda s, _: _total([100 * g.busy for g in s.gpus])),
+    JobMetric(TRAINING, "GPUMemoryUtilization", "Percent", _all_gpu_memory),
+    JobMetric(OWN, "CPUCores", "Count", lambda s, _: s.cpu_cores),
+    JobMetric(OWN, "MemoryBytes", "Bytes", lambda s, _: s.memory_bytes),
+    JobMetric(OWN, "DiskReadBytes", "Bytes/Second", lambda s, _: s.read_bytes_s),
+    JobMetric(OWN, "DiskWriteBytes", "Bytes/Second", lambda s, _: s.write_bytes_s),
+    JobMetric(OWN, "NetworkIn", "Bytes/Second", lambda s, _: s.net_rx_bytes_s),
+    JobMetric(OWN, "NetworkOut", "Bytes/Second", lambda s, _: s.net_tx_bytes_s),
+    JobMetric(OWN, "Steps", "Count", lambda s, _: s.steps),
+    JobMetric(OWN, "DataWaitSeconds", "Seconds", lambda s, _: s.data_wait_s),
+    JobMetric(OWN, "CheckpointStallSeconds", "Seconds", lambda s, _: s.stall_s),
 )
-GPU_KINDS: tuple[GpuKind, ...] = (
-    GpuKind(AGENT, "nvidia_smi_utilization_gpu", "Percent", lambda s, _: 100 * s.busy),
-    GpuKind(AGENT, "nvidia_smi_utilization_memory", "Percent", lambda s, _: 100 * s.memory_active),
-    GpuKind(AGENT, "nvidia_smi_memory_used", "Megabytes", lambda s, _: s.memory_bytes / _MIB),
-    GpuKind(AGENT, "nvidia_smi_memory_total", "Megabytes", lambda _, g: float(g.memory_mib or nan)),
-    GpuKind(AGENT, "nvidia_smi_power_draw", "None", lambda s, _: s.power_w),
-    GpuKind(AGENT, "nvidia_smi_temperature_gpu", "None", lambda s, _: s.temperature_c),
-    GpuKind(AGENT, "nvidia_smi_clocks_current_sm", "None", lambda s, _: s.sm_clock_mhz),
-    GpuKind(OWN, "GPUStreamingMultiprocessorActive", "Percent", lambda s, _: 100 * s.sm_active),
-    GpuKind(OWN, "GPUPCIeIn", "Bytes/Second", lambda s, _: s.pcie_rx_bytes_s),
-    GpuKind(OWN, "GPUPCIeOut", "Bytes/Second", lambda s, _: s.pcie_tx_bytes_s),
+GPU_METRICS: tuple[GpuMetric, ...] = (
+    GpuMetric(AGENT, "nvidia_smi_utilization_gpu", "Percent", lambda s, _: 100 * s.busy),
+    GpuMetric(AGENT, "nvidia_smi_utilization_memory", "Percent", lambda s, _: 100 * s.memory_active),
+    GpuMetric(AGENT, "nvidia_smi_memory_used", "Megabytes", lambda s, _: s.memory_bytes / _MIB),
+    GpuMetric(AGENT, "nvidia_smi_memory_total", "Megabytes", lambda _, g: float(g.memory_mib or nan)),
+    GpuMetric(AGENT, "nvidia_smi_power_draw", "None", lambda s, _: s.power_w),
+    GpuMetric(AGENT, "nvidia_smi_temperature_gpu", "None", lambda s, _: s.temperature_c),
+    GpuMetric(AGENT, "nvidia_smi_clocks_current_sm", "None", lambda s, _: s.sm_clock_mhz),
+    GpuMetric(OWN, "GPUStreamingMultiprocessorActive", "Percent", lambda s, _: 100 * s.sm_active),
+    GpuMetric(OWN, "GPUPCIeIn", "Bytes/Second", lambda s, _: s.pcie_rx_bytes_s),
+    GpuMetric(OWN, "GPUPCIeOut", "Bytes/Second", lambda s, _: s.pcie_tx_bytes_s),
 )

@@ -13,9 +13,9 @@ from typing import Any
 from windfall.advisor.samples import Recording
 from windfall.aws_api.cloudwatch import expressions
 from windfall.aws_api.cloudwatch.errors import invalid_combination, invalid_token, invalid_value
-from windfall.aws_api.cloudwatch.kinds import GpuKind
+from windfall.aws_api.cloudwatch.kinds import GpuMetric
 from windfall.aws_api.cloudwatch.statistics import (
-    Point,
+    DataPoint,
     check_period,
     check_statistic,
     in_periods,
@@ -58,8 +58,8 @@ class _Operations:
     async def list_metrics(self, call: Call) -> dict[str, Any]:
         """ListMetrics: those of the newest jobs, by namespace, name and dimensions."""
         params = call.params
-        found: list[Named] = await self._seen(call).read(lambda store: walk(store, _LISTED_JOBS))
-        wanted = [metric for metric in found if _is_wanted(metric, params)]
+        metrics: list[Named] = await self._seen(call).read(lambda store: walk(store, _LISTED_JOBS))
+        wanted = [metric for metric in metrics if _is_wanted(metric, params)]
         begin = _place(params.get("NextToken"), len(wanted))
         page = wanted[begin : begin + PAGE]
         more = begin + PAGE < len(wanted)
@@ -79,7 +79,7 @@ class _Operations:
         cache: dict[str, Recording | None] = {}
         series: dict[str, expressions.Series] = {}
         labels: dict[str, str] = {}
-        for query in (one for one in queries if "MetricStat" in one):
+        for query in (candidate for candidate in queries if "MetricStat" in candidate):
             stat = query["MetricStat"]
             metric = stat["Metric"]
             labels[query["Id"]] = metric.get("MetricName", "")
@@ -92,7 +92,7 @@ class _Operations:
         if left < 1:
             raise invalid_value(f"MaxDatapoints must be at least 1, not {left}.")
         results = []
-        for query in (one for one in queries if one.get("ReturnData", True)):
+        for query in (candidate for candidate in queries if candidate.get("ReturnData", True)):
             points = sorted(series[query["Id"]].items(), reverse=newest_first)
             shown, left = points[:left], left - min(left, len(points))
             results.append(
@@ -120,9 +120,9 @@ class _Operations:
                 f"That would be more than {STATISTICS_POINTS_MOST:,} datapoints; ask for a longer period or less time."
             )
         seen = self._seen(call)
-        found = await seen.read(lambda store: _found(store, seen.view, params))
+        metric = await seen.read(lambda store: _found(store, seen.view, params))
         periods = await self._periods(call, params, period_s, start_at, end_at, {})
-        unit = found.kind.unit if found is not None else "None"
+        unit = metric.kind.unit if metric is not None else "None"
         datapoints = []
         for at, points in periods.items():
             datapoint: dict[str, Any] = {"Timestamp": at / 1000, "Unit": unit}
@@ -140,19 +140,19 @@ class _Operations:
         start_at: int,
         end_at: int,
         cache: dict[str, Recording | None],
-    ) -> dict[int, list[Point]]:
+    ) -> dict[int, list[DataPoint]]:
         """The points of a metric by period; none when nothing is measured under that name."""
         seen = self._seen(call)
-        found: Named | None = await seen.read(lambda store: _found(store, seen.view, metric))
-        if found is None:
+        named: Named | None = await seen.read(lambda store: _found(store, seen.view, metric))
+        if named is None:
             return {}
-        points = await asyncio.to_thread(self._points, found, start_at, end_at, cache)
+        points = await asyncio.to_thread(self._points, named, start_at, end_at, cache)
         return in_periods(points, period_s, start_at, end_at)
 
     def _points(
         self, metric: Named, start_at: int, end_at: int, cache: dict[str, Recording | None]
-    ) -> list[Point]:
-        points: list[Point] = []
+    ) -> list[DataPoint]:
+        points: list[DataPoint] = []
         for attempt in metric.job.attempts:
             if attempt.placed_at >= end_at or (attempt.stopped_at or end_at) < start_at:
                 continue
@@ -164,23 +164,23 @@ class _Operations:
         return points
 
 
-def _measured(metric: Named, recording: Recording) -> list[Point]:
+def _measured(metric: Named, recording: Recording) -> list[DataPoint]:
     kind, index = metric.kind, metric.index
     points = []
     for sample in recording.samples:
-        if not isinstance(kind, GpuKind):
+        if not isinstance(kind, GpuMetric):
             value = kind.value(sample, recording)
         elif index is not None and index < len(sample.gpus):
             value = kind.value(sample.gpus[index], recording.gpus[index])
         else:
             continue
         if not isnan(value):
-            points.append(Point(sample.at, value, sample.span_ms))
+            points.append(DataPoint(sample.at, value, sample.span_ms))
     return points
 
 
 def _found(store: Store, view: View, metric: Mapping[str, Any]) -> Named | None:
-    dimensions = {one["Name"]: one["Value"] for one in metric.get("Dimensions", [])}
+    dimensions = {dimension["Name"]: dimension["Value"] for dimension in metric.get("Dimensions", [])}
     return find(store, view, metric.get("Namespace", ""), metric.get("MetricName", ""), dimensions)
 
 
@@ -192,8 +192,8 @@ def _is_wanted(metric: Named, params: Mapping[str, Any]) -> bool:
         return False
     own = metric.dimensions
     return all(
-        one["Name"] in own and one.get("Value", own[one["Name"]]) == own[one["Name"]]
-        for one in params.get("Dimensions", [])
+        dimension["Name"] in own and dimension.get("Value", own[dimension["Name"]]) == own[dimension["Name"]]
+        for dimension in params.get("Dimensions", [])
     )
 
 

@@ -19,7 +19,7 @@ _SHORT_PERIODS_S = (1, 5, 10, 20, 30)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class DataPoint:
     """One value, when it was measured, and how long before that it stands for."""
 
     at: int
@@ -43,17 +43,19 @@ def check_statistic(name: str) -> str:
     )
 
 
-def in_periods(points: Iterable[Point], period_s: int, start_at: int, end_at: int) -> dict[int, list[Point]]:
+def in_periods(
+    points: Iterable[DataPoint], period_s: int, start_at: int, end_at: int
+) -> dict[int, list[DataPoint]]:
     """The known points of a window by the beginning of their period, oldest first."""
     length_ms = period_s * 1000
-    found: dict[int, list[Point]] = {}
+    points_by_period: dict[int, list[DataPoint]] = {}
     for point in points:
         if start_at <= point.at < end_at and not isnan(point.value):
-            found.setdefault(point.at - point.at % length_ms, []).append(point)
-    return dict(sorted(found.items()))
+            points_by_period.setdefault(point.at - point.at % length_ms, []).append(point)
+    return dict(sorted(points_by_period.items()))
 
 
-def statistic(name: str, points: Sequence[Point]) -> float:
+def statistic(name: str, points: Sequence[DataPoint]) -> float:
     """One statistic of the points of a period; there is at least one."""
     values = [point.value for point in points]
     if name == "Average":

@@ -1,4 +1,4 @@
-"""Whose metrics are meant: from dimensions to a job and back.
+"""From dimensions to a job and its metrics, and back.
 
 A host of a training job is known by `Host=<name>/algo-<n>`, every job by its `JobId`, a GPU of a job by its `index`
 beside that.
@@ -11,13 +11,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from windfall.aws_api.cloudwatch.kinds import GPU_KINDS, JOB_KINDS, TRAINING, GpuKind, JobKind
+from windfall.aws_api.cloudwatch.kinds import GPU_METRICS, JOB_METRICS, TRAINING, GpuMetric, JobMetric
 from windfall.aws_api.sagemaker.cluster import host_name
 from windfall.aws_api.sagemaker.names import job_ids as training_ids
 from windfall.control.ports import JobFilter, Store
 from windfall.jobs.ids import JobId, node_id
-from windfall.jobs.job import Job
-from windfall.jobs.job import JobKind as Whose
+from windfall.jobs.job import Job, JobKind
 from windfall.jobs.tenants import View
 
 HOST, JOB, INDEX = "Host", "JobId", "index"
@@ -29,7 +28,7 @@ Dimensions = Mapping[str, str]
 class Named:
     """One metric of one job."""
 
-    kind: JobKind | GpuKind
+    kind: JobMetric | GpuMetric
     job: Job
     #: For a metric of one GPU.
     index: int | None = None
@@ -45,10 +44,10 @@ class Named:
 
 def metrics_of(job: Job) -> list[Named]:
     """All metrics that a job has, those of its GPUs one by one."""
-    training = job.submission.kind is Whose.TRAINING
-    found = [Named(kind, job) for kind in JOB_KINDS if training or kind.namespace != TRAINING]
+    training = job.submission.kind is JobKind.TRAINING
+    metrics = [Named(kind, job) for kind in JOB_METRICS if training or kind.namespace != TRAINING]
     gpus = max((len(attempt.gpu_ids) for attempt in job.attempts), default=0)
-    return found + [Named(kind, job, index) for kind in GPU_KINDS for index in range(gpus)]
+    return metrics + [Named(kind, job, index) for kind in GPU_METRICS for index in range(gpus)]
 
 
 def find(store: Store, view: View, namespace: str, name: str, dimensions: Dimensions) -> Named | None:
@@ -70,13 +69,18 @@ def _job_ids(view: View, dimensions: Dimensions) -> list[JobId]:
         return []
     number = int(host[2]) - 1
     # The first host has no job of its own.
-    return [one if number == 0 else node_id(one, number) for one in training_ids(view, host[1])]
+    return [
+        training_id if number == 0 else node_id(training_id, number)
+        for training_id in training_ids(view, host[1])
+    ]
 
 
 def walk(store: Store, most_jobs: int) -> list[Named]:
     """The metrics of the newest jobs that ever ran."""
     page = store.list_jobs(JobFilter(), most_jobs, None)
-    jobs = [one for job in page.jobs for one in (job, *_other_hosts(store, job)) if one.attempts]
+    jobs = [
+        host_job for job in page.jobs for host_job in (job, *_other_hosts(store, job)) if host_job.attempts
+    ]
     return [metric for job in jobs for metric in metrics_of(job)]
 
 

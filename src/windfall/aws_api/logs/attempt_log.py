@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from windfall.aws_api.logs.lines import LogLines, Piece
-from windfall.aws_api.logs.times import LogTimes
+from windfall.aws_api.logs.lines import LinePiece, LogLines
+from windfall.aws_api.logs.times import RecordedTimes
 
 #: How long bytes of a running attempt may wait for the record of their time before the log's mtime serves.
 #: Records come every 500 ms; it takes longer only when the agent is gone.
@@ -21,7 +21,7 @@ SETTLE_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class LogEnd:
     """Whether an attempt has ended, and when, if that is still known."""
 
     ended: bool
@@ -31,14 +31,14 @@ class Ending:
 class AttemptLog:
     """A log as it was when opened. An absent file is an empty log: the process may not have started yet."""
 
-    def __init__(self, path: Path, ending: Ending, now: int, *, chunk_bytes: int = 256 * 1024) -> None:
+    def __init__(self, path: Path, ending: LogEnd, now: int, *, chunk_bytes: int = 256 * 1024) -> None:
         """Look at the files. `ending` must have been learned before: then all that it covers is in them."""
         try:
             status = path.stat()
             size, mtime = status.st_size, status.st_mtime_ns // 1_000_000
         except FileNotFoundError:
             size, mtime = 0, 0
-        self._times = LogTimes(path)
+        self._times = RecordedTimes(path)
         self._rest_at = max(mtime, self._times.at_ms)
         settled = ending.ended or now - mtime >= SETTLE_MS
         end = size if settled else min(size, self._times.size)
@@ -89,7 +89,7 @@ class AttemptLog:
                 return self.at(piece.end)
         return None
 
-    def _top(self) -> Iterator[Piece]:
+    def _top(self) -> Iterator[LinePiece]:
         for count, piece in enumerate(self.lines.forward(0)):
             if count == 1_000:
                 return

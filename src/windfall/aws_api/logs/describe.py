@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from windfall.aws_api.logs.attempt_log import AttemptLog, Ending
+from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
 from windfall.aws_api.logs.errors import InvalidParameter, token_invalid
 from windfall.aws_api.logs.streams import (
     DEFAULT_GROUP,
@@ -54,8 +54,8 @@ def describe_groups(
     if pattern is not None:
         names = [name for name in names if pattern in name]
     if identifiers is not None:
-        asked = {identified_group(identifier, account_id) for identifier in identifiers}
-        names = [name for name in names if name in asked]
+        identified = {identified_group(identifier, account_id) for identifier in identifiers}
+        names = [name for name in names if name in identified]
     if params.get("logGroupClass", "STANDARD") != "STANDARD":
         names = []
     question = ["groups", prefix, pattern, identifiers]
@@ -149,7 +149,7 @@ def _by_last_event(store: Store, group: str, logs_dir: Path) -> Iterator[tuple[i
 
 def _opened(stream: LogStream, logs_dir: Path) -> AttemptLog:
     # As if it had ended: for a description, bytes that no event shows yet are signs of life too.
-    return AttemptLog(log_path(logs_dir, stream.task_id), Ending(ended=True), 0)
+    return AttemptLog(log_path(logs_dir, stream.task_id), LogEnd(ended=True), 0)
 
 
 def _stream(stream: LogStream, region: str, account_id: str, logs_dir: Path) -> dict[str, Any]:

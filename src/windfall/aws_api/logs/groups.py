@@ -84,8 +84,10 @@ class LogGroups:
         name = self._named(call.params)
         group = await self._require(call, name)
         gone = set(call.params.get("tagKeys") or call.params.get("tags") or ())
-        kept = {key: value for key, value in ({} if group is None else group.tags).items() if key not in gone}
-        await self._seen(call).execute(SetLogGroup(name, tags=kept))
+        remaining = {
+            key: value for key, value in ({} if group is None else group.tags).items() if key not in gone
+        }
+        await self._seen(call).execute(SetLogGroup(name, tags=remaining))
         return {}
 
     def _seen(self, call: Call) -> CorePort:

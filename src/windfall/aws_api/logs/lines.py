@@ -20,7 +20,7 @@ _BACKWARD_BYTES = 64 * 1024
 _NEAR_BYTES = 4 * 1024
 
 
-class Piece(NamedTuple):
+class LinePiece(NamedTuple):
     """A line or a part of one; blank lines have no content. A tuple, because a page makes thousands."""
 
     start: int
@@ -58,7 +58,7 @@ class LogLines:
         except FileNotFoundError:
             return b""
 
-    def forward(self, position: int) -> Iterator[Piece]:
+    def forward(self, position: int) -> Iterator[LinePiece]:
         """Yield pieces from `position`, which must be where one begins."""
         buffer, base, index = b"", position, 0
         # Whether the piece continues a line: its first bytes may end a character of the piece before.
@@ -67,7 +67,7 @@ class LogLines:
             newline = buffer.find(b"\n", index, index + self._limit + 1)
             if newline >= 0:
                 content = buffer[index:newline].rstrip(b"\r")
-                yield Piece(
+                yield LinePiece(
                     base + index, _without_spill(content) if continued else content, base + newline + 1
                 )
                 continued, index = False, newline + 1
@@ -83,17 +83,17 @@ class LogLines:
             if left > self._limit + (0 if settled else _SPILL_BYTES):
                 cut = (base + index) // self._limit * self._limit + self._limit - base
                 content = buffer[index : cut + _spill(buffer[cut : cut + _SPILL_BYTES])]
-                yield Piece(base + index, _without_spill(content) if continued else content, base + cut)
+                yield LinePiece(base + index, _without_spill(content) if continued else content, base + cut)
                 continued, index = True, cut
                 continue
             if left and self._final:
                 content = buffer[index:].rstrip(b"\r")
-                yield Piece(
+                yield LinePiece(
                     base + index, _without_spill(content) if continued else content, base + len(buffer)
                 )
             return
 
-    def backward(self, position: int) -> Iterator[Piece]:
+    def backward(self, position: int) -> Iterator[LinePiece]:
         """Yield the pieces before `position`, the nearest first."""
         while position > 0:
             low = self.boundary(position - min(self._chunk_bytes, _BACKWARD_BYTES))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from windfall.aws_api.logs.attempt_log import AttemptLog
-from windfall.aws_api.logs.lines import Piece
+from windfall.aws_api.logs.lines import LinePiece
 
 PAGE_EVENTS = 10_000
 PAGE_BYTES = 1024 * 1024
@@ -20,7 +20,7 @@ PAGE_BYTES = 1024 * 1024
 EVENT_OVERHEAD_BYTES = 26
 
 
-class Budget:
+class ReadBudget:
     """How much one request may read before it must answer with what it has."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Page:
     events: list[tuple[int, str]] = field(default_factory=list)
     size: int = 0
 
-    def takes(self, piece: Piece, at: int, limit: int) -> bool:
+    def takes(self, piece: LinePiece, at: int, limit: int) -> bool:
         """Add an event unless the page is full; a page that is empty takes any."""
         size = self.size + len(piece.content) + EVENT_OVERHEAD_BYTES
         if self.events and (len(self.events) >= limit or size > PAGE_BYTES):
@@ -68,7 +68,7 @@ class Page:
         return True
 
 
-def page_after(log: AttemptLog, position: int, window: Window, budget: Budget) -> Page:
+def page_after(log: AttemptLog, position: int, window: Window, budget: ReadBudget) -> Page:
     """Read the page that begins at `position`. With nothing to show, its places are where they were."""
     page = Page(position, position)
     begin = position if window.start is None else max(position, log.position_at(window.start))
@@ -89,7 +89,7 @@ def page_after(log: AttemptLog, position: int, window: Window, budget: Budget) -
     return page
 
 
-def page_before(log: AttemptLog, position: int | None, window: Window, budget: Budget) -> Page:
+def page_before(log: AttemptLog, position: int | None, window: Window, budget: ReadBudget) -> Page:
     """Read the page that ends at `position`, None being the end of the window."""
     end = log.bottom() if window.end is None else log.position_at(window.end)
     position = end if position is None else position

@@ -53,7 +53,7 @@ def parse_pattern(text: str) -> FilterPattern:
             f"{kind} filter patterns are not supported. "
             'Use terms, "quoted phrases", ?optional and -excluded terms, or filter what you receive.'
         )
-    found: dict[str, list[str]] = {"": [], "?": [], "-": []}
+    terms: dict[str, list[str]] = {"": [], "?": [], "-": []}
     position = 0
     while position < len(text):
         match = _TERM.match(text, position)
@@ -63,6 +63,6 @@ def parse_pattern(text: str) -> FilterPattern:
                 f"Invalid filter pattern at character {position + 1}: "
                 "close every double quote, and put a term behind every ? and -."
             )
-        found[match["sign"]].append(term)
+        terms[match["sign"]].append(term)
         position = match.end()
-    return FilterPattern(tuple(found[""]), tuple(found["?"]), tuple(found["-"]))
+    return FilterPattern(tuple(terms[""]), tuple(terms["?"]), tuple(terms["-"]))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windfall.aws_api.logs.attempt_log import AttemptLog, Ending
-from windfall.aws_api.logs.lines import Piece
-from windfall.aws_api.logs.pages import EVENT_OVERHEAD_BYTES, PAGE_BYTES, Budget
+from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
+from windfall.aws_api.logs.lines import LinePiece
+from windfall.aws_api.logs.pages import EVENT_OVERHEAD_BYTES, PAGE_BYTES, ReadBudget
 from windfall.aws_api.logs.patterns import FilterPattern
 from windfall.aws_api.logs.streams import log_path
 from windfall.aws_api.logs.times import times_path
@@ -28,7 +28,7 @@ _BUFFERS_BYTES = 8 * 1024 * 1024
 _RECORD_DELAY_MS = 5_000
 
 
-class Place(NamedTuple):
+class EventPosition(NamedTuple):
     """The last event that was looked at: its time, its stream, and the offset behind it."""
 
     at: int
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchQuery:
     """What is searched for; both times are inclusive, as FilterLogEvents has them."""
 
     pattern: FilterPattern
@@ -47,11 +47,11 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """Events of one request, and how far it got: None when it saw all there was."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
-    place: Place | None = None
+    place: EventPosition | None = None
 
 
 def worth_searching(logs_dir: Path, stream: LogStream, start: int | None, end: int | None) -> bool:
@@ -78,12 +78,12 @@ def worth_searching(logs_dir: Path, stream: LogStream, start: int | None, end: i
 def search(
     logs_dir: Path,
     streams: Sequence[LogStream],
-    ends: Mapping[str, Ending],
-    wanted: Wanted,
-    place: Place | None,
+    ends: Mapping[str, LogEnd],
+    wanted: SearchQuery,
+    place: EventPosition | None,
     now: int,
-    budget: Budget,
-) -> Found:
+    budget: ReadBudget,
+) -> SearchResult:
     """Merge the events of a batch of streams from `place` on, until the page or the budget is full."""
     chunk_bytes = min(256 * 1024, max(4096, _BUFFERS_BYTES // max(1, len(streams))))
     task_ids = {stream.name: stream.task_id for stream in streams}
@@ -98,15 +98,15 @@ def search(
         )
         for stream in streams
     ]
-    found = Found()
+    result = SearchResult()
     size = 0
     for at, name, piece in heapq.merge(*sources):
         message = piece.content.decode("utf-8", "replace")
         if message and wanted.pattern.matches(message):
             size += len(piece.content) + EVENT_OVERHEAD_BYTES
-            if found.events and (len(found.events) >= wanted.limit or size > PAGE_BYTES):
-                return found
-            found.events.append(
+            if result.events and (len(result.events) >= wanted.limit or size > PAGE_BYTES):
+                return result
+            result.events.append(
                 {
                     "logStreamName": name,
                     "timestamp": at,
@@ -115,14 +115,14 @@ def search(
                     "eventId": event_id(task_ids[name], piece.start),
                 }
             )
-        found.place = Place(at, name, piece.end)
+        result.place = EventPosition(at, name, piece.end)
         if budget.spend(piece.end - piece.start):
-            return found
-    found.place = None
-    return found
+            return result
+    result.place = None
+    return result
 
 
-def _bounded(wanted: Wanted, ending: Ending, now: int) -> Wanted:
+def _bounded(wanted: SearchQuery, ending: LogEnd, now: int) -> SearchQuery:
     """Leave what running attempts write while this request reads to the next one.
 
     Followers go on from the newest event that they saw: if the stream opened last showed what the one
@@ -134,8 +134,8 @@ def _bounded(wanted: Wanted, ending: Ending, now: int) -> Wanted:
 
 
 def _events(
-    log: AttemptLog, name: str, wanted: Wanted, place: Place | None
-) -> Iterator[tuple[int, str, Piece]]:
+    log: AttemptLog, name: str, wanted: SearchQuery, place: EventPosition | None
+) -> Iterator[tuple[int, str, LinePiece]]:
     """Yield a stream's events behind `place`; blank ones too, so that a long run of them is progress."""
     start = wanted.start or 0
     if place is not None and name == place.stream:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windfall.aws_api.logs.attempt_log import AttemptLog, Ending
+from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
 from windfall.aws_api.logs.describe import describe_groups, describe_streams
 from windfall.aws_api.logs.errors import InvalidParameter
 from windfall.aws_api.logs.groups import LogGroups
-from windfall.aws_api.logs.pages import PAGE_EVENTS, Budget, Page, Window, page_after, page_before
+from windfall.aws_api.logs.pages import PAGE_EVENTS, Page, ReadBudget, Window, page_after, page_before
 from windfall.aws_api.logs.patterns import parse_pattern
-from windfall.aws_api.logs.search import Found, Place, Wanted, search, worth_searching
+from windfall.aws_api.logs.search import EventPosition, SearchQuery, SearchResult, search, worth_searching
 from windfall.aws_api.logs.streams import (
     endings,
     group_name,
@@ -120,7 +120,7 @@ class _Operations:
         group = group_name(call.params, self._account_id)
         name = call.params["logStreamName"]
 
-        def look(store: Store) -> tuple[LogStream, Ending]:
+        def look(store: Store) -> tuple[LogStream, LogEnd]:
             stream = require_stream(store, group, name)
             return stream, endings(store, [stream])[stream.task_id]
 
@@ -134,7 +134,7 @@ class _Operations:
             "nextBackwardToken": position_token("b", stream.task_id, page.top),
         }
 
-    def _page(self, task_id: str, ending: Ending, params: dict[str, Any]) -> Page:
+    def _page(self, task_id: str, ending: LogEnd, params: dict[str, Any]) -> Page:
         window = Window(params.get("startTime"), params.get("endTime"), params.get("limit", PAGE_EVENTS))
         position: int | None = None
         forward = params.get("startFromHead", False)
@@ -143,8 +143,8 @@ class _Operations:
             forward = direction == "f"
         log = AttemptLog(log_path(self._logs_dir, task_id), ending, self._clock_ms())
         if forward:
-            return page_after(log, position or 0, window, Budget())
-        return page_before(log, position, window, Budget())
+            return page_after(log, position or 0, window, ReadBudget())
+        return page_before(log, position, window, ReadBudget())
 
     async def filter_log_events(self, call: Call) -> dict[str, Any]:
         """Answer a page of the matching events of many streams, by time."""
@@ -158,7 +158,7 @@ class _Operations:
                 "Windfall reads from the head only; leave startFromHead out or make it true."
             )
         text, start, end = params.get("filterPattern", ""), params.get("startTime"), params.get("endTime")
-        wanted = Wanted(parse_pattern(text), params.get("limit", PAGE_EVENTS), start, end)
+        wanted = SearchQuery(parse_pattern(text), params.get("limit", PAGE_EVENTS), start, end)
         question = ["filter", group, names, prefix, text, start, end]
         cursor = _Cursor()
         if "nextToken" in params:
@@ -179,25 +179,25 @@ class _Operations:
             horizon = now
         if horizon is not None:
             wanted = replace(wanted, end=horizon if end is None else min(end, horizon))
-        found: Found = await asyncio.to_thread(
+        result: SearchResult = await asyncio.to_thread(
             search,
             self._logs_dir,
             batch.streams,
             batch.endings,
             wanted,
-            None if cursor.place is None else Place(*cursor.place),
+            None if cursor.place is None else EventPosition(*cursor.place),
             now,
-            Budget(),
+            ReadBudget(),
         )
-        answer: dict[str, Any] = {"events": found.events, "searchedLogStreams": []}
-        if found.place is not None:
-            answer["nextToken"] = sealed(question, [cursor.after, batch.until, horizon, found.place])
+        answer: dict[str, Any] = {"events": result.events, "searchedLogStreams": []}
+        if result.place is not None:
+            answer["nextToken"] = sealed(question, [cursor.after, batch.until, horizon, result.place])
         elif batch.until is not None:
             answer["nextToken"] = sealed(question, [batch.until, None, horizon, None])
         return answer
 
     def _batch(
-        self, store: Store, candidates: Iterator[LogStream], cursor: _Cursor, wanted: Wanted
+        self, store: Store, candidates: Iterator[LogStream], cursor: _Cursor, wanted: SearchQuery
     ) -> _Batch:
         """Collect streams worth a search: those of the batch that is being read, or enough for a new one."""
         streams: list[LogStream] = []

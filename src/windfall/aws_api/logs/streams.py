@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windfall.aws_api.logs.attempt_log import Ending
+from windfall.aws_api.logs.attempt_log import LogEnd
 from windfall.aws_api.logs.errors import InvalidParameter, group_not_found, stream_not_found
 from windfall.control.changes import LogStream
 from windfall.control.ports import Store
@@ -101,18 +101,18 @@ def walk_streams(store: Store, group: str, prefix: str, after: str | None = None
         after = page[-1].name
 
 
-def endings(store: Store, streams: Sequence[LogStream]) -> dict[str, Ending]:
+def endings(store: Store, streams: Sequence[LogStream]) -> dict[str, LogEnd]:
     """Return, by task id, whether the attempts behind these streams have ended."""
     jobs = {job.id: job for job in store.jobs(sorted({stream.job_id for stream in streams}))}
     return {stream.task_id: _ending(jobs.get(stream.job_id), stream.task_id) for stream in streams}
 
 
-def _ending(job: Job | None, task_id: str) -> Ending:
+def _ending(job: Job | None, task_id: str) -> LogEnd:
     if job is None:
-        return Ending(ended=True)  # its record is gone, and only finished jobs are removed
+        return LogEnd(ended=True)  # its record is gone, and only finished jobs are removed
     for attempt in job.attempts:
         if attempt.task_id == task_id:
             if attempt.stopped_at is not None:
-                return Ending(ended=True, at=attempt.stopped_at)
-            return Ending(ended=job.finished, at=job.stopped_at if job.finished else None)
-    return Ending(ended=job.finished)
+                return LogEnd(ended=True, at=attempt.stopped_at)
+            return LogEnd(ended=job.finished, at=job.stopped_at if job.finished else None)
+    return LogEnd(ended=job.finished)

@@ -22,7 +22,7 @@ def times_path(log: Path) -> Path:
     return log.with_name(log.name + ".times")
 
 
-class LogTimes:
+class RecordedTimes:
     """The records of one log as they were when it was opened; holds no file open between questions."""
 
     def __init__(self, log: Path) -> None:

@@ -65,8 +65,8 @@ def unsealed(question: object, token: str) -> Any:
 
 
 def _check(question: object, body: bytes) -> bytes:
-    asked = json.dumps(question, sort_keys=True).encode()
-    return hashlib.blake2b(asked + b"\0" + body, digest_size=_CHECK_BYTES, key=_SECRET).digest()
+    encoded = json.dumps(question, sort_keys=True).encode()
+    return hashlib.blake2b(encoded + b"\0" + body, digest_size=_CHECK_BYTES, key=_SECRET).digest()
 
 
 def _check_digits(direction: str, task_id: str, position: int) -> str:

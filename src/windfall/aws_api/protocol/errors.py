@@ -1,6 +1,6 @@
 """What the wire can refuse, and with which code and HTTP status.
 
-    ProtocolError                    base of everything raised in this folder
+    WireError                        base of everything raised in this folder
     |-- KeyFileError                 the file with access keys cannot be used as it is
     |-- ServiceDefinitionError       a service was put together wrongly (found at start, never per request)
     `-- ApiError                     an answer to the caller: code, message, HTTP status
@@ -22,19 +22,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class ProtocolError(Exception):
+class WireError(Exception):
     """Base of every error that this folder raises."""
 
 
-class KeyFileError(ProtocolError):
+class KeyFileError(WireError):
     """The file with access keys is missing, malformed or open to other users."""
 
 
-class ServiceDefinitionError(ProtocolError):
+class ServiceDefinitionError(WireError):
     """Handlers, roles and service model do not fit together."""
 
 
-class ApiError(ProtocolError):
+class ApiError(WireError):
     """An error answer: AWS's code, a text for the user, and the HTTP status."""
 
     def __init__(

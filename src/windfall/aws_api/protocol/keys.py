@@ -139,13 +139,13 @@ def revoke_key(path: Path, access_key_id: str, *, now: int) -> Key:
     """Mark a key as revoked and return it; revoking twice keeps the first time."""
     with _locked(path):
         keys = load_keys(path)
-        found = next((key for key in keys if key.access_key_id == access_key_id), None)
-        if found is None:
+        key = next((key for key in keys if key.access_key_id == access_key_id), None)
+        if key is None:
             raise KeyFileError(f"{path} has no key {access_key_id}; `windfall keys list` lists them.")
-        if found.revoked_at is not None:
-            return found
-        revoked = replace(found, revoked_at=now)
-        _save(path, [revoked if key is found else key for key in keys])
+        if key.revoked_at is not None:
+            return key
+        revoked = replace(key, revoked_at=now)
+        _save(path, [revoked if other is key else other for other in keys])
     return revoked
 
 

@@ -186,14 +186,14 @@ def _discard(_parsed: dict[str, Any]) -> dict[str, Any]:
 
 def _describing(operations: Collection[str], description: dict[str, Any]) -> dict[str, Any]:
     """A model in which only some operations have shapes, with the shapes that these need."""
-    kept, shapes = {}, description["shapes"]
+    models, shapes = {}, description["shapes"]
     waiting: list[Any] = []
     for name, operation in description["operations"].items():
         if name in operations:
-            kept[name] = operation
+            models[name] = operation
             waiting += [operation.get("input"), operation.get("output"), operation.get("errors")]
         else:
-            kept[name] = {key: operation[key] for key in ("name", "http") if key in operation}
+            models[name] = {key: operation[key] for key in ("name", "http") if key in operation}
     needed: dict[str, Any] = {}
     while waiting:
         node = waiting.pop()
@@ -205,7 +205,7 @@ def _describing(operations: Collection[str], description: dict[str, Any]) -> dic
                 needed[shape] = shapes[shape]
                 waiting.append(shapes[shape])
             waiting += node.values()
-    return {**description, "operations": kept, "shapes": needed}
+    return {**description, "operations": models, "shapes": needed}
 
 
 def _without_documentation(node: Any) -> Any:

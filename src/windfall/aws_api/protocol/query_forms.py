@@ -111,11 +111,11 @@ def _content(shape: Any, value: Any) -> str:
         return write_xml(shape, value)
     if kind == "list":
         item = shape.member.serialization.get("name", "member")
-        return "".join(_element(item, shape.member, one) for one in value)
+        return "".join(_element(item, shape.member, item_value) for item_value in value)
     if kind == "map":
         return "".join(
-            f"<entry>{_element('key', shape.key, key)}{_element('value', shape.value, one)}</entry>"
-            for key, one in value.items()
+            f"<entry>{_element('key', shape.key, key)}{_element('value', shape.value, item_value)}</entry>"
+            for key, item_value in value.items()
         )
     if kind == "timestamp":
         return str(dump_timestamp(value, "iso8601"))

@@ -76,8 +76,8 @@ class TargetRouter:
             )
         name = self._names.get(target)
         if name is None:
-            asked = target.decode("latin-1")[:_SHOWN_CHARACTERS]
-            raise UnknownOperationError(f"There is no operation {asked!r} in this service.", 400)
+            shown_target = target.decode("latin-1")[:_SHOWN_CHARACTERS]
+            raise UnknownOperationError(f"There is no operation {shown_target!r} in this service.", 400)
         return name, _NO_LABELS
 
 

@@ -61,17 +61,17 @@ class RpcService(Service):
 
     async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
         """Read, authorise, validate, call the handler, and write its answer in the caller's protocol."""
-        asked = self._read(request)
-        self._authorise(asked.operation, caller)
+        parsed = self._read(request)
+        self._authorise(parsed.operation, caller)
         violations: list[str] = []
         try:
-            params = self._checks[asked.operation](asked.params, None, violations)
+            params = self._checks[parsed.operation](parsed.params, None, violations)
         except RecursionError:
             raise SerializationError("The request body is nested too deeply.") from None
         if violations:
             raise ValidationError(violations)
-        call = Call(self.name, asked.operation, params, caller, region, request_id, len(request.body))
-        return asked.write(await self._handlers[asked.operation](call), request_id)
+        call = Call(self.name, parsed.operation, params, caller, region, request_id, len(request.body))
+        return parsed.write(await self._handlers[parsed.operation](call), request_id)
 
     def refuse_to(self, request: Request) -> Callable[[ApiError, str], Response]:
         """Errors in the protocol of the request; those of CBOR are written before a service is known."""

@@ -60,9 +60,9 @@ class ShapeCompiler:
         """Return the check for a shape; shapes that contain themselves are allowed."""
         lenient = lenient or shape.name in self._lenient_enums
         key = (shape.name, lenient)
-        found = self._compiled.get(key)
-        if found is not None:
-            return found
+        check = self._compiled.get(key)
+        if check is not None:
+            return check
 
         def later(value: Any, path: Path, violations: list[str]) -> Any:
             return self._compiled[key](value, path, violations)

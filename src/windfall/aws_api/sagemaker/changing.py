@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
-from windfall.aws_api.sagemaker.desk import Desk
+from windfall.aws_api.sagemaker.context import TrainingContext
 from windfall.aws_api.sagemaker.documents import read_document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use, invalid
 from windfall.aws_api.sagemaker.timeline import stages
@@ -22,33 +22,33 @@ STOPPED = "Stopped by StopTrainingJob"
 _UPDATABLE = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 
 
-async def stop_training_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def stop_training_job(context: TrainingContext, call: Call) -> dict[str, Any]:
     """StopTrainingJob; one that is stopping already is left to it."""
-    job = await desk.require(call.params["TrainingJobName"])
+    job = await context.require(call.params["TrainingJobName"])
     if job.finished:
         raise _rejected(job)
-    await desk.execute(TerminateJob(job.id, STOPPED))
+    await context.execute(TerminateJob(job.id, STOPPED))
     return {}
 
 
-async def delete_training_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_training_job(context: TrainingContext, call: Call) -> dict[str, Any]:
     """DeleteTrainingJob: its record and its logs go, and its name is free; what it wrote to S3 stays."""
-    async with desk.changing:
-        job = await desk.require(call.params["TrainingJobName"])
+    async with context.changing:
+        job = await context.require(call.params["TrainingJobName"])
         if not job.finished:
             raise in_use(
                 f"The training job {job.submission.name} is in status {_status(job)}; "
                 "stop it and wait until it has stopped, then delete it"
             )
-        await desk.execute(DeleteTraining(job.id))
+        await context.execute(DeleteTraining(job.id))
     return {}
 
 
-async def update_training_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_training_job(context: TrainingContext, call: Call) -> dict[str, Any]:
     """UpdateTrainingJob: profiling and debugging of a job that runs, and how long its instances would be kept."""
     params = call.params
-    async with desk.changing:
-        job = await desk.require(params["TrainingJobName"])
+    async with context.changing:
+        job = await context.require(params["TrainingJobName"])
         document = read_document(job.submission.document)
         if job.finished:
             raise _rejected(job)
@@ -61,8 +61,8 @@ async def update_training_job(desk: Desk, call: Call) -> dict[str, Any]:
         request = {**document.request, **{name: params[name] for name in _UPDATABLE if name in params}}
         if "ResourceConfig" in params:
             request["ResourceConfig"] = {**document.request["ResourceConfig"], **params["ResourceConfig"]}
-        await desk.execute(UpdateTraining(job.id, write_document(replace(document, request=request))))
-    return {"TrainingJobArn": desk.arn(call, job.submission.name)}
+        await context.execute(UpdateTraining(job.id, write_document(replace(document, request=request))))
+    return {"TrainingJobArn": context.arn(call, job.submission.name)}
 
 
 def _status(job: Job) -> str:

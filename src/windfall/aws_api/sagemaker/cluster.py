@@ -62,7 +62,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class TrainingHost:
     """One host, or those of a group that differ by their names alone."""
 
     cluster: Cluster
@@ -112,14 +112,14 @@ def cluster_of(resources: Request) -> Cluster:
                 f"ResourceConfig has both InstanceGroups and {member}; a group says its own, so drop {member}"
             )
     groups: list[HostGroup] = []
-    for one in listed:
-        name, count = one["InstanceGroupName"], one["InstanceCount"]
+    for entry in listed:
+        name, count = entry["InstanceGroupName"], entry["InstanceCount"]
         if name in {group.name for group in groups}:
             raise invalid(f"InstanceGroups has the name {shown(name)} more than once")
         if count < 1:
             raise invalid(f"InstanceCount of instance group {shown(name)} must be at least 1, got {count}")
         first = sum(group.count for group in groups)
-        groups.append(HostGroup(name, one["InstanceType"], first, count))
+        groups.append(HostGroup(name, entry["InstanceType"], first, count))
     cluster = Cluster(tuple(groups))
     _check_count(cluster.count)
     return cluster
@@ -142,14 +142,14 @@ def _check_count(count: int) -> None:
         raise invalid(f"A training job has at most {NODES_MAX} instances here, got {count}")
 
 
-def hosts_of(cluster: Cluster) -> list[tuple[Host, int, int]]:
+def hosts_of(cluster: Cluster) -> list[tuple[TrainingHost, int, int]]:
     """The hosts that differ in more than their names, each with the numbers of the first and the last of its kind."""
-    found = []
+    hosts = []
     for group in cluster.groups:
         first, last = group.first, group.first + group.count - 1
         if first == 0:
-            found.append((Host(cluster, group, host_name(0)), 0, 0))
+            hosts.append((TrainingHost(cluster, group, host_name(0)), 0, 0))
             first = 1
         if first <= last:
-            found.append((Host(cluster, group, OWN_NAME), first, last))
-    return found
+            hosts.append((TrainingHost(cluster, group, OWN_NAME), first, last))
+    return hosts

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from windfall.aws_api.sagemaker.cluster import Host
+from windfall.aws_api.sagemaker.cluster import TrainingHost
 from windfall.aws_api.sagemaker.request_rules import input_mode
 from windfall.aws_api.sagemaker.script_mode import CODE, Script
 from windfall.jobs.staging import (
@@ -40,7 +40,9 @@ DIRECTORIES = (
 Request = Mapping[str, Any]
 
 
-def staging_of(request: Request, script: Script | None, bucket_root: str | None, host: Host) -> Staging:
+def staging_of(
+    request: Request, script: Script | None, bucket_root: str | None, host: TrainingHost
+) -> Staging:
     """All that has to be brought for a training job's host and taken from it."""
     checkpoints = request.get("CheckpointConfig")
     code = None if script is None else code_uri(request, script)
@@ -51,7 +53,9 @@ def staging_of(request: Request, script: Script | None, bucket_root: str | None,
             TextFile(f"{CONFIG}/{name}.json", json.dumps(content, sort_keys=True))
             for name, content in _configuration(request, host).items()
         ),
-        channels=tuple(_channel(request, one, bucket_root, host) for one in channels_of(request, host)),
+        channels=tuple(
+            _channel(request, channel, bucket_root, host) for channel in channels_of(request, host)
+        ),
         directories=DIRECTORIES,
         outputs=_outputs(request, bucket_root),
         failure_path=FAILURE,
@@ -89,7 +93,7 @@ def model_uri(request: Request) -> str:
     return f"{output_prefix(request)}/{'model.tar.gz' if _compressed(request) else 'model/'}"
 
 
-def channels_of(request: Request, host: Host) -> list[Request]:
+def channels_of(request: Request, host: TrainingHost) -> list[Request]:
     """The channels of a host: those that name its group, and those that name none."""
     return [
         channel
@@ -98,9 +102,9 @@ def channels_of(request: Request, host: Host) -> list[Request]:
     ]
 
 
-def channels_config(request: Request, host: Host) -> dict[str, dict[str, str]]:
+def channels_config(request: Request, host: TrainingHost) -> dict[str, dict[str, str]]:
     """inputdataconfig.json. A FastFile channel reads like a File one, and is called so."""
-    found = {}
+    configs = {}
     for channel in channels_of(request, host):
         mode = input_mode(request, channel)
         config = {
@@ -112,15 +116,15 @@ def channels_config(request: Request, host: Host) -> dict[str, dict[str, str]]:
         }
         if "ContentType" in channel:
             config["ContentType"] = channel["ContentType"]
-        found[channel["ChannelName"]] = config
-    return found
+        configs[channel["ChannelName"]] = config
+    return configs
 
 
 def _group_names(channel: Request) -> list[str]:
     return list(channel["DataSource"]["S3DataSource"].get("InstanceGroupNames", ()))
 
 
-def _configuration(request: Request, host: Host) -> dict[str, Any]:
+def _configuration(request: Request, host: TrainingHost) -> dict[str, Any]:
     """The files of input/config, by name without .json."""
     files: dict[str, Any] = {
         "hyperparameters": request.get("HyperParameters", {}),
@@ -130,7 +134,9 @@ def _configuration(request: Request, host: Host) -> dict[str, Any]:
     if "CheckpointConfig" in request:
         files["checkpointconfig"] = {"LocalPath": _local_path(request["CheckpointConfig"])}
     if metrics := request["AlgorithmSpecification"].get("MetricDefinitions"):
-        files["metric-definition-regex"] = [{"name": one["Name"], "regex": one["Regex"]} for one in metrics]
+        files["metric-definition-regex"] = [
+            {"name": metric["Name"], "regex": metric["Regex"]} for metric in metrics
+        ]
     for member in ("DebugHookConfig", "ProfilerConfig"):
         if member in request:
             files[member.lower()] = request[member]
@@ -146,7 +152,7 @@ def _local_path(config: Request) -> str:
     return str(config.get("LocalPath") or CHECKPOINT_PATH).rstrip("/") or CHECKPOINT_PATH
 
 
-def _channel(request: Request, channel: Request, bucket_root: str | None, host: Host) -> Channel:
+def _channel(request: Request, channel: Request, bucket_root: str | None, host: TrainingHost) -> Channel:
     source = channel["DataSource"]["S3DataSource"]
     is_divided = source.get("S3DataDistributionType") == "ShardedByS3Key" and host.cluster.count > 1
     return Channel(

@@ -11,8 +11,8 @@ from typing import Any
 
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import contract, distribution, names, placement, script_mode
-from windfall.aws_api.sagemaker.cluster import HOST_PREFIX, Host, cluster_of, hosts_of
-from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
+from windfall.aws_api.sagemaker.cluster import HOST_PREFIX, TrainingHost, cluster_of, hosts_of
+from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use
 from windfall.aws_api.sagemaker.request_rules import check_request, is_spot, run_seconds
@@ -32,30 +32,31 @@ TRAIN = "train"
 Request = Mapping[str, Any]
 
 
-async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_training_job(context: TrainingContext, call: Call) -> dict[str, Any]:
     """CreateTrainingJob."""
     request = call.params
     check_request(request)
     tags = tags_of(request.get("Tags", ()))
     name = names.check_name(request["TrainingJobName"])
-    arn = desk.arn(call, name)
+    arn = context.arn(call, name)
     script = _runnable_script(request)
-    images = await desk.read(lambda store: store.images())
+    images = await context.read(lambda store: store.images())
     cluster = cluster_of(request["ResourceConfig"])
-    host = _host(desk.settings)
+    host = _host(context.settings)
     kinds = [(group.instance_type, group.count) for group in cluster.groups]
     places = dict(zip(cluster.groups, placement.places_for(kinds, host), strict=True))
     groups = [
-        _nodes_alike(call, arn, script, one, places[one[0].group], desk.settings) for one in hosts_of(cluster)
+        _nodes_alike(call, arn, script, host, places[host[0].group], context.settings)
+        for host in hosts_of(cluster)
     ]
     main, program_note = groups[0]
     if find_mapping(main.container.image, images) is not None:
         program_note = None
     assert main.staging is not None
     command = SubmitTraining(
-        job_id=names.job_id(desk.view, name),
+        job_id=names.job_id(context.view, name),
         name=name,
-        environment=placement.environment(is_spot(request), desk.settings.engine, desk.clock_ms()),
+        environment=placement.environment(is_spot(request), context.settings.engine, context.clock_ms()),
         container=main.container,
         staging=main.staging,
         limits=_limits(request, any(place.has_accelerator for place in places.values())),
@@ -66,13 +67,13 @@ async def create_training_job(desk: Desk, call: Call) -> dict[str, Any]:
         document=write_document(Document(_kept(request), _notes(places.values()), program_note)),
         nodes=_nodes([group for group, _ in groups]),
     )
-    async with desk.changing:
-        if await desk.find(name) is not None:
+    async with context.changing:
+        if await context.find(name) is not None:
             raise in_use(
                 "Training job names must be unique within an AWS account and region, "
                 f"and a training job with this name already exists ({arn})"
             )
-        await desk.execute(command)
+        await context.execute(command)
     return {"TrainingJobArn": arn}
 
 
@@ -80,8 +81,8 @@ def _nodes_alike(
     call: Call,
     arn: str,
     script: script_mode.Script | None,
-    alike: tuple[Host, int, int],
-    place: placement.Place,
+    alike: tuple[TrainingHost, int, int],
+    place: placement.InstancePlacement,
     settings: TrainingSettings,
 ) -> tuple[NodeGroup, str | None]:
     """What hosts run and get that differ by their names alone; and what is to be said about it."""
@@ -98,7 +99,7 @@ def _nodes(groups: list[NodeGroup]) -> Nodes | None:
     return None if count == 1 else Nodes(count, 0, tuple(groups), peers=True, name_prefix=HOST_PREFIX)
 
 
-def _notes(places: Iterable[placement.Place]) -> str | None:
+def _notes(places: Iterable[placement.InstancePlacement]) -> str | None:
     """What the host lacks, said once."""
     return "; ".join(dict.fromkeys(place.note for place in places if place.note is not None)) or None
 
@@ -137,7 +138,7 @@ def _container(
     script: script_mode.Script | None,
     resources: Resources,
     settings: TrainingSettings,
-    host: Host,
+    host: TrainingHost,
 ) -> tuple[ContainerSpec, str | None]:
     """What runs, and what to say about it if it runs as a process without its image."""
     request, algorithm = call.params, call.params["AlgorithmSpecification"]
@@ -183,7 +184,7 @@ def _on_host(
     environment: Mapping[str, str],
     resources: Resources,
     python: str,
-    host: Host,
+    host: TrainingHost,
 ) -> HostProgram:
     """A script as the training toolkit of an image would run it."""
     if launcher.refusal:

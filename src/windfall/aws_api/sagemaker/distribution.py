@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windfall.aws_api.sagemaker.cluster import Host, host_name
+from windfall.aws_api.sagemaker.cluster import TrainingHost, host_name
 from windfall.aws_api.sagemaker.script_mode import Script, arguments
 from windfall.jobs.nodes import OWN_NUMBER
 from windfall.jobs.resources import Resources
@@ -48,7 +48,9 @@ class Launcher:
     refusal: str = ""
 
 
-def launcher_of(script: Script, python: str, host: Host, resources: Resources, job_name: str) -> Launcher:
+def launcher_of(
+    script: Script, python: str, host: TrainingHost, resources: Resources, job_name: str
+) -> Launcher:
     """What launches a script on one host, by what the SDK asked for."""
     wanted = [name for flag, name in _ONLY_IN_IMAGES.items() if _is_on(script, flag)]
     if MODEL_PARALLEL in script.hyperparameters:
@@ -64,7 +66,9 @@ def launcher_of(script: Script, python: str, host: Host, resources: Resources, j
     return Launcher()
 
 
-def _torchrun(script: Script, python: str, host: Host, resources: Resources, job_name: str) -> Launcher:
+def _torchrun(
+    script: Script, python: str, host: TrainingHost, resources: Resources, job_name: str
+) -> Launcher:
     """torchrun on every host: they meet at the first one, which is called by its name."""
     if not script.program.endswith(".py"):
         return _refused(f"torch_distributed launches Python scripts, and {script.program} is none")
@@ -87,14 +91,14 @@ def _torchrun(script: Script, python: str, host: Host, resources: Resources, job
     return Launcher((*words, script.program), variables, note)
 
 
-def _mpi(script: Script, python: str, host: Host, resources: Resources) -> Launcher:
+def _mpi(script: Script, python: str, host: TrainingHost, resources: Resources) -> Launcher:
     if host.cluster.count > 1:
         return _refused(
             f"distribution mpi over {host.cluster.count} instances needs the mpirun and the SSH servers of its image"
             " (one instance works, and so does torch_distributed)"
         )
-    asked = script.framework.get(MPI_PROCESSES)
-    processes = asked if isinstance(asked, int) and asked > 0 else max(1, int(resources.gpus))
+    requested = script.framework.get(MPI_PROCESSES)
+    processes = requested if isinstance(requested, int) and requested > 0 else max(1, int(resources.gpus))
     options = shlex.split(str(script.framework.get(MPI_OPTIONS) or ""))
     words = ("mpirun", "-np", str(processes), "--oversubscribe", *options)
     run = (python, script.program) if script.program.endswith(".py") else (f"./{script.program}",)
@@ -107,14 +111,14 @@ def command_line(launcher: Launcher, script: Script) -> tuple[str, ...] | None:
     return None if launcher.words is None else (*launcher.words, *arguments(script.hyperparameters))
 
 
-def _tf_config(host: Host) -> str:
+def _tf_config(host: TrainingHost) -> str:
     """What TensorFlow's MultiWorkerMirroredStrategy reads; the number is put in for each host."""
     workers = [f"{host_name(number)}:{_MIRRORED_PORT}" for number in range(host.cluster.count)]
     config = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": "@"}})
     return config.replace('"@"', _number(host))
 
 
-def _number(host: Host) -> str:
+def _number(host: TrainingHost) -> str:
     return "0" if host.is_master else OWN_NUMBER
 
 

@@ -49,7 +49,7 @@ _MESSAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class SageMakerWords:
+class SageMakerTexts:
     """What the core says of training jobs, as SageMaker and the queues in front of it say it."""
 
     def limit_reached(self, cause: StopCause) -> str:
@@ -132,12 +132,12 @@ def _ml_root_missing(attempt: Attempt) -> str:
 
 def _seen(attempt: Attempt) -> str:
     """The diagnosis, for a program that has not said itself why it failed."""
-    found = attempt.diagnosis
-    if found is None or attempt.failure:
+    diagnosis = attempt.diagnosis
+    if diagnosis is None or attempt.failure:
         return ""
-    if found.evidence in (attempt.reason or ""):
-        return f" ({found.cause})"
-    return f" ({found.cause}: {found.evidence})"
+    if diagnosis.evidence in (attempt.reason or ""):
+        return f" ({diagnosis.cause})"
+    return f" ({diagnosis.cause}: {diagnosis.evidence})"
 
 
 def _algorithm_error(said: str, exit_code: int, room: int) -> str:

@@ -16,7 +16,7 @@ from windfall.aws_api.batch.paging import position_in, token_of
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
-from windfall.aws_api.sagemaker.desk import Desk
+from windfall.aws_api.sagemaker.context import TrainingContext
 from windfall.aws_api.sagemaker.documents import read_document
 from windfall.aws_api.sagemaker.tagging import invalid_token
 from windfall.aws_api.sagemaker.timeline import stages
@@ -33,7 +33,7 @@ Params = Mapping[str, Any]
 Summary = dict[str, Any]
 
 
-async def list_training_jobs(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_training_jobs(context: TrainingContext, call: Call) -> dict[str, Any]:
     """ListTrainingJobs."""
     params = call.params
     size = params.get("MaxResults", PAGE_MAX)
@@ -41,15 +41,15 @@ async def list_training_jobs(desk: Desk, call: Call) -> dict[str, Any]:
     cuts_first = "MaxResults" in params
 
     def arn(name: str) -> str:
-        return desk.arn(call, name)
+        return context.arn(call, name)
 
     def look(store: Store) -> tuple[list[Summary], str | None]:
         if by_time:
             return _page_by_time(store, params, arn, size, cuts_first=cuts_first)
         return _page_in_order(store, params, arn, size, cuts_first=cuts_first)
 
-    found, token = await desk.read(look)
-    return {"TrainingJobSummaries": [it for it in found if _has_status(it, params)], "NextToken": token}
+    summaries, token = await context.read(look)
+    return {"TrainingJobSummaries": [it for it in summaries if _has_status(it, params)], "NextToken": token}
 
 
 def _page_by_time(
@@ -57,21 +57,21 @@ def _page_by_time(
 ) -> tuple[list[Summary], str | None]:
     """A page in the store's own order; the token is the store's position behind the last job of the page."""
     wanted, after = _filter(params), _token(params, "time")
-    found: list[Summary] = []
+    summaries: list[Summary] = []
     while True:
-        page = _store_page(store, wanted, max(size - len(found), _LOOK), after)
+        page = _store_page(store, wanted, max(size - len(summaries), _LOOK), after)
         for looked, job in enumerate(page.jobs, start=1):
             if _is_wanted(job, params):
                 shown = _summary(job, arn)
                 if cuts_first or _has_status(shown, params):
-                    found.append(shown)
-            if len(found) == size:
+                    summaries.append(shown)
+            if len(summaries) == size:
                 # The store knows the position behind a page's last job only, so this page is asked for once more.
                 page = page if looked == len(page.jobs) else _store_page(store, wanted, looked, after)
                 break
         after = page.next_after
-        if after is None or len(found) == size:
-            return found, None if after is None else token_of(f"time/{after}")
+        if after is None or len(summaries) == size:
+            return summaries, None if after is None else token_of(f"time/{after}")
 
 
 def _page_in_order(
@@ -163,10 +163,10 @@ def _token(params: Params, kind: str) -> str | None:
     if not token:
         return None
     try:
-        found, slash, position = position_in(token).partition("/")
+        found_kind, slash, position = position_in(token).partition("/")
     except ApiError:
         raise invalid_token() from None
-    if found != kind or not slash:
+    if found_kind != kind or not slash:
         raise invalid_token()
     return position
 

@@ -38,11 +38,11 @@ def last_value(pattern: re.Pattern[str], log: bytes, line_bytes: int) -> tuple[f
 def main() -> None:
     """Search for each pattern in turn, each with an alarm that the process does not survive."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    asked = json.loads(sys.stdin.buffer.readline())
+    request = json.loads(sys.stdin.buffer.readline())
     log = sys.stdin.buffer.read()
-    for name, regex in asked["patterns"]:
-        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
-        value, end = last_value(re.compile(regex), log, asked["line_bytes"])
+    for name, regex in request["patterns"]:
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+        value, end = last_value(re.compile(regex), log, request["line_bytes"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         # JSON has no NaN; a metric may well be one.
         sys.stdout.write(json.dumps([name, None if value is None else repr(value), end]) + "\n")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windfall.aws_api.logs.attempt_log import AttemptLog, Ending
+from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
 from windfall.aws_api.logs.streams import log_path
 from windfall.jobs.attempts import Attempt
 
@@ -96,20 +96,20 @@ class FinalMetrics:
                 log.exception("metrics of %s could not be read", attempts[-1].token)
             finally:
                 self._searching.release()
-        found: dict[str, MetricValue] = {}
+        values: dict[str, MetricValue] = {}
         for attempt in attempts:
             for name, seen in self._seen.get(attempt.task_id, _Seen()).values.items():
                 # Hosts write at the same time: the line that was written last counts.
-                if name not in found or seen.at >= found[name].at:
-                    found[name] = seen
-        return [found[name] for name, _ in patterns if name in found]
+                if name not in values or seen.at >= values[name].at:
+                    values[name] = seen
+        return [values[name] for name, _ in patterns if name in values]
 
     def _look(self, attempt: Attempt, patterns: Patterns, now: int) -> None:
         seen = self._seen.setdefault(attempt.task_id, _Seen())
         self._seen.move_to_end(attempt.task_id)
         while len(self._seen) > ATTEMPTS_KEPT:
             self._seen.popitem(last=False)
-        ending = Ending(attempt.stopped_at is not None, attempt.stopped_at)
+        ending = LogEnd(attempt.stopped_at is not None, attempt.stopped_at)
         attempt_log = AttemptLog(log_path(self._logs_dir, attempt.task_id), ending, now)
         # Complete lines only, as long as more may come.
         bottom = attempt_log.lines.end if ending.ended else attempt_log.bottom()
@@ -117,40 +117,40 @@ class FinalMetrics:
         if bottom <= start:
             return
         piece = attempt_log.lines.read(start, bottom - start)
-        found, complete = self._search(piece, patterns)
-        for name, value, end in found:
+        matches, complete = self._search(piece, patterns)
+        for name, value, end in matches:
             seen.values[name] = MetricValue(name, value, attempt_log.at(start + end))
         if complete:
             seen.position = start + len(piece)
 
     def _search(self, piece: bytes, patterns: Patterns) -> tuple[list[tuple[str, float, int]], bool]:
         """Last values in a piece, and whether every pattern has had its turn."""
-        found: list[tuple[str, float, int]] = []
+        matches: list[tuple[str, float, int]] = []
         left = [(name, regex) for name, regex in patterns if regex not in self._too_slow]
         for _ in range(SLOW_MAX):
             answered = self._ask(piece, left)
             for name, text, end in answered:
                 if text is not None and math.isfinite(value := float(text)):
-                    found.append((name, value, end))
+                    matches.append((name, value, end))
             left = left[len(answered) :]
             if not left:
-                return found, True
+                return matches, True
             _, slow = left.pop(0)
             self._too_slow[slow] = None
             if len(self._too_slow) > SLOW_KEPT:
                 self._too_slow.popitem(last=False)
             log.warning("the metric pattern %r takes too long and is left out", slow)
-        return found, not left
+        return matches, not left
 
     def _ask(self, piece: bytes, patterns: Patterns) -> list[tuple[str, str | None, int]]:
         """What the search answers; fewer answers than patterns when one of them took too long."""
         if not patterns:
             return []
-        asked = {"seconds": self._pattern_s, "line_bytes": LINE_BYTES, "patterns": list(patterns)}
+        request = {"seconds": self._pattern_s, "line_bytes": LINE_BYTES, "patterns": list(patterns)}
         # -I and -S: nothing of the user's environment or site, which also makes the start quick.
         done = subprocess.run(
             [self._python, "-I", "-S", str(_PROGRAM)],
-            input=json.dumps(asked).encode() + b"\n" + piece,
+            input=json.dumps(request).encode() + b"\n" + piece,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=False,

@@ -27,7 +27,7 @@ _NEAR_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstancePlacement:
     """What a training job is placed by."""
 
     #: EC2's name for the type, without `ml.`.
@@ -38,19 +38,21 @@ class Place:
     note: str | None = None
 
 
-def place_for(wanted: str, host: Resources | None) -> Place:
+def place_for(wanted: str, host: Resources | None) -> InstancePlacement:
     """What a type asks for; no more than the host has, where the job runs on a host of its own."""
     kind = catalog.find(wanted)
     if kind is None:
         raise invalid(_unknown_type(wanted))
-    asked = kind.resources
-    accelerated = bool(asked.gpus or kind.chips)
-    if host is None or asked.fits_in(host):
-        return Place(kind.name, asked, accelerated)
-    return Place(kind.name, _clipped(asked, host), accelerated, _shortfall(wanted, asked, host))
+    requested = kind.resources
+    accelerated = bool(requested.gpus or kind.chips)
+    if host is None or requested.fits_in(host):
+        return InstancePlacement(kind.name, requested, accelerated)
+    return InstancePlacement(
+        kind.name, _clipped(requested, host), accelerated, _shortfall(wanted, requested, host)
+    )
 
 
-def places_for(groups: Sequence[tuple[str, int]], host: Resources | None) -> list[Place]:
+def places_for(groups: Sequence[tuple[str, int]], host: Resources | None) -> list[InstancePlacement]:
     """What each of several kinds of instances asks for, given how many there are; in total at most what the host has.
 
     If they do not fit on one host together, each gets at most an equal part of it.
@@ -74,14 +76,16 @@ def places_for(groups: Sequence[tuple[str, int]], host: Resources | None) -> lis
         f" {_gib(part.memory_mib)} GiB and {part.gpus or 'no'} GPU{'' if part.gpus == 1 else 's'}"
     )
     return [
-        Place(place.instance_type, _clipped(place.resources, part), place.has_accelerator, note)
+        InstancePlacement(place.instance_type, _clipped(place.resources, part), place.has_accelerator, note)
         for place in wanted
     ]
 
 
-def _clipped(asked: Resources, most: Resources) -> Resources:
+def _clipped(requested: Resources, most: Resources) -> Resources:
     return Resources(
-        min(asked.vcpus, most.vcpus), min(asked.memory_mib, most.memory_mib), min(asked.gpus, most.gpus)
+        min(requested.vcpus, most.vcpus),
+        min(requested.memory_mib, most.memory_mib),
+        min(requested.gpus, most.gpus),
     )
 
 
@@ -107,18 +111,20 @@ def _unknown_type(wanted: str) -> str:
     except catalog.UnknownInstanceType as unknown:
         return f"InstanceType: {unknown}"
     # A family, or a word that stands for many.
-    near = ", ".join(f"ml.{one.name}" for one in several[:_NEAR_MAX])
+    near = ", ".join(f"ml.{instance_type.name}" for instance_type in several[:_NEAR_MAX])
     return f"InstanceType: {wanted} stands for several types; choose one, such as {near}"
 
 
-def _shortfall(wanted: str, asked: Resources, host: Resources) -> str:
+def _shortfall(wanted: str, requested: Resources, host: Resources) -> str:
     lacks = []
-    if asked.gpus > host.gpus:
-        lacks.append(f"{asked.gpus} GPU{'s' if asked.gpus > 1 else ''}, this host has {host.gpus or 'none'}")
-    if asked.vcpus > host.vcpus:
-        lacks.append(f"{asked.vcpus:g} vCPUs, this host has {host.vcpus:g}")
-    if asked.memory_mib > host.memory_mib:
-        lacks.append(f"{_gib(asked.memory_mib)} GiB of memory, this host has {_gib(host.memory_mib)}")
+    if requested.gpus > host.gpus:
+        lacks.append(
+            f"{requested.gpus} GPU{'s' if requested.gpus > 1 else ''}, this host has {host.gpus or 'none'}"
+        )
+    if requested.vcpus > host.vcpus:
+        lacks.append(f"{requested.vcpus:g} vCPUs, this host has {host.vcpus:g}")
+    if requested.memory_mib > host.memory_mib:
+        lacks.append(f"{_gib(requested.memory_mib)} GiB of memory, this host has {_gib(host.memory_mib)}")
     return f"{wanted} asks for {'; for '.join(lacks)}"
 
 

@@ -74,13 +74,13 @@ def _check_cluster(request: Request) -> None:
             "EnableNetworkIsolation with several instances",
             "they talk over this host's network: leave it out, or use one instance",
         )
-    known = {group.name for group in cluster.groups}
+    group_names = {group.name for group in cluster.groups}
     for channel in request.get("InputDataConfig", ()):
         for name in channel["DataSource"].get("S3DataSource", {}).get("InstanceGroupNames", ()):
-            if name not in known:
+            if name not in group_names:
                 raise invalid(
                     f"InstanceGroupNames of channel {channel['ChannelName']} has {shown(name)}, which is not one of"
-                    f" the job's instance groups: {', '.join(sorted(known))}"
+                    f" the job's instance groups: {', '.join(sorted(group_names))}"
                 )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.aws_api.sagemaker.cluster import Host
+from windfall.aws_api.sagemaker.cluster import TrainingHost
 from windfall.aws_api.sagemaker.rejections import invalid, shown
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import ML_ROOT
@@ -103,7 +103,7 @@ def variables(
     script: Script,
     job_name: str,
     channels: Mapping[str, Mapping[str, Any]],
-    host: Host,
+    host: TrainingHost,
     resources: Resources,
 ) -> dict[str, str]:
     """The SM_ variables that the training toolkit derives on one host, all of them."""
@@ -153,8 +153,8 @@ def variables(
         "channels": sorted(channels),
         "framework_params": script.framework,
         "hps": script.hyperparameters,
-        "instance_groups": [one["instance_group_name"] for one in cluster["instance_groups"]],
-        "instance_groups_dict": {one["instance_group_name"]: one for one in cluster["instance_groups"]},
+        "instance_groups": [group["instance_group_name"] for group in cluster["instance_groups"]],
+        "instance_groups_dict": {group["instance_group_name"]: group for group in cluster["instance_groups"]},
         "training_env": training_env,
         "user_args": arguments(script.hyperparameters),
         "user_entry_point": script.program,

@@ -13,7 +13,7 @@ from typing import Any
 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.sagemaker import changing, creating, describing, listing, tagging
-from windfall.aws_api.sagemaker.desk import Desk, TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import VALIDATION
 from windfall.aws_api.tenants.gate import PerView
@@ -21,7 +21,7 @@ from windfall.control.ports import CorePort
 
 __all__ = ["OPERATIONS", "TrainingSettings", "training_service"]
 
-Work = Callable[[Desk, Call], Awaitable[dict[str, Any]]]
+Work = Callable[[TrainingContext, Call], Awaitable[dict[str, Any]]]
 
 OPERATIONS: Mapping[str, tuple[Role, Work]] = {
     "CreateTrainingJob": (Role.SUBMIT, creating.create_training_job),
@@ -40,10 +40,10 @@ def training_service(
     gate: CorePort, account_id: str, clock_ms: Callable[[], int], logs_dir: Path, settings: TrainingSettings
 ) -> ModelledService:
     """SageMaker training over a gate; `clock_ms` tells the time in milliseconds, `logs_dir` has the attempts' logs."""
-    desks = PerView(Desk(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir)).seen_by)
+    contexts = PerView(TrainingContext(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir)).seen_by)
     return ModelledService(
         "sagemaker",
-        {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
+        {name: partial(_in_context, contexts, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # The catalog checks instance types, with a more helpful error.
         lenient_enums=frozenset({"ResourceConfig.InstanceType"}),
@@ -53,5 +53,5 @@ def training_service(
     )
 
 
-def _at_desk(desks: PerView[Desk], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
-    return work(desks.of(call.caller), call)
+def _in_context(contexts: PerView[TrainingContext], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
+    return work(contexts.of(call.caller), call)

@@ -14,7 +14,7 @@ from windfall.aws_api.batch.tags import why_unknown
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
-from windfall.aws_api.sagemaker.desk import Desk
+from windfall.aws_api.sagemaker.context import TrainingContext
 from windfall.aws_api.sagemaker.rejections import invalid, shown
 from windfall.control.events import TagResource
 from windfall.jobs.job import Job
@@ -23,24 +23,24 @@ PAGE_MAX = 50
 JOB = "job"
 
 
-async def add_tags(desk: Desk, call: Call) -> dict[str, Any]:
+async def add_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     """AddTags; the answer is all tags of the resource."""
-    job = await _taggable(desk, call)
+    job = await _taggable(context, call)
     added = tags_of(call.params["Tags"])
-    await desk.execute(TagResource(JOB, job.id, add=added))
+    await context.execute(TagResource(JOB, job.id, add=added))
     return {"Tags": tag_list({**job.submission.tags, **added})}
 
 
-async def delete_tags(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     """DeleteTags; missing keys are ignored."""
-    job = await _taggable(desk, call)
-    await desk.execute(TagResource(JOB, job.id, remove=tuple(call.params["TagKeys"])))
+    job = await _taggable(context, call)
+    await context.execute(TagResource(JOB, job.id, remove=tuple(call.params["TagKeys"])))
     return {}
 
 
-async def list_tags(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     """ListTags, by key."""
-    job = await desk.require(names.name_in_arn(call.params["ResourceArn"]))
+    job = await context.require(names.name_in_arn(call.params["ResourceArn"]))
     tags = tag_list(job.submission.tags)
     if token := call.params.get("NextToken"):
         last = _position(token)
@@ -50,8 +50,8 @@ async def list_tags(desk: Desk, call: Call) -> dict[str, Any]:
     return {"Tags": tags[:size], "NextToken": token_of(tags[size - 1]["Key"]) if more else None}
 
 
-async def _taggable(desk: Desk, call: Call) -> Job:
-    job = await desk.require(names.name_in_arn(call.params["ResourceArn"]))
+async def _taggable(context: TrainingContext, call: Call) -> Job:
+    job = await context.require(names.name_in_arn(call.params["ResourceArn"]))
     if job.finished:
         raise invalid(
             f"The training job {job.submission.name} has ended, and the tags of ended jobs cannot be changed here"
@@ -61,14 +61,14 @@ async def _taggable(desk: Desk, call: Call) -> Job:
 
 def tags_of(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """A list of tags as the core keeps them; of a key that is given twice the last value counts."""
-    found = {}
+    values = {}
     for tag in tags:
         if tag["Key"].lower().startswith("aws:"):
             raise invalid(f"Tag key {shown(tag['Key'])!r} begins with aws:, which is reserved")
         if (problem := why_unknown(tag["Key"])) is not None:
             raise invalid(problem)
-        found[tag["Key"]] = tag["Value"]
-    return found
+        values[tag["Key"]] = tag["Value"]
+    return values
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

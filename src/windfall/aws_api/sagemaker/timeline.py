@@ -35,7 +35,7 @@ _ASKED_TO_STOP = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Transition:
     """One transition: a secondary status, from when to when (None for the present one), and its message."""
 
     status: str
@@ -45,7 +45,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingReason:
     """Why a job that waits has no place, as the scheduler explains it."""
 
     #: Whether it is for lack of capacity that could be launched.
@@ -53,9 +53,9 @@ class Waiting:
     text: str | None = None
 
 
-def stages(job: Job, document: Document, waiting: Waiting | None = None) -> list[Stage]:
+def stages(job: Job, document: Document, waiting: WaitingReason | None = None) -> list[Transition]:
     """A job's life so far, the present stage last."""
-    return list(_in_order(_told(job, document, waiting or Waiting())))
+    return list(_in_order(_transitions(job, document, waiting or WaitingReason())))
 
 
 def is_interrupted(attempt: Attempt) -> bool:
@@ -65,57 +65,59 @@ def is_interrupted(attempt: Attempt) -> bool:
     return attempt.stop_cause in TAKEN_AWAY
 
 
-def _told(job: Job, document: Document, waiting: Waiting) -> Iterator[Stage]:
+def _transitions(job: Job, document: Document, waiting: WaitingReason) -> Iterator[Transition]:
     since = job.created_at
     tries = job.tries
     for attempt in tries:
-        yield Stage("Starting", since, attempt.placed_at, _noted(PREPARING, document.capacity_note))
+        yield Transition("Starting", since, attempt.placed_at, _noted(PREPARING, document.capacity_note))
         yield from _attempt(attempt, document)
         since = attempt.stopped_at or since
     if job.finished:
         yield from _end(job, since)
     elif not tries or tries[-1].stopped_at is not None:
-        yield Stage("Starting", since, None, _noted(_waiting_message(job, waiting), document.capacity_note))
+        yield Transition(
+            "Starting", since, None, _noted(_waiting_message(job, waiting), document.capacity_note)
+        )
 
 
-def _attempt(attempt: Attempt, document: Document) -> Iterator[Stage]:
+def _attempt(attempt: Attempt, document: Document) -> Iterator[Transition]:
     """From the place to the end of one attempt."""
     ended = attempt.exited_at or attempt.stopped_at
-    asked = attempt.stop_at if attempt.stop_cause in _ASKED_TO_STOP else None
-    works_until = asked if asked is not None else ended
+    asked_at = attempt.stop_at if attempt.stop_cause in _ASKED_TO_STOP else None
+    works_until = asked_at if asked_at is not None else ended
     started = attempt.started_at
     downloads_until = started if started is not None else works_until
-    yield Stage("Downloading", attempt.placed_at, downloads_until, _download_message(attempt))
+    yield Transition("Downloading", attempt.placed_at, downloads_until, _download_message(attempt))
     if started is not None:
-        yield Stage("Training", started, works_until, _training_message(attempt, document))
+        yield Transition("Training", started, works_until, _training_message(attempt, document))
     if works_until is None:
         return
-    if asked is not None:
-        yield Stage("Stopping", asked, attempt.stopped_at, _stopping_message(attempt))
+    if asked_at is not None:
+        yield Transition("Stopping", asked_at, attempt.stopped_at, _stopping_message(attempt))
     elif is_interrupted(attempt):
-        yield Stage("Interrupted", works_until, attempt.stopped_at, _interruption_message(attempt))
+        yield Transition("Interrupted", works_until, attempt.stopped_at, _interruption_message(attempt))
     elif attempt.exited_at is not None:
-        yield Stage("Uploading", attempt.exited_at, attempt.stopped_at, UPLOADING)
+        yield Transition("Uploading", attempt.exited_at, attempt.stopped_at, UPLOADING)
 
 
-def _end(job: Job, since: int) -> Iterator[Stage]:
+def _end(job: Job, since: int) -> Iterator[Transition]:
     at = job.stopped_at or since
     _, secondary = final_status(job)
     last = job.tries[-1] if job.tries else None
     waited = last is None or last.stop_cause not in _ASKED_TO_STOP
     if secondary not in ("Completed", "Failed") and waited:
         # It ended while it waited for a place: nothing had to be stopped.
-        yield Stage("Starting", since, at, STARTING)
-        yield Stage("Stopping", at, at, STOPPING)
+        yield Transition("Starting", since, at, STARTING)
+        yield Transition("Stopping", at, at, STOPPING)
     elif last is None:
-        yield Stage("Starting", since, at, STARTING)
-    yield Stage(secondary, at, at, final_message(job))
+        yield Transition("Starting", since, at, STARTING)
+    yield Transition(secondary, at, at, final_message(job))
 
 
-def _in_order(told: Iterator[Stage]) -> Iterator[Stage]:
+def _in_order(transitions: Iterator[Transition]) -> Iterator[Transition]:
     """The same with times that never go back: they come from clocks of two programs."""
     reached = 0
-    for stage in told:
+    for stage in transitions:
         since = max(stage.since, reached)
         until = None if stage.until is None else max(stage.until, since)
         reached = since if until is None else until
@@ -126,7 +128,7 @@ def _noted(message: str, note: str | None) -> str:
     return message if note is None else f"{message} Note: {note}."
 
 
-def _waiting_message(job: Job, waiting: Waiting) -> str:
+def _waiting_message(job: Job, waiting: WaitingReason) -> str:
     if waiting.for_capacity:
         return NO_CAPACITY
     last = job.tries[-1] if job.tries else None

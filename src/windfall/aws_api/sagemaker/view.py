@@ -14,7 +14,7 @@ from windfall.aws_api.sagemaker.contract import model_uri
 from windfall.aws_api.sagemaker.documents import Document
 from windfall.aws_api.sagemaker.endings import failure_reason, final_status, has_failed
 from windfall.aws_api.sagemaker.metrics import MetricValue
-from windfall.aws_api.sagemaker.timeline import Stage, Waiting, stages
+from windfall.aws_api.sagemaker.timeline import Transition, WaitingReason, stages
 from windfall.jobs.job import Job
 
 #: What AWS answers where a request was silent.
@@ -26,18 +26,18 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def status_of(job: Job, told: Sequence[Stage]) -> tuple[str, str]:
+def status_of(job: Job, transitions: Sequence[Transition]) -> tuple[str, str]:
     """TrainingJobStatus and SecondaryStatus."""
     if job.finished:
         return final_status(job)
-    secondary = told[-1].status
+    secondary = transitions[-1].status
     return ("Stopping" if secondary == "Stopping" else "InProgress"), secondary
 
 
 def summary(job: Job, document: Document, arn: str) -> dict[str, Any]:
     """A TrainingJobSummary."""
-    told = stages(job, document)
-    primary, secondary = status_of(job, told)
+    transitions = stages(job, document)
+    primary, secondary = status_of(job, transitions)
     return {
         "TrainingJobName": job.submission.name,
         "TrainingJobArn": arn,
@@ -58,12 +58,12 @@ def description(
     *,
     now: int,
     spot_factor: float,
-    waiting: Waiting | None = None,
+    waiting: WaitingReason | None = None,
     metrics: Sequence[MetricValue] = (),
 ) -> dict[str, Any]:
     """What DescribeTrainingJob answers: the request as it was sent, and what has become of it."""
-    told = stages(job, document, waiting)
-    primary, secondary = status_of(job, told)
+    transitions = stages(job, document, waiting)
+    primary, secondary = status_of(job, transitions)
     request = document.request
     training_s, billable_s = _seconds(job, now, spot_factor)
     first = job.attempts[0] if job.attempts else None
@@ -82,7 +82,7 @@ def description(
         "TrainingStartTime": None if first is None else first.placed_at / 1000,
         "TrainingEndTime": None if job.stopped_at is None else job.stopped_at / 1000,
         "LastModifiedTime": last_modified(job) / 1000,
-        "SecondaryStatusTransitions": [_transition(stage) for stage in told],
+        "SecondaryStatusTransitions": [_transition(stage) for stage in transitions],
         "TrainingTimeInSeconds": training_s,
         "BillableTimeInSeconds": billable_s,
         "WarmPoolStatus": warm_pool(job, document),
@@ -127,7 +127,7 @@ def _seconds(job: Job, now: int, spot_factor: float) -> tuple[int | None, int | 
     return training_s, min(training_s, billable_s)
 
 
-def _transition(stage: Stage) -> dict[str, Any]:
+def _transition(stage: Transition) -> dict[str, Any]:
     return {
         "Status": stage.status,
         "StartTime": stage.since / 1000,

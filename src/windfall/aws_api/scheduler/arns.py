@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windfall.aws_api.scheduler.errors import Invalid, shown
+from windfall.aws_api.scheduler.errors import InvalidRequest, shown
 from windfall.jobs.tenants import TENANT_NAME
 
 _NAME = r"[0-9a-zA-Z_.-]{1,64}"
@@ -35,7 +35,7 @@ def tagged(arn: str) -> tuple[str, str | None]:
     """What an ARN names: a group, or a group and a schedule in it, which can have tags here."""
     match = _ARN.fullmatch(arn)
     if match is None:
-        raise Invalid(
+        raise InvalidRequest(
             f"Invalid ResourceArn {shown(arn)}; write arn:aws:scheduler:<region>:<account>:schedule-group/<name>, or "
             "...:schedule/<group>/<name> for the tags of one schedule"
         )

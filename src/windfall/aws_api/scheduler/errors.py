@@ -2,8 +2,8 @@
 
     ApiError (of the protocol)
     `-- SchedulerError               base of everything raised in this folder
-        |-- Invalid                  ValidationException, 400
-        |-- ResourceNotFound         404
+        |-- InvalidRequest           ValidationException, 400
+        |-- ScheduleNotFound         404
         |-- InConflict               ConflictException, 409
         `-- QuotaExceeded            ServiceQuotaExceededException, 402
 
@@ -25,14 +25,14 @@ class SchedulerError(ApiError):
     """Base of every error that this folder raises."""
 
 
-class Invalid(SchedulerError):
+class InvalidRequest(SchedulerError):
     """A request that contradicts itself, or asks for what Windfall does not support."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationException", message)
 
 
-class ResourceNotFound(SchedulerError):
+class ScheduleNotFound(SchedulerError):
     """No such schedule or schedule group."""
 
     def __init__(self, message: str) -> None:
@@ -56,14 +56,14 @@ class QuotaExceeded(SchedulerError):
 def refusal(rejected: Rejected) -> SchedulerError:
     """The core's refusal as the wire says it."""
     kinds: tuple[tuple[type[Rejected], Callable[[str], SchedulerError]], ...] = (
-        (NotFound, ResourceNotFound),
+        (NotFound, ScheduleNotFound),
         (Conflict, InConflict),
         (LimitReached, QuotaExceeded),
     )
     for kind, error in kinds:
         if isinstance(rejected, kind):
             return error(str(rejected))
-    return Invalid(str(rejected))
+    return InvalidRequest(str(rejected))
 
 
 def with_message(error: ApiError, _request_id: str) -> ApiError:

@@ -14,8 +14,8 @@ import msgspec
 
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.scheduler.arns import schedule_arn
-from windfall.aws_api.scheduler.desk import Desk, page_of
-from windfall.aws_api.scheduler.errors import Invalid, ResourceNotFound, refusal
+from windfall.aws_api.scheduler.context import SchedulerContext, page_of
+from windfall.aws_api.scheduler.errors import InvalidRequest, ScheduleNotFound, refusal
 from windfall.aws_api.scheduler.groups import new_group, require_group
 from windfall.aws_api.scheduler.targets import read_target
 from windfall.capacity.environments import Switch
@@ -29,33 +29,33 @@ _TOKEN = "ClientToken"  # noqa: S105 (the name of a member, no secret)
 _DATES = ("StartDate", "EndDate")
 
 
-async def create_schedule(desk: Desk, call: Call) -> dict[str, Any]:
+async def create_schedule(context: SchedulerContext, call: Call) -> dict[str, Any]:
     """CreateSchedule."""
-    schedule = await asyncio.to_thread(_read, desk, call)
+    schedule = await asyncio.to_thread(_read, context, call)
     new_group(schedule.group)
-    await desk.execute(CreateSchedule(schedule))
-    return {"ScheduleArn": schedule_arn(call.region, desk.account_id, schedule.key)}
+    await context.execute(CreateSchedule(schedule))
+    return {"ScheduleArn": schedule_arn(call.region, context.account_id, schedule.key)}
 
 
-async def update_schedule(desk: Desk, call: Call) -> dict[str, Any]:
+async def update_schedule(context: SchedulerContext, call: Call) -> dict[str, Any]:
     """UpdateSchedule: replace all of it."""
-    schedule = await asyncio.to_thread(_read, desk, call)
-    await desk.execute(UpdateSchedule(schedule))
-    return {"ScheduleArn": schedule_arn(call.region, desk.account_id, schedule.key)}
+    schedule = await asyncio.to_thread(_read, context, call)
+    await context.execute(UpdateSchedule(schedule))
+    return {"ScheduleArn": schedule_arn(call.region, context.account_id, schedule.key)}
 
 
-async def delete_schedule(desk: Desk, call: Call) -> dict[str, Any]:
+async def delete_schedule(context: SchedulerContext, call: Call) -> dict[str, Any]:
     """DeleteSchedule."""
-    await desk.execute(DeleteSchedule(_key(call.params), call.params.get(_TOKEN)))
+    await context.execute(DeleteSchedule(_key(call.params), call.params.get(_TOKEN)))
     return {}
 
 
-async def get_schedule(desk: Desk, call: Call) -> dict[str, Any]:
+async def get_schedule(context: SchedulerContext, call: Call) -> dict[str, Any]:
     """GetSchedule: the request as it was sent, with AWS's defaults."""
     key = _key(call.params)
-    schedule = await desk.read(lambda store: _find(store, key))
+    schedule = await context.read(lambda store: _find(store, key))
     if schedule is None:
-        raise ResourceNotFound(f"Schedule {call.params['Name']} does not exist.")
+        raise ScheduleNotFound(f"Schedule {call.params['Name']} does not exist.")
     sent = msgspec.json.decode(schedule.document, type=dict[str, Any])
     sent.pop(_TOKEN, None)
     target = {
@@ -70,7 +70,7 @@ async def get_schedule(desk: Desk, call: Call) -> dict[str, Any]:
         "State": schedule.switch.value,
         "ActionAfterCompletion": "NONE",
         **sent,
-        "Arn": schedule_arn(call.region, desk.account_id, schedule.key),
+        "Arn": schedule_arn(call.region, context.account_id, schedule.key),
         "Name": schedule.name,
         "GroupName": schedule.group,
         "Target": target,
@@ -79,7 +79,7 @@ async def get_schedule(desk: Desk, call: Call) -> dict[str, Any]:
     }
 
 
-async def list_schedules(desk: Desk, call: Call) -> dict[str, Any]:
+async def list_schedules(context: SchedulerContext, call: Call) -> dict[str, Any]:
     """ListSchedules, by group and name."""
     group, prefix, state = (call.params.get(name) for name in ("GroupName", "NamePrefix", "State"))
 
@@ -87,20 +87,22 @@ async def list_schedules(desk: Desk, call: Call) -> dict[str, Any]:
         if group is not None:
             require_group(store, group)
         return [
-            one
-            for one in store.declared(Schedule)
-            if (group is None or one.group == group)
-            and one.name.startswith(prefix or "")
-            and (state is None or one.switch.value == state)
+            schedule
+            for schedule in store.declared(Schedule)
+            if (group is None or schedule.group == group)
+            and schedule.name.startswith(prefix or "")
+            and (state is None or schedule.switch.value == state)
         ]
 
-    chosen, token = page_of(call, await desk.read(wanted), lambda one: (one.group, one.name))
-    return {"Schedules": [_summary(desk, call, one) for one in chosen], "NextToken": token}
+    chosen, token = page_of(
+        call, await context.read(wanted), lambda schedule: (schedule.group, schedule.name)
+    )
+    return {"Schedules": [_summary(context, call, schedule) for schedule in chosen], "NextToken": token}
 
 
-def _summary(desk: Desk, call: Call, schedule: Schedule) -> dict[str, Any]:
+def _summary(context: SchedulerContext, call: Call, schedule: Schedule) -> dict[str, Any]:
     return {
-        "Arn": schedule_arn(call.region, desk.account_id, schedule.key),
+        "Arn": schedule_arn(call.region, context.account_id, schedule.key),
         "Name": schedule.name,
         "GroupName": schedule.group,
         "State": schedule.switch.value,
@@ -115,11 +117,11 @@ def _key(params: Mapping[str, Any]) -> str:
 
 
 def _find(store: Store, key: str) -> Schedule | None:
-    return next((one for one in store.declared(Schedule) if one.key == key), None)
+    return next((schedule for schedule in store.declared(Schedule) if schedule.key == key), None)
 
 
-def _read(desk: Desk, call: Call) -> Schedule:
-    """The schedule that a request describes; raises Invalid for what can be seen to be wrong without the others.
+def _read(context: SchedulerContext, call: Call) -> Schedule:
+    """The schedule that a request describes; raises InvalidRequest for what can be seen to be wrong without the others.
 
     Zones and the model of the target's service are read from files the first time, hence not on the event loop.
     """
@@ -127,12 +129,12 @@ def _read(desk: Desk, call: Call) -> Schedule:
     timezone = params.get("ScheduleExpressionTimezone", "UTC")
     try:
         parse(params["ScheduleExpression"])
-        desk.zones(timezone)
+        context.zones(timezone)
     except Rejected as rejected:
         raise refusal(rejected) from rejected
     start_at, end_at = (round(params[name] * 1000) if name in params else None for name in _DATES)
     if start_at is not None and end_at is not None and end_at <= start_at:
-        raise Invalid("EndDate must be later than StartDate")
+        raise InvalidRequest("EndDate must be later than StartDate")
     # Without a token of its own no request is the same as an earlier one.
     document = {**params, _TOKEN: params.get(_TOKEN, call.request_id)}
     return Schedule(
@@ -155,10 +157,12 @@ def _window(window: Mapping[str, Any]) -> int | None:
     minutes = window.get("MaximumWindowInMinutes")
     if window["Mode"] == "OFF":
         if minutes is not None:
-            raise Invalid(
+            raise InvalidRequest(
                 "FlexibleTimeWindow: leave MaximumWindowInMinutes out when Mode is OFF, or make it FLEXIBLE"
             )
         return None
     if minutes is None:
-        raise Invalid("FlexibleTimeWindow: Mode FLEXIBLE needs MaximumWindowInMinutes, between 1 and 1440")
+        raise InvalidRequest(
+            "FlexibleTimeWindow: Mode FLEXIBLE needs MaximumWindowInMinutes, between 1 and 1440"
+        )
     return int(minutes)

@@ -11,13 +11,13 @@ from typing import Any
 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.scheduler import groups, schedules, tagging
-from windfall.aws_api.scheduler.desk import Desk
+from windfall.aws_api.scheduler.context import SchedulerContext
 from windfall.aws_api.scheduler.errors import with_message
 from windfall.aws_api.tenants.gate import PerView
 from windfall.control.ports import CorePort
 from windfall.schedules.zones import Zones
 
-Work = Callable[[Desk, Call], Awaitable[dict[str, Any]]]
+Work = Callable[[SchedulerContext, Call], Awaitable[dict[str, Any]]]
 
 OPERATIONS: Mapping[str, tuple[Role, Work]] = {
     "CreateSchedule": (Role.SUBMIT, schedules.create_schedule),
@@ -37,10 +37,10 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 
 def scheduler_service(gate: CorePort, account_id: str, zones: Zones) -> ModelledService:
     """EventBridge Scheduler over a gate; `zones` knows the time zones."""
-    desks = PerView(Desk(gate, account_id, zones).seen_by)
+    contexts = PerView(SchedulerContext(gate, account_id, zones).seen_by)
     return ModelledService(
         "scheduler",
-        {name: partial(_at_desk, desks, work) for name, (_, work) in OPERATIONS.items()},
+        {name: partial(_in_context, contexts, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # AWS tags groups alone; here a schedule can have tags of its own.
         lenient_patterns=frozenset({"TagResourceArn"}),
@@ -49,5 +49,5 @@ def scheduler_service(gate: CorePort, account_id: str, zones: Zones) -> Modelled
     )
 
 
-def _at_desk(desks: PerView[Desk], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
-    return work(desks.of(call.caller), call)
+def _in_context(contexts: PerView[SchedulerContext], work: Work, call: Call) -> Awaitable[dict[str, Any]]:
+    return work(contexts.of(call.caller), call)

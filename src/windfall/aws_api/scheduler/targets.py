@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from windfall.aws_api.protocol.operations import load_service_model
-from windfall.aws_api.scheduler.errors import Invalid, shown
+from windfall.aws_api.scheduler.errors import InvalidRequest, shown
 from windfall.schedules.schedule import Retry, Target
 
 _UNIVERSAL = re.compile(r"arn:aws(?:-[a-z]+)*:scheduler:::aws-sdk:([A-Za-z0-9]+):([A-Za-z0-9]+)", re.ASCII)
@@ -38,11 +38,11 @@ _POSSIBLE = (
 
 
 def read_target(params: Mapping[str, Any]) -> Target:
-    """The target of a request; raises Invalid for one that could never be invoked."""
+    """The target of a request; raises InvalidRequest for one that could never be invoked."""
     arn = params["Arn"]
     for member in FOREIGN:
         if params.get(member):
-            raise Invalid(
+            raise InvalidRequest(
                 f"Windfall does not support Target.{member}, which belongs to another service. {_POSSIBLE}."
             )
     _check_input(arn, params.get("Input"))
@@ -67,25 +67,25 @@ def _check_input(arn: str, text: str | None) -> None:
         service, operation = _universal(arn)
         given = set()
     if text is None:
-        raise Invalid(f"Target.Input is missing: a JSON object with the parameters of {operation}")
+        raise InvalidRequest(f"Target.Input is missing: a JSON object with the parameters of {operation}")
     try:
         sent = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Invalid(f"Target.Input is not valid JSON: {error}") from None
+        raise InvalidRequest(f"Target.Input is not valid JSON: {error}") from None
     if not isinstance(sent, dict):
-        raise Invalid(f"Target.Input must be a JSON object with the parameters of {operation}")
+        raise InvalidRequest(f"Target.Input must be a JSON object with the parameters of {operation}")
     missing = [name for name in required_members(service, operation) if name not in sent.keys() | given]
     for name in missing:
         if _camel(name) in sent:
-            raise Invalid(
+            raise InvalidRequest(
                 f"Target.Input has {_camel(name)}; the parameters of a target are written with a capital: {name}"
             )
     if missing:
-        raise Invalid(f"Target.Input lacks {', '.join(missing)}, which {operation} requires")
+        raise InvalidRequest(f"Target.Input lacks {', '.join(missing)}, which {operation} requires")
     _check_members(input_shape(service, operation), sent, "Target.Input")
     queue = next((value for name, value in sent.items() if name.lower() == "jobqueue"), None)
     if given and queue is not None and queue not in {arn, arn.rpartition("/")[2]}:
-        raise Invalid(
+        raise InvalidRequest(
             f"Target.Input names the job queue {shown(str(queue))!r}, and Target.Arn another one; leave JobQueue out"
         )
 
@@ -93,13 +93,13 @@ def _check_input(arn: str, text: str | None) -> None:
 def _check_members(shape: Any, value: Any, where: str) -> None:
     """Refuse unknown members: a tick would silently drop them."""
     if shape.type_name == "structure" and isinstance(value, dict):
-        known = {name.lower(): name for name in shape.members}
+        members = {name.lower(): name for name in shape.members}
         for sent, inner in value.items():
-            if sent.lower() not in known:
-                close = get_close_matches(sent.lower(), known, n=1)
-                hint = f"did you mean {_pascal(known[close[0]])}?" if close else "leave it out"
-                raise Invalid(f"{where} has no parameter {shown(sent)!r}; {hint}")
-            name = known[sent.lower()]
+            if sent.lower() not in members:
+                close = get_close_matches(sent.lower(), members, n=1)
+                hint = f"did you mean {_pascal(members[close[0]])}?" if close else "leave it out"
+                raise InvalidRequest(f"{where} has no parameter {shown(sent)!r}; {hint}")
+            name = members[sent.lower()]
             _check_members(shape.members[name], inner, f"{where}.{_pascal(name)}")
     elif shape.type_name == "list" and isinstance(value, list):
         for inner in value:
@@ -114,13 +114,13 @@ def _universal(arn: str) -> tuple[str, str]:
     if match is None:
         of = _ARN.match(arn)
         what = f"a target of {of[1]}" if of else f"the target {shown(arn)!r}"
-        raise Invalid(f"Windfall does not support {what}. {_POSSIBLE}.")
-    found = UNIVERSAL.get((match[1], match[2]))
-    if found is None:
-        raise Invalid(
+        raise InvalidRequest(f"Windfall does not support {what}. {_POSSIBLE}.")
+    operation = UNIVERSAL.get((match[1], match[2]))
+    if operation is None:
+        raise InvalidRequest(
             f"Windfall does not support the target {shown(match[1])}:{shown(match[2])}. {_POSSIBLE}."
         )
-    return match[1], found
+    return match[1], operation
 
 
 @cache

@@ -93,19 +93,25 @@ class TenantGate:
         whole, _ = split_node(split_child(job_id)[0])
         if not await self.read(lambda store: store.jobs([whole])):
             return None
-        found = await self._gate.why(job_id)
-        if found is None or self.view.sees_all:
-            return found
-        texts = [text for _, text in found.reasons]
-        own = await self.own_jobs(job_id for text in [*texts, *found.changes] for job_id in ids_in(text))
-        reasons = [(code, without_others(text, own)) for code, text in found.reasons]
-        return replace(found, reasons=reasons, changes=[without_others(text, own) for text in found.changes])
+        answer = await self._gate.why(job_id)
+        if answer is None or self.view.sees_all:
+            return answer
+        texts = [text for _, text in answer.reasons]
+        own = await self.own_jobs(job_id for text in [*texts, *answer.changes] for job_id in ids_in(text))
+        reasons = [(code, without_others(text, own)) for code, text in answer.reasons]
+        return replace(
+            answer, reasons=reasons, changes=[without_others(text, own) for text in answer.changes]
+        )
 
     async def own_jobs(self, ids: Any) -> set[JobId]:
         """Those of these jobs that the caller sees."""
-        asked = list(dict.fromkeys(ids))
-        found = await self.read(lambda store: store.jobs(asked) + store.service_jobs(asked)) if asked else []
-        return {job.id for job in found}
+        job_ids = list(dict.fromkeys(ids))
+        jobs = (
+            await self.read(lambda store: store.jobs(job_ids) + store.service_jobs(job_ids))
+            if job_ids
+            else []
+        )
+        return {job.id for job in jobs}
 
     async def queue_snapshot(self, queue: QueueName) -> list[tuple[JobId, int]]:
         """The caller's jobs among the first waiting ones of a queue, in dispatch order."""
@@ -117,15 +123,15 @@ class TenantGate:
 
     async def shares(self, queue: QueueName) -> QueueShares | None:
         """How much of a queue's capacity each of its shares uses; a share's first job only if the caller sees it."""
-        found = await self._gate.shares(queue)
-        if found is None or self.view.sees_all:
-            return found
-        own = await self.own_jobs(one.front[0] for one in found.shares if one.front is not None)
+        queue_shares = await self._gate.shares(queue)
+        if queue_shares is None or self.view.sees_all:
+            return queue_shares
+        own = await self.own_jobs(share.front[0] for share in queue_shares.shares if share.front is not None)
         shares = [
-            replace(one, front=None) if one.front is not None and one.front[0] not in own else one
-            for one in found.shares
+            replace(share, front=None) if share.front is not None and share.front[0] not in own else share
+            for share in queue_shares.shares
         ]
-        return replace(found, shares=type(found.shares)(shares))
+        return replace(queue_shares, shares=type(queue_shares.shares)(shares))
 
 
 def ids_in(text: str) -> list[JobId]:
@@ -158,8 +164,8 @@ def _register(view: View, command: RegisterJobDefinition) -> RegisterJobDefiniti
 
 
 def _submit(view: View, command: SubmitJob) -> SubmitJob:
-    kept = _definition(view, command.definition)
-    return command if kept == command.definition else replace(command, definition=kept)
+    definition = _definition(view, command.definition)
+    return command if definition == command.definition else replace(command, definition=definition)
 
 
 def _tag(view: View, command: TagResource) -> TagResource:

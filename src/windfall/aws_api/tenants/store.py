@@ -78,35 +78,41 @@ class TenantStore:
         return self._store.list_service_jobs(replace(wanted, tenant=self._tenant), limit, after)
 
     def _seen(self, jobs: Sequence[Job]) -> list[Job]:
-        found = [job for job in jobs if self._view.sees(job.submission.submitter.tenant)]
-        for job in found:
+        visible = [job for job in jobs if self._view.sees(job.submission.submitter.tenant)]
+        for job in visible:
             self._rename(job)
-        return found
+        return visible
 
     def _rename(self, job: Job) -> None:
         """Replace the names in a job, which was read for this caller, by those that the caller knows."""
-        asked = job.submission
-        tenant, definition = asked.submitter.tenant, asked.definition
+        submission = job.submission
+        tenant, definition = submission.submitter.tenant, submission.definition
         if definition and (self._view.tenant != DEFAULT_TENANT or "/" in definition):
             shown = self._view.shown(definition)
             if shown != definition:
-                job.submission = asked = replace(asked, definition=DefinitionKey(shown))
-        if tenant != self._view.tenant and asked.kind is JobKind.TRAINING and "/" not in asked.name:
-            job.submission = replace(asked, name=f"{tenant}/{asked.name}")
+                job.submission = submission = replace(submission, definition=DefinitionKey(shown))
+        if tenant != self._view.tenant and submission.kind is JobKind.TRAINING and "/" not in submission.name:
+            job.submission = replace(submission, name=f"{tenant}/{submission.name}")
 
     # Job definitions ------------------------------------------------------------------------------------
 
     def definitions(self, name: str | None = None, active_only: bool = False) -> list[JobDefinition]:
         """The caller's job definitions and those that administrators share, by name and revision."""
-        kept = None if name is None else self._kept_definition(name)
-        found = self._store.definitions(kept, active_only)
-        return [self._shown_definition(it) for it in found if self._sees_definition(it)]
+        full_name = None if name is None else self._kept_definition(name)
+        revisions = self._store.definitions(full_name, active_only)
+        return [self._shown_definition(it) for it in revisions if self._sees_definition(it)]
 
     def definition(self, key: DefinitionKey) -> JobDefinition | None:
         """One revision."""
         name, colon, revision = key.partition(":")
-        found = self._store.definition(DefinitionKey(f"{self._kept_definition(name)}{colon}{revision}"))
-        return None if found is None or not self._sees_definition(found) else self._shown_definition(found)
+        revision_found = self._store.definition(
+            DefinitionKey(f"{self._kept_definition(name)}{colon}{revision}")
+        )
+        return (
+            None
+            if revision_found is None or not self._sees_definition(revision_found)
+            else self._shown_definition(revision_found)
+        )
 
     def _sees_definition(self, it: JobDefinition) -> bool:
         return it.shared or self._view.sees(split_name(it.name)[0])
@@ -120,29 +126,31 @@ class TenantStore:
         tenant, given = split_name(name)
         if "/" in name and tenant == DEFAULT_TENANT:
             return given
-        kept = self._view.kept(name)
-        if "/" in name or self._view.tenant == DEFAULT_TENANT or self._store.definitions(kept):
-            return kept
-        return given if any(it.shared for it in self._store.definitions(given)) else kept
+        full_name = self._view.kept(name)
+        if "/" in name or self._view.tenant == DEFAULT_TENANT or self._store.definitions(full_name):
+            return full_name
+        return given if any(it.shared for it in self._store.definitions(given)) else full_name
 
     # Schedules and other declarations -------------------------------------------------------------------
 
     def declared(self, kind: type[D]) -> list[D]:
         """All declarations of a kind that the caller can see, by key."""
-        found = self._store.declared(kind)
+        declarations = self._store.declared(kind)
         if kind is Schedule:
-            schedules = cast(list[Schedule], found)
+            schedules = cast(list[Schedule], declarations)
             return cast(list[D], [self._schedule(it) for it in schedules if self._sees_name(it.group)])
         if kind is ScheduleGroup:
-            groups = cast(list[ScheduleGroup], found)
+            groups = cast(list[ScheduleGroup], declarations)
             return cast(list[D], [self._group(it) for it in groups if self._sees_name(it.name)])
         if kind is LogGroup:
             logged = [
-                it for it in cast(list[LogGroup], found) if self._view.sees(split_log_group(it.name)[0])
+                it
+                for it in cast(list[LogGroup], declarations)
+                if self._view.sees(split_log_group(it.name)[0])
             ]
             shown = [replace(it, name=self._view.shown_log_group(it.name)) for it in logged]
             return cast(list[D], shown)
-        return found
+        return declarations
 
     def ticks(self, schedule: str, limit: int, before: int | None = None) -> list[Tick]:
         """Ticks of a schedule, newest first."""
@@ -150,8 +158,8 @@ class TenantStore:
         ticks = self._store.ticks(f"{self._view.kept(group)}/{name}", limit, before)
         return [replace(tick, schedule=schedule) for tick in ticks]
 
-    def _sees_name(self, kept: str) -> bool:
-        return self._view.sees(split_name(kept)[0])
+    def _sees_name(self, full_name: str) -> bool:
+        return self._view.sees(split_name(full_name)[0])
 
     def _schedule(self, it: Schedule) -> Schedule:
         shown = self._view.shown(it.group)
@@ -179,19 +187,21 @@ class TenantStore:
 
     def log_groups(self) -> list[str]:
         """Names of the caller's log groups that have a stream, in order."""
-        kept = [group for group in self._store.log_groups() if self._view.sees(split_log_group(group)[0])]
-        return sorted(self._view.shown_log_group(group) for group in kept)
+        groups = [group for group in self._store.log_groups() if self._view.sees(split_log_group(group)[0])]
+        return sorted(self._view.shown_log_group(group) for group in groups)
 
     def log_streams(self, group: str, prefix: str, limit: int, after: str | None) -> list[LogStream]:
         """Streams of a group by name, beginning after `after`."""
-        found = self._store.log_streams(self._view.kept_log_group(group), prefix, limit, after)
-        return [replace(stream, group=group) for stream in found]
+        streams = self._store.log_streams(self._view.kept_log_group(group), prefix, limit, after)
+        return [replace(stream, group=group) for stream in streams]
 
     def log_stream(self, group: str, name: str) -> LogStream | None:
         """One stream; an administrator finds those of all tenants under the group that their jobs name."""
         stream = self._store.log_stream(self._view.kept_log_group(group), name)
         if stream is None and self._view.sees_all and ":" not in group:
-            kept = [one for one in self._store.log_groups() if split_log_group(one)[1] == group]
-            found = (self._store.log_stream(one, name) for one in kept)
-            stream = next((one for one in found if one is not None), None)
+            log_groups = [
+                log_group for log_group in self._store.log_groups() if split_log_group(log_group)[1] == group
+            ]
+            candidates = (self._store.log_stream(log_group, name) for log_group in log_groups)
+            stream = next((candidate for candidate in candidates if candidate is not None), None)
         return None if stream is None else replace(stream, group=group)

@@ -20,7 +20,7 @@ from windfall import __version__
 from windfall.cli.bench import published
 from windfall.cli.bench.reading import break_evens, rows, sizes
 from windfall.cli.bench.results import CPU, GPU, Measurement, Results
-from windfall.cli.bench.running import Job, JobRunner, Place
+from windfall.cli.bench.running import Job, JobRunner, OfferedMachine
 from windfall.cli.bench.sending import Python, check_frameworks, command, find_python
 from windfall.cli.bench.suite.libraries import CPU_LIBRARIES, GPU_LIBRARIES
 from windfall.cli.bench.wording import seconds
@@ -29,7 +29,7 @@ from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, print_json, queue_option
 from windfall.cli.run import INTERRUPTED
-from windfall.cli.submitting import Wanted
+from windfall.cli.submitting import JobRequest
 
 SCHEMA = "windfall-bench-gpu/1"
 #: Ten thousand squared three times, images and their temporaries; beside a GPU also CUDA's own and page-locked copies.
@@ -116,7 +116,7 @@ def check_place(file: Path | None) -> None:
         raise BadUsage(f"{file} cannot be written; name another place")
 
 
-def say_what_is_there(place: Place, python: Python, wanted: tuple[str, ...]) -> None:
+def say_what_is_there(place: OfferedMachine, python: Python, wanted: tuple[str, ...]) -> None:
     """Which Python and which GPU is used, or why none is."""
     note(f"jobs run under {python.executable} with {', '.join(python.libraries)}")
     if place.gpus:
@@ -138,7 +138,7 @@ class Suite:
         runner: JobRunner,
         python: Python,
         wanted: tuple[str, ...],
-        place: Place,
+        place: OfferedMachine,
         vcpus: int,
         *,
         quick: bool,
@@ -198,14 +198,14 @@ class Suite:
         vcpus = min(self._vcpus, GPU_JOB_VCPUS) if on_gpu else self._vcpus
         memory_mib = GPU_MEMORY_MIB if on_gpu else QUICK_MEMORY_MIB if self._quick else CPU_MEMORY_MIB
         arguments = ["--device", device, "--libraries", ",".join(libraries), "--threads", str(vcpus)]
-        asked = Wanted(
+        request = JobRequest(
             command(self._python, "measure", *arguments, *more, *(["--quick"] if self._quick else [])),
             vcpus=vcpus,
             memory_mib=min(memory_mib, self._place.memory_mib),
             gpus=1 if on_gpu else 0,
             name=name,
         )
-        job = self._runner.measure(asked, self._hear)
+        job = self._runner.measure(request, self._hear)
         if job is not None:
             self.jobs.append(job)
         return job is not None
@@ -215,9 +215,9 @@ class Suite:
         return f": it cannot be imported: {error}" if error else ""
 
     def _hear(self, lines: list[str]) -> None:
-        for one in self.results.read(lines):
-            if one.measure == "resident":
-                note(told(one))
+        for measurement in self.results.read(lines):
+            if measurement.measure == "resident":
+                note(progress_line(measurement))
 
     def _draw(self, plot: Path) -> None:
         from windfall.cli.bench.plot import draw
@@ -227,7 +227,7 @@ class Suite:
         machine = self.results.fact(CPU, "machine") or {}
         title = f"{machine.get('cpu', 'CPU')}, {machine.get('threads')} threads, and {model}"
         products = sizes(self.results, library) if library else rows(self.results, None)
-        products = [one for one in products if one.operation.flops]
+        products = [product for product in products if product.operation.flops]
         plot.write_text(draw(products, title), encoding="utf-8")
         note(f"drew {plot}")
 
@@ -248,13 +248,18 @@ class Suite:
             ],
             **self.results.document(),
             "breakEven": [
-                {"library": library, "mode": str(one.mode), "edge": one.edge, "note": one.note}
+                {
+                    "library": library,
+                    "mode": str(break_even.mode),
+                    "edge": break_even.edge,
+                    "note": break_even.note,
+                }
                 for library in libraries
-                for one in break_evens(self.results, library)
+                for break_even in break_evens(self.results, library)
             ],
             "published": [
-                {"operation": one.operation.name, "cpuS": one.cpu_s, "gpuS": one.gpu_s}
-                for one in published.TABLE
+                {"operation": row.operation.name, "cpuS": row.cpu_s, "gpuS": row.gpu_s}
+                for row in published.TABLE
             ],
         }
 
@@ -273,14 +278,21 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def told(one: Measurement) -> str:
+def progress_line(measurement: Measurement) -> str:
     """A measurement as a line of progress."""
-    precision = "" if one.precision == "fp32" else f" in {one.precision.upper()}"
-    return f"{one.device} {one.library}: {one.operation.name}{precision} {seconds(one.typical_s)}"
+    precision = "" if measurement.precision == "fp32" else f" in {measurement.precision.upper()}"
+    what = f"{measurement.device} {measurement.library}: {measurement.operation.name}{precision}"
+    return f"{what} {seconds(measurement.typical_s)}"
 
 
 def _packed(
-    runner: JobRunner, python: Python, wanted: tuple[str, ...], place: Place, tasks: int, *, quiet: bool
+    runner: JobRunner,
+    python: Python,
+    wanted: tuple[str, ...],
+    place: OfferedMachine,
+    tasks: int,
+    *,
+    quiet: bool,
 ) -> dict[str, Any]:
     from windfall.cli.bench.packing import Packer, print_packing
 

@@ -15,8 +15,8 @@ from typing import Any
 from windfall.cli.bench.running import Job, JobRunner, failed, with_threads
 from windfall.cli.bench.sending import Python, command
 from windfall.cli.bench.wording import seconds, times
-from windfall.cli.errors import CliError, Refused
-from windfall.cli.submitting import Wanted
+from windfall.cli.errors import CliError, RequestRefused
+from windfall.cli.submitting import JobRequest
 from windfall.cli.tables import Column, heading, print_table
 
 WORKER_TAGS = {"windfall:worker": "lines"}
@@ -90,7 +90,7 @@ class Packer:
         begun = self._clock()
         try:
             jobs = take(tasks)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             return Way(name, None, str(refusal))
         wrong = [job for job in jobs if job["status"] != "SUCCEEDED"]
         if wrong:
@@ -113,17 +113,17 @@ class Packer:
     def _one_job(self, tasks: int) -> Sequence[Job]:
         return [self._runner.finish(self._runner.submit(self._wanted("task", count=tasks)))]
 
-    def _array(self, wanted: Wanted, tasks: int, tags: dict[str, str]) -> Sequence[Job]:
+    def _array(self, wanted: JobRequest, tasks: int, tags: dict[str, str]) -> Sequence[Job]:
         array_id = self._runner.submit(wanted, tags)
         self._runner.finish(array_id)
         return self._runner.children_ends(array_id, tasks)
 
-    def _wanted(self, what: str, first: int = 0, count: int = 1, array: int | None = None) -> Wanted:
+    def _wanted(self, what: str, first: int = 0, count: int = 1, array: int | None = None) -> JobRequest:
         on_gpu = self._device == "gpu"
         arguments = ["--device", self._device, "--libraries", self._library]
         arguments += ["--first", str(first), "--count", str(count)]
         return with_threads(
-            Wanted(
+            JobRequest(
                 command(self._python, what, *arguments),
                 memory_mib=6144 if on_gpu else 1024,
                 gpus=1 if on_gpu else 0,
@@ -135,7 +135,7 @@ class Packer:
 
 def tasks_done(lines: Iterable[str]) -> list[int]:
     """The numbers of the tasks in logs, in order: a job that succeeded may still have done nothing."""
-    return sorted(int(told[1]) for line in lines if (told := _TOLD.match(line)))
+    return sorted(int(match[1]) for line in lines if (match := _TOLD.match(line)))
 
 
 def print_packing(packing: Packing) -> None:

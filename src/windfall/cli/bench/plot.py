@@ -72,7 +72,7 @@ def draw(lines: Sequence[Row], title: str) -> str:
     ]
     drawn: list[str] = []
     for left, (heading, label, series, even) in zip(LEFTS, panels, strict=True):
-        if any(one.points for one in series):
+        if any(line.points for line in series):
             drawn += _panel(left, heading, label, series, even=even)
     return "\n".join(
         [
@@ -90,33 +90,35 @@ def draw(lines: Sequence[Row], title: str) -> str:
 
 def time_series(lines: Sequence[Row]) -> list[Series]:
     """Seconds over the edge: the CPU, and the GPU in each mode."""
-    cpu = [(float(one.operation.size), one.cpu_s) for one in lines if one.cpu_s is not None]
-    found = [Series("CPU", COLOURS["cpu"], cpu)]
+    cpu = [(float(row.operation.size), row.cpu_s) for row in lines if row.cpu_s is not None]
+    curves = [Series("CPU", COLOURS["cpu"], cpu)]
     for mode in Mode:
-        points = [(float(one.operation.size), one.gpu_s[mode]) for one in lines if mode in one.gpu_s]
-        found.append(Series(f"GPU {mode}", COLOURS[mode], points))
-    return [one for one in found if one.points]
+        points = [(float(row.operation.size), row.gpu_s[mode]) for row in lines if mode in row.gpu_s]
+        curves.append(Series(f"GPU {mode}", COLOURS[mode], points))
+    return [curve for curve in curves if curve.points]
 
 
 def speed_up_series(lines: Sequence[Row]) -> list[Series]:
     """Ratios over the edge, with the published ones as dots where there is anything to compare."""
-    found = []
+    curves = []
     for mode in Mode:
         points = [
-            (float(one.operation.size), ratio) for one in lines if (ratio := one.speed_up(mode)) is not None
+            (float(row.operation.size), ratio) for row in lines if (ratio := row.speed_up(mode)) is not None
         ]
         if points:
-            found.append(Series(str(mode), COLOURS[mode], points))
-    if found:
-        published = [(float(one.operation.size), one.speed_up) for one in PRODUCTS]
-        found.append(Series("published (A10G)", COLOURS["published"], published, joined=False))
-    return found
+            curves.append(Series(str(mode), COLOURS[mode], points))
+    if curves:
+        published = [
+            (float(published_row.operation.size), published_row.speed_up) for published_row in PRODUCTS
+        ]
+        curves.append(Series("published (A10G)", COLOURS["published"], published, joined=False))
+    return curves
 
 
 def _panel(
     left: int, heading: str, label: Callable[[float], str], series: Sequence[Series], *, even: bool
 ) -> Iterator[str]:
-    points = [point for one in series for point in one.points]
+    points = [point for curve in series for point in curve.points]
     across = Axis(*_bounds([x for x, _ in points]), left, PANEL_WIDTH)
     up = Axis(*_bounds([y for _, y in points] + ([1.0] if even else [])), TOP + PANEL_HEIGHT, -PANEL_HEIGHT)
     yield f'<text x="{left}" y="{TOP - 16}">{escape(heading)}</text>'
@@ -134,15 +136,15 @@ def _panel(
     yield f'<rect class="axis" x="{left}" y="{TOP}" width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}"/>'
     middle = left + PANEL_WIDTH / 2
     yield f'<text x="{middle}" y="{TOP + PANEL_HEIGHT + 42}" text-anchor="middle">edge of the matrices</text>'
-    for one in series:
-        yield from _drawn(one, across, up)
+    for curve in series:
+        yield from _drawn(curve, across, up)
     corner_x, corner_y = _emptiest_corner(
         left, len(series), [(across.place(x), up.place(y)) for x, y in points]
     )
-    for number, one in enumerate(series):
+    for number, curve in enumerate(series):
         x, y = corner_x + 14, corner_y + 22 + LEGEND_LINE * number
-        yield f'<circle class="dot {one.colour}" cx="{x}" cy="{y - 5}" r="4"/>'
-        yield f'<text x="{x + 12}" y="{y}">{escape(one.name)}</text>'
+        yield f'<circle class="dot {curve.colour}" cx="{x}" cy="{y - 5}" r="4"/>'
+        yield f'<text x="{x + 12}" y="{y}">{escape(curve.name)}</text>'
 
 
 def _emptiest_corner(left: int, names: int, places: Sequence[tuple[float, float]]) -> tuple[int, int]:
@@ -159,13 +161,13 @@ def _emptiest_corner(left: int, names: int, places: Sequence[tuple[float, float]
     return min(corners, key=hidden)
 
 
-def _drawn(one: Series, across: Axis, up: Axis) -> Iterator[str]:
-    places = [(across.place(x), up.place(y)) for x, y in one.points]
-    if one.joined:
+def _drawn(curve: Series, across: Axis, up: Axis) -> Iterator[str]:
+    places = [(across.place(x), up.place(y)) for x, y in curve.points]
+    if curve.joined:
         joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        yield f'<polyline class="line {one.colour}" points="{joined}"/>'
+        yield f'<polyline class="line {curve.colour}" points="{joined}"/>'
     for x, y in places:
-        yield f'<circle class="dot {one.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
+        yield f'<circle class="dot {curve.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:

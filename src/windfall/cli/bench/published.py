@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windfall.capacity import catalog
-from windfall.cli.bench.suite.operations import BATCHES, BLUR, BLUR_SIZE, IMAGE, PRODUCT, Operation
+from windfall.cli.bench.suite.operations import BATCHES, BLUR, BLUR_SIZE, IMAGE, PRODUCT, BenchOperation
 
 CPU_INSTANCE, GPU_INSTANCE, GPU_MODEL = "r5.4xlarge", "g5.8xlarge", "A10G"
 CLAIMED_CORES = 32
@@ -23,7 +23,7 @@ MODEST_BYTES_S = 10e9
 class Published:
     """One line of the table, seconds."""
 
-    operation: Operation
+    operation: BenchOperation
     cpu_s: float
     gpu_s: float
 
@@ -50,34 +50,34 @@ class Published:
 
 
 PRODUCTS = (
-    Published(Operation(PRODUCT, 1000), 0.02, 0.88),
-    Published(Operation(PRODUCT, 5000), 0.50, 0.01),
-    Published(Operation(PRODUCT, 8000), 1.46, 0.04),
-    Published(Operation(PRODUCT, 10000), 2.45, 0.09),
+    Published(BenchOperation(PRODUCT, 1000), 0.02, 0.88),
+    Published(BenchOperation(PRODUCT, 5000), 0.50, 0.01),
+    Published(BenchOperation(PRODUCT, 8000), 1.46, 0.04),
+    Published(BenchOperation(PRODUCT, 10000), 2.45, 0.09),
 )
 IMAGES = (
-    Published(Operation(IMAGE, 2048, BATCHES[0]), 0.29, 0.16),
-    Published(Operation(IMAGE, 2048, BATCHES[1]), 0.54, 0.04),
-    Published(Operation(IMAGE, 4096, BATCHES[0]), 0.29, 0.16),
-    Published(Operation(IMAGE, 4096, BATCHES[1]), 2.14, 0.21),
+    Published(BenchOperation(IMAGE, 2048, BATCHES[0]), 0.29, 0.16),
+    Published(BenchOperation(IMAGE, 2048, BATCHES[1]), 0.54, 0.04),
+    Published(BenchOperation(IMAGE, 4096, BATCHES[0]), 0.29, 0.16),
+    Published(BenchOperation(IMAGE, 4096, BATCHES[1]), 2.14, 0.21),
 )
-TABLE = (*PRODUCTS, *IMAGES, Published(Operation(BLUR, BLUR_SIZE), 0.09, 0.04))
+TABLE = (*PRODUCTS, *IMAGES, Published(BenchOperation(BLUR, BLUR_SIZE), 0.09, 0.04))
 TOTAL_CPU_S, TOTAL_GPU_S = 10.13, 3.03
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimCheck:
     """What the text says, and what its figures say."""
 
     claim: str
     figures: str
 
 
-def line(operation: Operation) -> Published | None:
+def line(operation: BenchOperation) -> Published | None:
     """The published line of an operation; of the blur, whose size was not published, the only one."""
-    for one in TABLE:
-        if one.operation == operation or one.operation.kind == operation.kind == BLUR:
-            return one
+    for row in TABLE:
+        if row.operation == operation or row.operation.kind == operation.kind == BLUR:
+            return row
     return None
 
 
@@ -91,7 +91,7 @@ def vcpus() -> tuple[int, int]:
 
 def sums() -> tuple[float, float]:
     """The operations of the table added up, CPU and GPU."""
-    return sum(one.cpu_s for one in TABLE), sum(one.gpu_s for one in TABLE)
+    return sum(row.cpu_s for row in TABLE), sum(row.gpu_s for row in TABLE)
 
 
 def ratio_without_cold() -> float:
@@ -103,14 +103,14 @@ def ratio_without_cold() -> float:
 def twins() -> list[tuple[Published, Published]]:
     """Lines of different operations with the same two times."""
     return [
-        (one, other)
-        for number, one in enumerate(TABLE)
+        (row, other)
+        for number, row in enumerate(TABLE)
         for other in TABLE[number + 1 :]
-        if (one.cpu_s, one.gpu_s) == (other.cpu_s, other.gpu_s)
+        if (row.cpu_s, row.gpu_s) == (other.cpu_s, other.gpu_s)
     ]
 
 
-def findings(measured_bytes_s: float | None = None) -> list[Finding]:
+def findings(measured_bytes_s: float | None = None) -> list[ClaimCheck]:
     """Where the text and its own figures part; `measured_bytes_s` is the way to a GPU that was measured here."""
     cpu_vcpus, gpu_vcpus = vcpus()
     warm = PRODUCTS[1:]
@@ -119,33 +119,33 @@ def findings(measured_bytes_s: float | None = None) -> list[Finding]:
     speed = measured_bytes_s or MODEST_BYTES_S
     where = "measured here" if measured_bytes_s else "a modest figure"
     cpu_sum, gpu_sum = sums()
-    repeated = "; ".join(f"{one.operation.name} and {other.operation.name}" for one, other in twins())
+    repeated = "; ".join(f"{first.operation.name} and {second.operation.name}" for first, second in twins())
     return [
-        Finding(
+        ClaimCheck(
             f'"{CLAIMED_CORES} cores (both instances)"',
             f"{CPU_INSTANCE} has {cpu_vcpus} vCPUs, {GPU_INSTANCE} has {gpu_vcpus}:"
             f" the CPU side had {cpu_vcpus / CLAIMED_CORES:.0%} of what is claimed.",
         ),
-        Finding(
+        ClaimCheck(
             '"As the problem size increases, GPU advantage grows dramatically"',
-            f"it falls: {_listed([f'{one.speed_up:.1f}' for one in warm])} for"
-            f" {_listed([str(one.operation.size) for one in warm])}. Rounded to 0.01 s, the first may be anything from"
+            f"it falls: {_listed([f'{row.speed_up:.1f}' for row in warm])} for"
+            f" {_listed([str(row.operation.size) for row in warm])}. Rounded to 0.01 s, the first may be anything from"
             f" {warm[0].speed_up_bounds[0]:.0f} to {warm[0].speed_up_bounds[1]:.0f}, but the last is"
             f" {warm[-1].speed_up_bounds[1]:.0f} at most. The GPU's rate is flat"
-            f" ({_listed([f'{one.gpu_flop_s / 1e12:.1f}' for one in warm])} TFLOP/s) while the CPU's rises"
-            f" ({_listed([f'{one.cpu_flop_s / 1e12:.2f}' for one in warm])}): larger products help the CPU catch up.",
+            f" ({_listed([f'{row.gpu_flop_s / 1e12:.1f}' for row in warm])} TFLOP/s) while the CPU's rises"
+            f" ({_listed([f'{row.cpu_flop_s / 1e12:.2f}' for row in warm])}): larger products help the CPU catch up.",
         ),
-        Finding(
+        ClaimCheck(
             f'"overhead of transferring data" makes {small.operation.name} take {small.gpu_s} s',
             f"its {moved / 1e6:.0f} MB take {moved / speed * 1e3:.1f} ms at {speed / 1e9:.0f} GB/s ({where}),"
             f" {moved / speed / small.gpu_s:.1%} of it. The rest is the start of CUDA, paid once in a process.",
         ),
-        Finding(
+        ClaimCheck(
             '"speedups of 1.8-13.5x depending on image size and batch size"',
             f"the lines {repeated} have the same two times although the second has four times the pixels: one of"
             " them is very likely a slip of copying, and no conclusion about size can rest on it.",
         ),
-        Finding(
+        ClaimCheck(
             f'"completed the entire benchmark suite {TOTAL_CPU_S / TOTAL_GPU_S:.2f}x faster"',
             f"the operations add up to {cpu_sum:.2f} s and {gpu_sum:.2f} s of {TOTAL_CPU_S} s and {TOTAL_GPU_S} s:"
             f" {TOTAL_CPU_S - cpu_sum:.2f} s and {TOTAL_GPU_S - gpu_sum:.2f} s are outside of them. Without the line"

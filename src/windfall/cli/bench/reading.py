@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from windfall.cli.bench.results import CPU, GPU, Results
-from windfall.cli.bench.suite.operations import PRODUCT, Operation
+from windfall.cli.bench.suite.operations import PRODUCT, BenchOperation
 
 
 class Mode(StrEnum):
@@ -26,7 +26,7 @@ class Mode(StrEnum):
 class Row:
     """One operation on both devices; what was not measured is None."""
 
-    operation: Operation
+    operation: BenchOperation
     cpu_s: float | None
     cpu_library: str | None
     #: By mode.
@@ -48,7 +48,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class MeasuredRate:
     """How fast an operation went: floating-point operations or bytes a second, and its share of the ceiling."""
 
     per_s: float
@@ -67,19 +67,23 @@ class BreakEven:
 
 def rows(results: Results, library: str | None) -> list[Row]:
     """A line for each operation of the table, in the order in which they were measured; `library` is the GPU's."""
-    ran = [one.operation for one in results.measurements if one.measure in {"resident", "first"}]
+    ran = [
+        measurement.operation
+        for measurement in results.measurements
+        if measurement.measure in {"resident", "first"}
+    ]
     # The small products of the sweep are not lines of the table, on either device.
-    swept = {one.operation for one in results.measurements if is_swept(one.operation)}
+    swept = {measurement.operation for measurement in results.measurements if is_swept(measurement.operation)}
     return [row(results, operation, library) for operation in dict.fromkeys(ran) if operation not in swept]
 
 
-def is_swept(operation: Operation) -> bool:
+def is_swept(operation: BenchOperation) -> bool:
     """Whether it serves the break-even only."""
     # Edges of the table are multiples of 1000, those of the sweep are not.
     return operation.kind == PRODUCT and operation.size % 1000 != 0
 
 
-def row(results: Results, operation: Operation, library: str | None) -> Row:
+def row(results: Results, operation: BenchOperation, library: str | None) -> Row:
     """One operation, the GPU's side with one library."""
     cpu = results.find(CPU, operation, "resident")
     resident = results.find(GPU, operation, "resident", library)
@@ -108,16 +112,16 @@ def row(results: Results, operation: Operation, library: str | None) -> Row:
     )
 
 
-def loading_s(results: Results, operation: Operation, library: str) -> float:
+def loading_s(results: Results, operation: BenchOperation, library: str) -> float:
     """What the first operation of this kind paid for all later ones of its process: loading cuBLAS, compiling kernels.
 
     A process of its own would pay it for any of them, so it belongs to the cold time of each but the one that has it.
     """
     firsts = [
-        one
-        for one in results.measurements
-        if (one.device, one.library, one.measure) == (GPU, library, "first")
-        and one.operation.kind == operation.kind
+        measurement
+        for measurement in results.measurements
+        if (measurement.device, measurement.library, measurement.measure) == (GPU, library, "first")
+        and measurement.operation.kind == operation.kind
     ]
     if not firsts or firsts[0].operation == operation:
         return 0.0
@@ -125,7 +129,7 @@ def loading_s(results: Results, operation: Operation, library: str) -> float:
     return 0.0 if warm is None else max(0.0, firsts[0].typical_s - warm.typical_s)
 
 
-def rate(results: Results, one: Row, device: str) -> Rate | None:
+def rate(results: Results, one: Row, device: str) -> MeasuredRate | None:
     """What the operation reached on a device, on arrays that are there."""
     seconds = one.cpu_s if device == CPU else one.gpu_s.get(Mode.RESIDENT)
     if seconds is None:
@@ -133,36 +137,43 @@ def rate(results: Results, one: Row, device: str) -> Rate | None:
     in_flops = one.operation.flops > 0
     per_s = (one.operation.flops or one.moved_bytes) / seconds
     ceiling = results.ceiling(device, "fp32_flop_s" if in_flops else "memory_bytes_s")
-    return Rate(per_s, in_flops, None if ceiling is None else per_s / ceiling)
+    return MeasuredRate(per_s, in_flops, None if ceiling is None else per_s / ceiling)
 
 
 def totals(lines: Sequence[Row]) -> tuple[float | None, dict[Mode, float]]:
     """The sums over all lines; the start of CUDA is in the cold one once, as in one process that does them all."""
-    cpu_s = [one.cpu_s for one in lines if one.cpu_s is not None]
+    cpu_s = [line.cpu_s for line in lines if line.cpu_s is not None]
     summed = {
-        mode: sum(one.gpu_s[mode] for one in lines)
+        mode: sum(line.gpu_s[mode] for line in lines)
         for mode in (Mode.RESIDENT, Mode.TRANSFER)
-        if lines and all(mode in one.gpu_s for one in lines)
+        if lines and all(mode in line.gpu_s for line in lines)
     }
     return (sum(cpu_s) if lines and len(cpu_s) == len(lines) else None), summed
 
 
 def sizes(results: Results, library: str) -> list[Row]:
     """The products of all sizes that both devices did, from the smallest on."""
-    products = {one.operation for one in results.measurements if one.operation.kind == PRODUCT}
-    both = [row(results, operation, library) for operation in sorted(products, key=lambda one: one.size)]
-    return [one for one in both if one.cpu_s is not None and one.gpu_s]
+    products = {
+        measurement.operation for measurement in results.measurements if measurement.operation.kind == PRODUCT
+    }
+    both = [
+        row(results, operation, library)
+        for operation in sorted(products, key=lambda operation: operation.size)
+    ]
+    return [line for line in both if line.cpu_s is not None and line.gpu_s]
 
 
 def break_evens(results: Results, library: str) -> list[BreakEven]:
     """The three sizes: arrays on the GPU already, brought there and back, and in a process that has just begun."""
     lines = sizes(results, library)
-    found = []
+    break_even_points = []
     for mode in Mode:
-        points = [(one.operation.size, ratio) for one in lines if (ratio := one.speed_up(mode)) is not None]
+        points = [
+            (line.operation.size, ratio) for line in lines if (ratio := line.speed_up(mode)) is not None
+        ]
         edge, note = crossing(points)
-        found.append(BreakEven(mode, edge, note))
-    return found
+        break_even_points.append(BreakEven(mode, edge, note))
+    return break_even_points
 
 
 def crossing(points: Sequence[tuple[int, float]]) -> tuple[float | None, str]:

@@ -64,47 +64,48 @@ def sentences(results: Results, lines: Sequence[Row], library: str) -> list[str]
             f" {seconds(results.fact(GPU, 'import_s', library))}: a process for each small task pays both every time."
         )
     largest = max(
-        (one for one in lines if one.operation.flops), key=lambda one: one.operation.size, default=None
+        (line for line in lines if line.operation.flops), key=lambda line: line.operation.size, default=None
     )
     if largest is not None and Mode.TRANSFER in largest.gpu_s:
         said.append(_transfer_of(largest))
-    said += [_break_even(one) for one in break_evens(results, library)]
+    said += [_break_even(break_even) for break_even in break_evens(results, library)]
     return said
 
 
 def _spread_of_speed_ups(lines: Sequence[Row]) -> str:
     parts = []
     for mode in Mode:
-        found = sorted(ratio for one in lines if (ratio := one.speed_up(mode)) is not None)
-        if found:
-            parts.append(f"{times(found[0])} to {times(found[-1])} {mode}")
+        ratios = sorted(ratio for line in lines if (ratio := line.speed_up(mode)) is not None)
+        if ratios:
+            parts.append(f"{times(ratios[0])} to {times(ratios[-1])} {mode}")
     return f"The GPU's speed-up over the fastest CPU library: {', '.join(parts)}."
 
 
-def _transfer_of(one: Row) -> str:
-    whole_s, resident_s = one.gpu_s[Mode.TRANSFER], one.gpu_s[Mode.RESIDENT]
-    pinned = f"; from page-locked memory it takes {seconds(one.pinned_s)}" if one.pinned_s is not None else ""
+def _transfer_of(row: Row) -> str:
+    whole_s, resident_s = row.gpu_s[Mode.TRANSFER], row.gpu_s[Mode.RESIDENT]
+    pinned = f"; from page-locked memory it takes {seconds(row.pinned_s)}" if row.pinned_s is not None else ""
     return (
-        f"Of the {seconds(whole_s)} that {one.operation.name} takes with transfer from ordinary memory,"
+        f"Of the {seconds(whole_s)} that {row.operation.name} takes with transfer from ordinary memory,"
         f" {share(1 - resident_s / whole_s)} is the way there and back{pinned}. What stays on the GPU between"
         " two operations pays it once."
     )
 
 
-def _break_even(found: BreakEven) -> str:
-    if found.edge is None:
-        return f"Break-even of products, {found.mode}: {found.note}."
-    return f"Break-even of products, {found.mode}: below {found.edge:,.0f} x {found.edge:,.0f} the CPU wins."
+def _break_even(break_even: BreakEven) -> str:
+    if break_even.edge is None:
+        return f"Break-even of products, {break_even.mode}: {break_even.note}."
+    size = f"{break_even.edge:,.0f} x {break_even.edge:,.0f}"
+    return f"Break-even of products, {break_even.mode}: below {size} the CPU wins."
 
 
 def _print_ceilings(results: Results) -> None:
     heading("Ceilings measured in this run")
-    found = [(text, results.ceiling(device, name), name) for device, name, text in CEILINGS]
+    ceilings = [(text, results.ceiling(device, name), name) for device, name, text in CEILINGS]
     print_table(
         [Column("CEILING"), Column("BEST", right=True)],
         [
             [text, rate_text(value, in_flops="flop" in name)]
-            for text, value, name in found
+            for text, value, name in ceilings
             if value is not None
         ],
     )
@@ -115,7 +116,7 @@ def _print_table(results: Results, lines: Sequence[Row], library: str | None) ->
         heading("The suite on the CPU")
         columns = [Column("OPERATION"), Column("CPU", right=True), Column("WITH")]
         print_table(
-            columns, [[one.operation.name, seconds(one.cpu_s), one.cpu_library or ""] for one in lines]
+            columns, [[line.operation.name, seconds(line.cpu_s), line.cpu_library or ""] for line in lines]
         )
         return
     gpu = results.fact(GPU, "gpu", library) or "GPU"
@@ -133,17 +134,17 @@ def _print_table(results: Results, lines: Sequence[Row], library: str | None) ->
     ]
     table = [
         [
-            one.operation.name,
-            seconds(one.cpu_s),
-            one.cpu_library or "",
-            seconds(one.gpu_s.get(Mode.RESIDENT)),
-            share(one.gpu_spread),
-            seconds(one.gpu_s.get(Mode.TRANSFER)),
-            seconds(one.pinned_s),
-            seconds(one.gpu_s.get(Mode.COLD)),
-            *(times(one.speed_up(mode)) for mode in Mode),
+            line.operation.name,
+            seconds(line.cpu_s),
+            line.cpu_library or "",
+            seconds(line.gpu_s.get(Mode.RESIDENT)),
+            share(line.gpu_spread),
+            seconds(line.gpu_s.get(Mode.TRANSFER)),
+            seconds(line.pinned_s),
+            seconds(line.gpu_s.get(Mode.COLD)),
+            *(times(line.speed_up(mode)) for mode in Mode),
         ]
-        for one in lines
+        for line in lines
     ]
     print_table(columns, [*table, _total(results, lines, library)])
     click.echo(LEGEND)
@@ -152,9 +153,9 @@ def _print_table(results: Results, lines: Sequence[Row], library: str | None) ->
 def _total(results: Results, lines: Sequence[Row], library: str) -> list[str]:
     cpu_s, gpu_s = totals(lines)
     started_s = results.fact(GPU, "first_call_s", library)
-    firsts = [results.find(GPU, one.operation, "first", library) for one in lines]
+    firsts = [results.find(GPU, line.operation, "first", library) for line in lines]
     if started_s is not None and all(firsts):
-        gpu_s[Mode.COLD] = started_s + sum(one.typical_s for one in firsts if one is not None)
+        gpu_s[Mode.COLD] = started_s + sum(first.typical_s for first in firsts if first is not None)
     ratios = [times(cpu_s / gpu_s[mode] if cpu_s and mode in gpu_s else None) for mode in Mode]
     return [
         "All, in one process",
@@ -179,16 +180,16 @@ def _print_rates(results: Results, lines: Sequence[Row], library: str | None) ->
             Column("GPU IN TF32", right=True),
         ]
     table = []
-    for one in lines:
-        cells = [one.operation.name]
+    for line in lines:
+        cells = [line.operation.name]
         for device in (CPU, GPU) if library is not None else (CPU,):
-            reached = rate(results, one, device)
+            reached = rate(results, line, device)
             cells += [
                 rate_text(reached.per_s, in_flops=reached.in_flops) if reached else "-",
                 share(reached.share if reached else None),
             ]
         if library is not None:
-            cells.append(rate_text(one.operation.flops / one.tf32_s, in_flops=True) if one.tf32_s else "")
+            cells.append(rate_text(line.operation.flops / line.tf32_s, in_flops=True) if line.tf32_s else "")
         table.append(cells)
     print_table(columns, table)
 
@@ -210,16 +211,16 @@ def _print_comparison(lines: Sequence[Row], library: str | None) -> None:
     if library is not None:
         columns.append(Column("RESIDENT HERE", right=True))
     table = []
-    for one in lines:
-        there = published.line(one.operation)
+    for line in lines:
+        there = published.line(line.operation)
         if there is None:
             continue
-        cells = [one.operation.name, seconds(there.cpu_s), seconds(one.cpu_s), seconds(there.gpu_s)]
+        cells = [line.operation.name, seconds(there.cpu_s), seconds(line.cpu_s), seconds(there.gpu_s)]
         if library is not None:
-            cells += [seconds(one.gpu_s.get(mode)) for mode in (Mode.RESIDENT, Mode.TRANSFER)]
+            cells += [seconds(line.gpu_s.get(mode)) for mode in (Mode.RESIDENT, Mode.TRANSFER)]
         cells.append(times(there.speed_up))
         if library is not None:
-            cells.append(times(one.speed_up(Mode.RESIDENT)))
+            cells.append(times(line.speed_up(Mode.RESIDENT)))
         table.append(cells)
     print_table(columns, table)
 

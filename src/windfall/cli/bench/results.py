@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from windfall.cli.bench.suite.libraries import CPU, GPU
-from windfall.cli.bench.suite.operations import Operation
+from windfall.cli.bench.suite.operations import BenchOperation
 from windfall.cli.bench.suite.program import MARK
 
 
@@ -22,7 +22,7 @@ class Measurement:
 
     library: str
     device: str
-    operation: Operation
+    operation: BenchOperation
     #: `resident`, `first`, `in`, `out`, `end_to_end`, the last three also with `_pinned`.
     measure: str
     precision: str
@@ -54,20 +54,20 @@ class Results:
         for line in lines:
             if not line.startswith(MARK):
                 continue
-            told = json.loads(line.removeprefix(MARK))
-            if "fact" in told:
-                self.facts[told["device"], told["library"], told["fact"]] = told["value"]
-            elif "ceiling" in told:
-                self.ceilings[told["device"], told["library"], told["ceiling"]] = float(told["value"])
+            record = json.loads(line.removeprefix(MARK))
+            if "fact" in record:
+                self.facts[record["device"], record["library"], record["fact"]] = record["value"]
+            elif "ceiling" in record:
+                self.ceilings[record["device"], record["library"], record["ceiling"]] = float(record["value"])
             else:
                 taken.append(
                     Measurement(
-                        told["library"],
-                        told["device"],
-                        Operation(told["kind"], told["size"], told["batch"]),
-                        told["measure"],
-                        told["precision"],
-                        tuple(told["samples"]),
+                        record["library"],
+                        record["device"],
+                        BenchOperation(record["kind"], record["size"], record["batch"]),
+                        record["measure"],
+                        record["precision"],
+                        tuple(record["samples"]),
                     )
                 )
         self.measurements += taken
@@ -76,31 +76,37 @@ class Results:
     def find(
         self,
         device: str,
-        operation: Operation,
+        operation: BenchOperation,
         measure: str,
         library: str | None = None,
         precision: str = "fp32",
     ) -> Measurement | None:
         """The measurement; of several libraries the fastest."""
-        found = [
-            one
-            for one in self.measurements
-            if (one.device, one.operation, one.measure, one.precision)
+        matching = [
+            measurement
+            for measurement in self.measurements
+            if (measurement.device, measurement.operation, measurement.measure, measurement.precision)
             == (device, operation, measure, precision)
-            and library in {None, one.library}
+            and library in {None, measurement.library}
         ]
-        return min(found, key=lambda one: one.typical_s, default=None)
+        return min(matching, key=lambda measurement: measurement.typical_s, default=None)
 
     def forget(self, device: str, library: str) -> None:
         """Leave out what a job told that then failed, perhaps because its results were wrong."""
         self.measurements = [
-            one for one in self.measurements if (one.device, one.library) != (device, library)
+            measurement
+            for measurement in self.measurements
+            if (measurement.device, measurement.library) != (device, library)
         ]
         self.ceilings = {key: value for key, value in self.ceilings.items() if key[:2] != (device, library)}
 
     def gpu_libraries(self) -> list[str]:
         """Those that measured on a GPU."""
-        return list(dict.fromkeys(one.library for one in self.measurements if one.device == GPU))
+        return list(
+            dict.fromkeys(
+                measurement.library for measurement in self.measurements if measurement.device == GPU
+            )
+        )
 
     def ceiling(self, device: str, name: str) -> float | None:
         """The best that any library reached on the device; for fp32 also within the suite itself."""
@@ -109,10 +115,12 @@ class Results:
         ]
         if name in {"fp32_flop_s", "tf32_flop_s"}:
             rates += [
-                one.operation.flops / min(one.samples)
-                for one in self.measurements
-                if one.device == device and one.measure == "resident" and one.operation.flops
-                if one.precision == name[:4]
+                measurement.operation.flops / min(measurement.samples)
+                for measurement in self.measurements
+                if measurement.device == device
+                and measurement.measure == "resident"
+                and measurement.operation.flops
+                if measurement.precision == name[:4]
             ]
         return max(rates, default=None)
 
@@ -128,17 +136,17 @@ class Results:
         return {
             "measurements": [
                 {
-                    "library": one.library,
-                    "device": one.device,
-                    "operation": one.operation.name,
-                    "kind": one.operation.kind,
-                    "size": one.operation.size,
-                    "batch": one.operation.batch,
-                    "measure": one.measure,
-                    "precision": one.precision,
-                    "samplesS": list(one.samples),
+                    "library": measurement.library,
+                    "device": measurement.device,
+                    "operation": measurement.operation.name,
+                    "kind": measurement.operation.kind,
+                    "size": measurement.operation.size,
+                    "batch": measurement.operation.batch,
+                    "measure": measurement.measure,
+                    "precision": measurement.precision,
+                    "samplesS": list(measurement.samples),
                 }
-                for one in self.measurements
+                for measurement in self.measurements
             ],
             "facts": [
                 {"device": device, "library": library, "name": name, "value": value}

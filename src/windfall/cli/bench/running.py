@@ -16,7 +16,7 @@ from windfall.cli.errors import CliError
 from windfall.cli.listing import FINISHED
 from windfall.cli.log_reading import LogFollower, log_group, read_all, streams
 from windfall.cli.notes import note
-from windfall.cli.submitting import Wanted, submit
+from windfall.cli.submitting import JobRequest, submit
 from windfall.cli.watching import watch
 
 Job = dict[str, Any]
@@ -29,7 +29,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OfferedMachine:
     """The machine that the daemon offers, as far as the benchmark cares."""
 
     vcpus: int
@@ -47,20 +47,20 @@ class JobRunner:
         self._data = data
         self._queue = queue
 
-    def place(self) -> Place:
+    def place(self) -> OfferedMachine:
         """What the daemon's machine has; an error while its agent is away."""
         machine = self._client.own("Status").get("machine")
         if not machine:
             raise CliError("the daemon's machine is not connected yet; try again in a moment")
         real = [gpu["name"] for gpu in machine["gpus"] if not gpu["simulated"]]
-        return Place(
+        return OfferedMachine(
             max(1, int(machine["vcpus"])),
             int(machine["memoryMib"]),
             tuple(real),
             len(machine["gpus"]) - len(real),
         )
 
-    def submit(self, wanted: Wanted, tags: dict[str, str] | None = None) -> str:
+    def submit(self, wanted: JobRequest, tags: dict[str, str] | None = None) -> str:
         """Submit one job or array; the answer is its id."""
         # The queue is chosen, or made, with the first job: a command line that is wrong must leave nothing behind.
         self._queue, submitted = submit(self._client, replace(wanted, queue=self._queue), tags)
@@ -82,7 +82,7 @@ class JobRunner:
                 self._client.batch("TerminateJob", jobId=job_id, reason="Ctrl-C in windfall bench")
             raise
 
-    def measure(self, wanted: Wanted, hear: Hear) -> Job | None:
+    def measure(self, wanted: JobRequest, hear: Hear) -> Job | None:
         """Run one job of the suite; None when its library saw no GPU."""
         job_id = self.submit(with_threads(wanted))
         note(f"job {job_id} ({wanted.name}) measures")
@@ -95,10 +95,10 @@ class JobRunner:
 
     def described(self, job_ids: Sequence[str]) -> list[Job]:
         """The jobs as they are now, in any number."""
-        found: list[Job] = []
+        jobs: list[Job] = []
         for start in range(0, len(job_ids), 100):
-            found += self._client.batch("DescribeJobs", jobs=list(job_ids[start : start + 100]))["jobs"]
-        return found
+            jobs += self._client.batch("DescribeJobs", jobs=list(job_ids[start : start + 100]))["jobs"]
+        return jobs
 
     def children_ends(self, array_id: str, size: int) -> list[Job]:
         """The children of an array, each with its times."""
@@ -113,7 +113,7 @@ class JobRunner:
         return [str(event["message"]) for page in pages for event in page]
 
 
-def with_threads(wanted: Wanted) -> Wanted:
+def with_threads(wanted: JobRequest) -> JobRequest:
     """The same with as many threads as it has vCPUs."""
     return replace(
         wanted, variables={**dict.fromkeys(THREAD_VARIABLES, str(wanted.vcpus)), **wanted.variables}

@@ -56,19 +56,19 @@ class Python:
 def find_python(named: str | None, *, for_gpu: bool) -> Python:
     """The interpreter to measure with: the named one, else the first with numpy and, if of use, a GPU library."""
     if named is not None:
-        found = look_into(named)
-        if found is None:
+        python = look_into(named)
+        if python is None:
             raise BadUsage(f"--python {named} is not Python {_version(MINIMUM)} or newer; name another")
-        if "numpy" not in found.libraries:
+        if "numpy" not in python.libraries:
             raise CliError(
                 f"{named} has no numpy, which the benchmark needs; install it there, or name another --python"
             )
-        return found
+        return python
     places = dict.fromkeys(
         place for place in (sys.executable, shutil.which("python3"), "/usr/bin/python3") if place
     )
-    usable = [found for place in places if (found := look_into(place)) and "numpy" in found.libraries]
-    fit = [found for found in usable if not for_gpu or found.chosen((), GPU_LIBRARIES)]
+    usable = [python for place in places if (python := look_into(place)) and "numpy" in python.libraries]
+    fit = [python for python in usable if not for_gpu or python.chosen((), GPU_LIBRARIES)]
     if not usable:
         raise CliError(
             f"no Python with numpy was found (looked at {', '.join(places)}); "
@@ -80,7 +80,7 @@ def find_python(named: str | None, *, for_gpu: bool) -> Python:
 def look_into(executable: str) -> Python | None:
     """What an interpreter has, asked without importing it; None where it does not answer or is too old."""
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             [executable, "-c", _PROBE],
             capture_output=True,
             text=True,
@@ -88,7 +88,7 @@ def look_into(executable: str) -> Python | None:
             timeout=_PROBE_TIMEOUT_S,
             check=False,
         )
-        version, libraries = json.loads(asked.stdout)
+        version, libraries = json.loads(answer.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     place = shutil.which(executable) or executable
@@ -108,7 +108,7 @@ def packed_program() -> str:
         above = PACKAGE.split(".")[:-1]
         for depth in range(1, len(above) + 1):
             archive.writestr(_entry("/".join([*above[:depth], "__init__.py"])), "")
-        for module in sorted(resources.files(PACKAGE).iterdir(), key=lambda one: one.name):
+        for module in sorted(resources.files(PACKAGE).iterdir(), key=lambda module_file: module_file.name):
             if module.name.endswith(".py"):
                 archive.writestr(_entry(f"{folder}/{module.name}"), module.read_bytes())
     return base64.b64encode(buffer.getvalue()).decode()
@@ -116,10 +116,10 @@ def packed_program() -> str:
 
 def check_frameworks(wanted: tuple[str, ...], python: Python) -> None:
     """Refuse a library that was named and is not there."""
-    known = dict.fromkeys([*CPU_LIBRARIES, *GPU_LIBRARIES])
+    names = dict.fromkeys([*CPU_LIBRARIES, *GPU_LIBRARIES])
     for name in wanted:
-        if name not in known:
-            raise BadUsage(f"--frameworks {name} is not known; choose from {', '.join(known)}")
+        if name not in names:
+            raise BadUsage(f"--frameworks {name} is not known; choose from {', '.join(names)}")
         if name not in python.libraries:
             raise CliError(f"{python.executable} has no {name}; install it there, or name another --python")
 

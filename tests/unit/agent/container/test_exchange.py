@@ -173,5 +173,5 @@ def test_answers_of_another_kind_are_taken_as_empty(answering: Callable[..., str
     assert engine.networks() == []
     assert engine.containers("label") == []
     assert isinstance(engine.version(), dict)
-    with pytest.raises(EngineUnreachable, match="does not say which"):
+    with pytest.raises(EngineUnreachable, match="without returning its id"):
         engine.create("name", {})

@@ -56,7 +56,7 @@ def test_a_manifest_names_its_objects(mood: Mood):
         ("s3://data", "train/b", "ain/b"),
         ("s3://data", "train2", "ain2"),
     ]
-    with pytest.raises(CannotBring, match="is no manifest"):
+    with pytest.raises(CannotBring, match="is not a manifest"):
         names(mood, "s3://manifests/bad", kind="ManifestFile")
 
 

@@ -26,10 +26,10 @@ def test_a_link_in_the_place_of_the_next_pipe_is_refused(tree: Tree, tmp_path: P
     target = tmp_path / "precious"
     target.write_text("as it was")
     (Path(tree.root) / "input" / "data" / "c_1").symlink_to(target)
-    with pytest.raises(CannotBring, match="is no pipe any more"):
+    with pytest.raises(CannotBring, match="is no longer a pipe"):
         open_pipe(tree, make_pipe(tree, Channel("c", "s3://b"), 1))
     (Path(tree.root) / "input" / "data" / "c_2").write_text("a file")
-    with pytest.raises(CannotBring, match="is no pipe any more"):
+    with pytest.raises(CannotBring, match="is no longer a pipe"):
         open_pipe(tree, make_pipe(tree, Channel("c", "s3://b"), 2))
     assert target.read_text() == "as it was"
 

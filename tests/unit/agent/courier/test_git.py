@@ -85,7 +85,7 @@ def test_revisions(revision: str):
     "revision", ["-f", "--help", "a..b", "a b", "", ":/text", "a:b", "x" * 300, "+refs/*"]
 )
 def test_no_revisions(revision: str):
-    with pytest.raises(CannotBring, match="is no revision"):
+    with pytest.raises(CannotBring, match="is not a revision"):
         checked_revision(revision)
 
 

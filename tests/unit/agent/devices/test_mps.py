@@ -108,5 +108,5 @@ def test_a_directory_of_somebody_else_is_refused(program: str, tmp_path: Path):
     taken = tmp_path / "windfall-mps-agent"
     taken.mkdir()
     subprocess.run(["chown", "nobody", str(taken)], check=True)
-    with pytest.raises(CannotShare, match="belongs to somebody else"):
+    with pytest.raises(CannotShare, match="belongs to another user"):
         DeviceShares([REAL], "agent", program).variables("t", "GPU-r", 0.5, own_memory=False)

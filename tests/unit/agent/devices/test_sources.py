@@ -127,7 +127,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path):
     assert source.read()[0].xids == (79,)
     assert source.read()[0].xids == ()
     path.write_text("{")
-    with pytest.raises(CannotRead, match="no set of recorded GPUs"):
+    with pytest.raises(CannotRead, match="not a set of recorded GPUs"):
         source.read()
     path.unlink()
     with pytest.raises(CannotRead, match="No such file"):

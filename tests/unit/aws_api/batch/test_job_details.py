@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.aws_api.batch.fakes import ACCOUNT, ARN, JOB_ID, NOW, REGION, a_definition, a_job, an_attempt
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.job_details import describe_jobs
 from windfall.aws_api.protocol.service import Call, Caller, Role
 from windfall.jobs.containers import ContainerOptions, Mount
@@ -179,10 +179,10 @@ def test_a_role_that_opens_nothing_is_named_with_the_reason(world, storage, is_a
     world.store.all_definitions["train:1"] = a_definition(container=container)
     job = a_job(submission={"submitter": Submitter(is_admin=is_admin)})
     world.store.all_jobs[job.id] = job
-    desk = Desk(world.gate, ACCOUNT, lambda: JOB_ID, lambda: NOW, storage)
+    context = BatchContext(world.gate, ACCOUNT, lambda: JOB_ID, lambda: NOW, storage)
     caller = Caller("k", Role.READ, "t")
     call = Call("batch", "DescribeJobs", {"jobs": [job.id]}, caller, REGION, "request", 10)
-    (detail,) = asyncio.run(describe_jobs(desk, call))["jobs"]
+    (detail,) = asyncio.run(describe_jobs(context, call))["jobs"]
     assert detail["tags"].get("windfall:not-applied") == expected
 
 

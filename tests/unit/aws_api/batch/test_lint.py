@@ -9,7 +9,7 @@ import pytest
 from windfall.aws_api.batch.lint.checking import RULES, lint, lint_dockerfile
 from windfall.aws_api.batch.lint.context import as_served_here
 from windfall.aws_api.batch.lint.reading import BadDocument, read_documents
-from windfall.aws_api.batch.lint.telling import tell
+from windfall.aws_api.batch.lint.registration_log import log_findings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.jobs.definitions import ContainerSpec, JobDefinition
 from windfall.jobs.ids import EnvironmentName
@@ -205,7 +205,7 @@ def test_a_registration_tells_its_warnings_in_the_log_and_no_hints(caplog):
         document=json.dumps(environment(market="SPOT", types=[])),
     )
     with caplog.at_level("WARNING"):
-        tell(JobDefinition("train", 3, spec, document=document), [spot])
+        log_findings(JobDefinition("train", 3, spec, document=document), [spot])
     told = [record.getMessage() for record in caplog.records]
     assert [line.split()[2] for line in told] == ["WL005", "WL006", "WL011"]
     assert all(line.startswith("definition train:3: ") for line in told)

@@ -22,7 +22,7 @@ from tests.unit.aws_api.batch.fakes import (
     an_attempt,
     an_environment,
 )
-from windfall.aws_api.batch.desk import Desk
+from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.service import OPERATIONS
 from windfall.aws_api.protocol.errors import AccessDeniedError
 from windfall.aws_api.protocol.service import Call, Caller, Role
@@ -104,9 +104,9 @@ def test_no_answer_has_a_member_that_the_model_has_not(operation, params):
         "array:1": child,
     }
     world.gate.front = [(JOB_ID, NOW)]
-    desk = Desk(world.gate, "123456789012", lambda: JOB_ID, lambda: NOW)
+    context = BatchContext(world.gate, "123456789012", lambda: JOB_ID, lambda: NOW)
     call = Call("batch", operation, params, Caller("k", Role.ADMIN, "t"), REGION, REQUEST_ID, 10)
-    answer = without_none(asyncio.run(partial(OPERATIONS[operation][1], desk)(call)))
+    answer = without_none(asyncio.run(partial(OPERATIONS[operation][1], context)(call)))
     assert answer
     for job in answer.get("jobs", []):
         if operation == "DescribeJobs":

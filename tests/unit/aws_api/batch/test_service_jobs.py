@@ -157,7 +157,7 @@ def test_a_service_job_is_described_listed_and_terminated(client):
     (listed,) = client.list_service_jobs(jobQueue="q", jobStatus="RUNNABLE")["jobSummaryList"]
     assert (listed["jobId"], listed["serviceJobType"]) == (job["jobId"], "SAGEMAKER_TRAINING")
     assert client.list_service_jobs(jobQueue="q")["jobSummaryList"] == []
-    # To the calls for jobs it is no job that they know: no error, and nothing done.
+    # To the operations on jobs it is an unknown job: no error, and nothing done.
     client.terminate_job(jobId=job["jobId"], reason="other call")
     client.cancel_job(jobId=job["jobId"], reason="other call")
     untouched = client.describe_service_job(jobId=job["jobId"])

@@ -1,4 +1,4 @@
-"""What a payload says before anybody looks at it in earnest: nothing in it can fail."""
+"""What can be read from a payload before it is validated: nothing in it can fail."""
 
 from __future__ import annotations
 

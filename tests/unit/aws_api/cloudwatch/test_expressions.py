@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windfall.aws_api.cloudwatch.expressions import evaluate, names_in
 from windfall.aws_api.cloudwatch.statistics import (
-    Point,
+    DataPoint,
     check_period,
     check_statistic,
     in_periods,
@@ -75,7 +75,7 @@ def test_no_expression_breaks_the_reader(text):
 
 
 def test_an_average_weighs_points_by_the_time_they_stand_for():
-    points = [Point(1_000, 1.0, 1_000), Point(5_000, 5.0, 3_000)]
+    points = [DataPoint(1_000, 1.0, 1_000), DataPoint(5_000, 5.0, 3_000)]
     assert statistic("Average", points) == 4.0
     assert statistic("Sum", points) == 6.0
     assert (statistic("Minimum", points), statistic("Maximum", points)) == (1.0, 5.0)
@@ -84,16 +84,16 @@ def test_an_average_weighs_points_by_the_time_they_stand_for():
 
 @pytest.mark.parametrize(("name", "expected"), [("p50", 50.0), ("p99", 99.0), ("p100", 100.0), ("p0", 1.0)])
 def test_a_percentile_is_a_value_that_was_measured(name, expected):
-    points = [Point(0, float(value), 1) for value in range(1, 101)]
+    points = [DataPoint(0, float(value), 1) for value in range(1, 101)]
     assert statistic(name, points) == expected
 
 
 def test_periods_begin_on_their_own_multiples_and_leave_out_what_is_not_known():
     points = [
-        Point(59_999, 1.0, 1),
-        Point(60_000, 2.0, 1),
-        Point(61_000, math.nan, 1),
-        Point(180_000, 3.0, 1),
+        DataPoint(59_999, 1.0, 1),
+        DataPoint(60_000, 2.0, 1),
+        DataPoint(61_000, math.nan, 1),
+        DataPoint(180_000, 3.0, 1),
     ]
     found = in_periods(points, 60, 0, 180_000)
     assert {at: [point.value for point in inside] for at, inside in found.items()} == {

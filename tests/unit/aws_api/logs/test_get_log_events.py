@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.aws_api.logs.log_world import ACCOUNT, GROUP, T, messages
-from windfall.aws_api.logs.attempt_log import SETTLE_MS, AttemptLog, Ending
+from windfall.aws_api.logs.attempt_log import SETTLE_MS, AttemptLog, LogEnd
 from windfall.aws_api.logs.errors import InvalidParameter, ResourceNotFound
-from windfall.aws_api.logs.pages import Budget, Window, page_after, page_before
+from windfall.aws_api.logs.pages import ReadBudget, Window, page_after, page_before
 from windfall.aws_api.protocol.errors import ApiError
 
 
@@ -177,10 +177,10 @@ def test_a_page_is_bounded_by_events(world):
 
 def test_a_page_that_cost_its_budget_is_empty_and_moves_on(world):
     log = world.log("s").write(b"first\n" + b"\n" * 1000 + b"last\n", at=T).end(T)
-    opened = AttemptLog(log.path, Ending(ended=True), T)
-    forward = page_after(opened, 6, Window(), Budget(scan_bytes=400))
+    opened = AttemptLog(log.path, LogEnd(ended=True), T)
+    forward = page_after(opened, 6, Window(), ReadBudget(scan_bytes=400))
     assert (forward.events, forward.top, forward.bottom) == ([], 6, 406)
-    backward = page_before(opened, 1006, Window(), Budget(scan_bytes=400))
+    backward = page_before(opened, 1006, Window(), ReadBudget(scan_bytes=400))
     assert (backward.events, backward.top, backward.bottom) == ([], 606, 1006)
 
 

@@ -6,17 +6,17 @@ import struct
 
 import pytest
 
-from windfall.aws_api.logs.times import LogTimes, times_path
+from windfall.aws_api.logs.times import RecordedTimes, times_path
 
 
 @pytest.fixture
 def times_of(tmp_path):
     log = tmp_path / "t.log"
 
-    def make(*records: tuple[int, int], torn: bytes = b"") -> LogTimes:
+    def make(*records: tuple[int, int], torn: bytes = b"") -> RecordedTimes:
         content = b"".join(struct.pack("<QQ", *record) for record in records) + torn
         times_path(log).write_bytes(content)
-        return LogTimes(log)
+        return RecordedTimes(log)
 
     return make
 
@@ -34,7 +34,7 @@ def test_the_size_before_a_time_leaves_out_what_was_written_at_it(times_of):
 
 
 def test_no_records_are_no_times(times_of, tmp_path):
-    for times in (LogTimes(tmp_path / "other.log"), times_of(), times_of(torn=b"\1\2\3")):
+    for times in (RecordedTimes(tmp_path / "other.log"), times_of(), times_of(torn=b"\1\2\3")):
         assert times.at(1) is None
         assert (times.size, times.at_ms, times.size_before(5)) == (0, 0, 0)
 

@@ -154,7 +154,7 @@ def test_a_key_s_repr_hides_its_secret(path):
 
 def test_jobs_of_a_key_can_run_as_an_account(path):
     ensure_keys_file(path, now=1)
-    # Of whoever runs the tests, unless that is root.
+    # The user that runs the tests, unless that is root.
     name = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
     key = create_key(path, role=Role.SUBMIT, now=2, user=name)
     assert KeyRing(path).find(key.access_key_id).user == name

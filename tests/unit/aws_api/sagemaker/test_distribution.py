@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windfall.aws_api.sagemaker.cluster import Host, cluster_of, hosts_of
+from windfall.aws_api.sagemaker.cluster import TrainingHost, cluster_of, hosts_of
 from windfall.aws_api.sagemaker.distribution import Launcher, command_line, launcher_of
 from windfall.aws_api.sagemaker.script_mode import Script, script_of
 from windfall.jobs.nodes import OWN_NUMBER
@@ -23,7 +23,7 @@ def script(program: str = "train.py", **more: Any) -> Script:
     return found
 
 
-def hosts(count: int) -> list[Host]:
+def hosts(count: int) -> list[TrainingHost]:
     return [
         host
         for host, _, _ in hosts_of(cluster_of({"InstanceType": "ml.g5.12xlarge", "InstanceCount": count}))

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.aws_api.sagemaker.test_timeline import DONE, a_job, an_attempt
 from windfall.aws_api.sagemaker.endings import (
     RECEIVED,
-    SageMakerWords,
+    SageMakerTexts,
     failure_reason,
     final_message,
     final_status,
@@ -38,21 +38,21 @@ def test_a_limit_has_its_words_whether_the_record_has_the_cause_or_the_word_alon
         assert final_status(job) == ("Stopped", secondary)
         assert said in final_message(job)
         assert not has_failed(job)
-        assert SageMakerWords().training_ended(job) == f"{RECEIVED}{final_message(job)}"
+        assert SageMakerTexts().training_ended(job) == f"{RECEIVED}{final_message(job)}"
     if cause is not StopCause.BUDGET:
-        assert SageMakerWords().limit_reached(cause) == reason
+        assert SageMakerTexts().limit_reached(cause) == reason
 
 
 def test_a_failure_is_told_with_its_reason():
     job = a_job(FAILED, stopped=3, status_reason="no such engine")
-    assert SageMakerWords().training_ended(job) == f"{RECEIVED}ClientError: no such engine"
-    assert SageMakerWords().training_refused("no") == f"{RECEIVED}no"
+    assert SageMakerTexts().training_ended(job) == f"{RECEIVED}ClientError: no such engine"
+    assert SageMakerTexts().training_refused("no") == f"{RECEIVED}no"
 
 
 @pytest.mark.parametrize("text", [f"{RECEIVED}AlgorithmError*", f"{RECEIVED.rstrip()}AlgorithmError*"])
 def test_the_blank_after_the_prefix_does_not_count(text):
-    assert SageMakerWords().comparable(text) == "Received status from SageMaker:AlgorithmError*"
-    assert SageMakerWords().comparable("Host EC2*") == "Host EC2*"
+    assert SageMakerTexts().comparable(text) == "Received status from SageMaker:AlgorithmError*"
+    assert SageMakerTexts().comparable("Host EC2*") == "Host EC2*"
 
 
 def test_a_model_that_could_not_be_stored_is_told_as_sagemaker_does():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from windfall.aws_api.sagemaker.cluster import Host, cluster_of
+from windfall.aws_api.sagemaker.cluster import TrainingHost, cluster_of
 from windfall.aws_api.sagemaker.script_mode import arguments, command_line, decoded, script_of, variables
 from windfall.jobs.resources import Resources
 
 
-def alone(instance_type: str) -> Host:
+def alone(instance_type: str) -> TrainingHost:
     """The only host of a cluster of one."""
     cluster = cluster_of({"InstanceType": instance_type, "InstanceCount": 1})
-    return Host(cluster, cluster.groups[0])
+    return TrainingHost(cluster, cluster.groups[0])
 
 
 #: The toolkit's own list; SM_TOPOLOGY is only there on machines that have one.

@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.unit.aws_api.sagemaker.world import NOW, a_request, a_training_job, an_attempt
 from windfall.aws_api.sagemaker.documents import Document
 from windfall.aws_api.sagemaker.endings import failure_reason, final_status
-from windfall.aws_api.sagemaker.timeline import NO_CAPACITY, Waiting, stages
+from windfall.aws_api.sagemaker.timeline import NO_CAPACITY, WaitingReason, stages
 from windfall.aws_api.sagemaker.view import description, last_modified, summary
 from windfall.jobs.attempts import GangEnd, Market, StopCause, host_lost
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
@@ -145,8 +145,8 @@ def test_a_spent_budget_stops_and_does_not_fail():
 def test_a_job_that_waits_says_why():
     job = a_job(RUNNABLE)
     assert stages(job, NOTES)[0].message == f"Starting the training job. Note: {NOTES.capacity_note}."
-    assert stages(job, PLAIN, Waiting(for_capacity=True, text="x"))[0].message == NO_CAPACITY
-    text = stages(job, PLAIN, Waiting(text="job y is ahead"))[0].message
+    assert stages(job, PLAIN, WaitingReason(for_capacity=True, text="x"))[0].message == NO_CAPACITY
+    text = stages(job, PLAIN, WaitingReason(text="job y is ahead"))[0].message
     assert text == "Starting the training job. It waits: job y is ahead."
 
 

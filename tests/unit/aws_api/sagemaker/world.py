@@ -16,7 +16,7 @@ from tests.unit.aws_api.service_client import client_of
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
-from windfall.aws_api.sagemaker.desk import TrainingSettings
+from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.control import events

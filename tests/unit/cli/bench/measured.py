@@ -6,7 +6,7 @@ import json
 
 from windfall.cli.bench.results import Results
 from windfall.cli.bench.suite.libraries import Library
-from windfall.cli.bench.suite.operations import PRODUCT, Operation
+from windfall.cli.bench.suite.operations import PRODUCT, BenchOperation
 from windfall.cli.bench.suite.program import MARK
 
 
@@ -62,7 +62,7 @@ def results(*lines):
 
 
 def product(size):
-    return Operation(PRODUCT, size)
+    return BenchOperation(PRODUCT, size)
 
 
 class PretendedGpu(Library):

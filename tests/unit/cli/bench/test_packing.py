@@ -6,7 +6,7 @@ import pytest
 
 from windfall.cli.bench.packing import Packer, Packing, Way, print_packing, tasks_done
 from windfall.cli.bench.sending import Python
-from windfall.cli.errors import CliError, Refused
+from windfall.cli.errors import CliError, RequestRefused
 
 WAYS = ["a job for each task", "an array, a process for each", "an array, a warm worker", "one job for all"]
 
@@ -20,7 +20,7 @@ class FakeRunner:
 
     def submit(self, wanted, tags=None):
         if any(tag in self._refuses for tag in tags or {}):
-            raise Refused("ClientException", "no worker for this array")
+            raise RequestRefused("ClientException", "no worker for this array")
         self.submitted.append((wanted, tags))
         return f"job-{len(self.submitted) - 1}"
 

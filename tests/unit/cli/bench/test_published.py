@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.cli.bench import published
-from windfall.cli.bench.suite.operations import BLUR, IMAGE, PRODUCT, Operation
+from windfall.cli.bench.suite.operations import BLUR, IMAGE, PRODUCT, BenchOperation
 
 
 def test_the_speed_ups_are_those_of_the_table():
@@ -64,9 +64,9 @@ def test_a_measured_way_to_the_gpu_takes_the_place_of_the_modest_figure():
 
 
 def test_a_line_is_found_by_its_operation_and_the_blur_by_its_kind():
-    assert published.line(Operation(PRODUCT, 5000)) is published.PRODUCTS[1]
-    assert published.line(Operation(IMAGE, 4096, 2)) is published.IMAGES[3]
-    blur = published.line(Operation(BLUR, 2048))
+    assert published.line(BenchOperation(PRODUCT, 5000)) is published.PRODUCTS[1]
+    assert published.line(BenchOperation(IMAGE, 4096, 2)) is published.IMAGES[3]
+    blur = published.line(BenchOperation(BLUR, 2048))
     assert blur is not None
     assert blur.cpu_s == 0.09
-    assert published.line(Operation(PRODUCT, 2000)) is None
+    assert published.line(BenchOperation(PRODUCT, 2000)) is None

@@ -17,14 +17,16 @@ from windfall.cli.bench.suite import operations
 from windfall.cli.bench.suite.ceilings import measure_ceilings
 from windfall.cli.bench.suite.libraries import LIBRARIES, Library
 from windfall.cli.bench.suite.measuring import Measurer, WrongResult, opened
-from windfall.cli.bench.suite.operations import BLUR, IMAGE, PRODUCT, Operation, carry_out, inputs
-from windfall.cli.bench.suite.timing import Budget, samples
+from windfall.cli.bench.suite.operations import BLUR, IMAGE, PRODUCT, BenchOperation, carry_out, inputs
+from windfall.cli.bench.suite.timing import TimeBudget, samples
 
 HERE = [name for name in LIBRARIES if importlib.util.find_spec(name) and name != "cupy"]
 
 
 @pytest.mark.parametrize("name", HERE)
-@pytest.mark.parametrize("operation", [Operation(PRODUCT, 96), Operation(IMAGE, 48, 2), Operation(BLUR, 40)])
+@pytest.mark.parametrize(
+    "operation", [BenchOperation(PRODUCT, 96), BenchOperation(IMAGE, 48, 2), BenchOperation(BLUR, 40)]
+)
 def test_every_library_computes_what_numpy_does(name, operation):
     library, host = LIBRARIES[name](), inputs(np, operation)
     wanted = carry_out(Library(), operation, host)
@@ -76,7 +78,7 @@ def measured(do):
 
 
 def test_a_gpu_operation_is_told_apart_by_what_is_paid_for():
-    lines = measured(lambda measurer: measurer.measure(Operation(PRODUCT, 32)))
+    lines = measured(lambda measurer: measurer.measure(BenchOperation(PRODUCT, 32)))
     assert [line["measure"] for line in lines] == [
         *("first", "resident", "in", "out", "end_to_end", "in_pinned", "out_pinned", "end_to_end_pinned"),
         "resident",
@@ -88,7 +90,7 @@ def test_a_gpu_operation_is_told_apart_by_what_is_paid_for():
 def test_tf32_is_named_and_off_again():
     library = PretendedGpu()
     lines: list[dict] = []
-    Measurer(library, lines.append, quick=True).measure(Operation(PRODUCT, 32))
+    Measurer(library, lines.append, quick=True).measure(BenchOperation(PRODUCT, 32))
     assert lines[-1]["precision"] == "tf32"
     assert library.tf32 == [True, False]
 
@@ -140,9 +142,9 @@ def test_all_ceilings_of_a_gpu_are_told(monkeypatch):
 
 def test_samples_are_within_their_budget_and_the_first_call_is_not_one():
     calls: list[int] = []
-    taken = samples(lambda: calls.append(1), lambda: None, Budget(0.0, least=3, most=9))
+    taken = samples(lambda: calls.append(1), lambda: None, TimeBudget(0.0, least=3, most=9))
     assert (len(taken), len(calls)) == (3, 4)
-    taken = samples(lambda: None, lambda: None, Budget(60.0, least=3, most=9))
+    taken = samples(lambda: None, lambda: None, TimeBudget(60.0, least=3, most=9))
     assert len(taken) == 9
 
 

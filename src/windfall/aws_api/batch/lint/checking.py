@@ -10,7 +10,7 @@ from typing import Any
 
 from windfall.aws_api.batch.lint import definition_rules, dockerfile_rules, environment_rules
 from windfall.aws_api.batch.lint.context import surroundings_of
-from windfall.aws_api.batch.lint.findings import Finding, Rule
+from windfall.aws_api.batch.lint.findings import LintFinding, Rule
 
 Document = Mapping[str, Any]
 
@@ -31,21 +31,21 @@ def is_environment(document: Document) -> bool:
     return "computeEnvironmentName" in document
 
 
-def lint_dockerfile(name: str, text: str) -> list[Finding]:
+def lint_dockerfile(name: str, text: str) -> list[LintFinding]:
     """What the rules about Dockerfiles find in one."""
     return [
-        Finding(rule, f"file {name}", seen, remedy)
+        LintFinding(rule, f"file {name}", seen, remedy)
         for rule, seen, remedy in dockerfile_rules.check_dockerfile(text)
     ]
 
 
-def lint(definitions: Sequence[Document], environments: Sequence[Document]) -> list[Finding]:
+def lint(definitions: Sequence[Document], environments: Sequence[Document]) -> list[LintFinding]:
     """What all rules find; the environments are also what the definitions are looked at beside."""
     findings = []
     for environment in environments:
         subject = f"environment {environment['computeEnvironmentName']}"
         findings += [
-            Finding(rule, subject, seen, remedy)
+            LintFinding(rule, subject, seen, remedy)
             for rule, seen, remedy in environment_rules.check_environment(environment)
         ]
     around = surroundings_of(environments)
@@ -53,7 +53,7 @@ def lint(definitions: Sequence[Document], environments: Sequence[Document]) -> l
         name, revision = definition["jobDefinitionName"], definition.get("revision")
         subject = f"definition {name}" + (f":{revision}" if revision else "")
         findings += [
-            Finding(rule, subject, seen, remedy)
+            LintFinding(rule, subject, seen, remedy)
             for rule, seen, remedy in definition_rules.check_definition(definition, around)
         ]
     return findings

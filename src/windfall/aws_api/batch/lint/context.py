@@ -14,7 +14,7 @@ _SPOT = ("SPOT", "FARGATE_SPOT")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LintContext:
     """The compute environments beside a definition; without any, nothing is assumed of them."""
 
     spot: bool = False
@@ -22,21 +22,22 @@ class Surroundings:
     types: tuple[InstanceType, ...] | None = None
 
 
-NOWHERE = Surroundings()
+NOWHERE = LintContext()
 
 
-def surroundings_of(environments: Sequence[Mapping[str, Any]]) -> Surroundings:
+def surroundings_of(environments: Sequence[Mapping[str, Any]]) -> LintContext:
     """What a set of compute environments offers to a job."""
     resources = [environment.get("computeResources") or {} for environment in environments]
     types: dict[str, InstanceType] = {}
     open_ended = not resources
-    for one in resources:
-        named = one.get("instanceTypes") or []
+    for compute in resources:
+        named = compute.get("instanceTypes") or []
         if not named:
             open_ended = True
-        types.update((found.name, found) for found in known_types(named))
-    return Surroundings(
-        any(one.get("type") in _SPOT for one in resources), None if open_ended else tuple(types.values())
+        types.update((instance_type.name, instance_type) for instance_type in known_types(named))
+    return LintContext(
+        any(compute.get("type") in _SPOT for compute in resources),
+        None if open_ended else tuple(types.values()),
     )
 
 
@@ -50,10 +51,10 @@ def as_served_here(environment: Mapping[str, Any], engine: str | None) -> dict[s
 
 def known_types(names: Sequence[str]) -> list[InstanceType]:
     """The types that these names mean, as far as the catalog has them."""
-    found: list[InstanceType] = []
+    types: list[InstanceType] = []
     for name in names:
         try:
-            found += catalog.expand([name])
+            types += catalog.expand([name])
         except UnknownInstanceType:
             continue
-    return found
+    return types

@@ -11,7 +11,7 @@ from typing import Any
 
 from windfall.aws_api.batch.ecs_properties import first_essential
 from windfall.aws_api.batch.job_fields import retry_strategy
-from windfall.aws_api.batch.lint.context import Surroundings
+from windfall.aws_api.batch.lint.context import LintContext
 from windfall.aws_api.batch.lint.findings import Rule, Severity
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.jobs.attempts import host_lost
@@ -21,7 +21,7 @@ from windfall.jobs.retry import ONCE, Action, decide
 
 Document = Mapping[str, Any]
 #: What was seen, and what to write instead; None when all is well.
-Check = Callable[[Document, Document, Surroundings], tuple[str, str] | None]
+Check = Callable[[Document, Document, LintContext], tuple[str, str] | None]
 
 #: Docker's own size of /dev/shm, and the least that loaders of training data are content with.
 DEFAULT_SHARED_MIB, ENOUGH_SHARED_MIB = 64, 2048
@@ -39,11 +39,15 @@ _SECRET_NAME = re.compile(
 
 def gpus_of(container: Document) -> int:
     """How many GPUs a container asks for."""
-    asked = (one["value"] for one in container.get("resourceRequirements", ()) if one.get("type") == "GPU")
-    return sum(int(value) for value in asked if str(value).isdigit())
+    requested = (
+        requirement["value"]
+        for requirement in container.get("resourceRequirements", ())
+        if requirement.get("type") == "GPU"
+    )
+    return sum(int(value) for value in requested if str(value).isdigit())
 
 
-def _shared_memory(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _shared_memory(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     size = container.get("linuxParameters", {}).get("sharedMemorySize")
     if not gpus_of(container) or (size or 0) >= ENOUGH_SHARED_MIB:
         return None
@@ -53,7 +57,7 @@ def _shared_memory(_: Document, container: Document, __: Surroundings) -> tuple[
     return has, f"set linuxParameters.sharedMemorySize to {ENOUGH_SHARED_MIB} or more"
 
 
-def _visible_devices(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _visible_devices(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     for entry in container.get("environment", ()):
         if entry.get("name") == "NVIDIA_VISIBLE_DEVICES":
             return (
@@ -63,21 +67,23 @@ def _visible_devices(_: Document, container: Document, __: Surroundings) -> tupl
     return None
 
 
-def _device_mapping(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _device_mapping(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     devices = container.get("linuxParameters", {}).get("devices", ())
-    named = [one["hostPath"] for one in devices if str(one.get("hostPath", "")).startswith("/dev/nvidia")]
+    named = [
+        device["hostPath"] for device in devices if str(device.get("hostPath", "")).startswith("/dev/nvidia")
+    ]
     if not named:
         return None
     return f"{', '.join(named)} is mapped by hand", "leave it out, and ask for GPUs in resourceRequirements"
 
 
-def _fargate(definition: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _fargate(definition: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     if "FARGATE" not in (definition.get("platformCapabilities") or ()) or not gpus_of(container):
         return None
     return "GPUs are asked for on Fargate", "use platformCapabilities EC2 and an environment of GPU types"
 
 
-def _spot_retry(definition: Document, _: Document, around: Surroundings) -> tuple[str, str] | None:
+def _spot_retry(definition: Document, _: Document, around: LintContext) -> tuple[str, str] | None:
     if not around.spot or "windfall:checkpoint" in definition.get("tags", {}):
         return None
     strategy = definition.get("retryStrategy") or {}
@@ -96,7 +102,7 @@ def _spot_retry(definition: Document, _: Document, around: Surroundings) -> tupl
     )
 
 
-def _spot_checkpoint(definition: Document, _: Document, around: Surroundings) -> tuple[str, str] | None:
+def _spot_checkpoint(definition: Document, _: Document, around: LintContext) -> tuple[str, str] | None:
     settings = {**definition.get("tags", {}), **definition.get("parameters", {})}
     if not around.spot or any(name in settings for name in CHECKPOINT_TAGS):
         return None
@@ -106,7 +112,7 @@ def _spot_checkpoint(definition: Document, _: Document, around: Surroundings) ->
     )
 
 
-def _cuda_without_gpu(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _cuda_without_gpu(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     image = container.get("image", "")
     if gpus_of(container) or not _CUDA_IMAGE.search(image):
         return None
@@ -116,18 +122,18 @@ def _cuda_without_gpu(_: Document, container: Document, __: Surroundings) -> tup
     )
 
 
-def _gpu_without_cuda(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _gpu_without_cuda(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     image = container.get("image", "")
     if not gpus_of(container) or not _CPU_IMAGE.search(image):
         return None
     return f"GPUs are asked for and image {image} is a CPU build", "use the image's CUDA build"
 
 
-def _too_large(_: Document, container: Document, around: Surroundings) -> tuple[str, str] | None:
+def _too_large(_: Document, container: Document, around: LintContext) -> tuple[str, str] | None:
     gpus = gpus_of(container)
     if around.types is None or not gpus:
         return None
-    most = max((one.gpus for one in around.types), default=0)
+    most = max((instance_type.gpus for instance_type in around.types), default=0)
     if gpus <= most:
         return None
     return (
@@ -138,19 +144,19 @@ def _too_large(_: Document, container: Document, around: Surroundings) -> tuple[
     )
 
 
-def _no_timeout(definition: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _no_timeout(definition: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     if not gpus_of(container) or definition.get("timeout", {}).get("attemptDurationSeconds"):
         return None
     return "a GPU job without a timeout", "set timeout.attemptDurationSeconds to well above its usual time"
 
 
-def _privileged(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _privileged(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     if not container.get("privileged"):
         return None
     return "privileged is true", "leave it out; GPUs do not need it"
 
 
-def _floating_image(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _floating_image(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     image = container.get("image", "")
     name = image.rpartition("/")[2]
     if "@sha256:" in image or image == HOST_IMAGE or (":" in name and not name.endswith(":latest")):
@@ -158,31 +164,31 @@ def _floating_image(_: Document, container: Document, __: Surroundings) -> tuple
     return f"image {image} names no version", "name a tag, or better the digest: image@sha256:..."
 
 
-def _plain_secret(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _plain_secret(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     named = [
-        one["name"]
-        for one in container.get("environment", ())
-        if _SECRET_NAME.search(one.get("name", "")) and one.get("value")
+        variable["name"]
+        for variable in container.get("environment", ())
+        if _SECRET_NAME.search(variable.get("name", "")) and variable.get("value")
     ]
     if not named:
         return None
     return f"{', '.join(named)} stands in the definition", "move it to secrets, and keep the value elsewhere"
 
 
-def _old_members(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _old_members(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     old = [name for name in ("vcpus", "memory") if name in container]
     if not old:
         return None
     return f"{' and '.join(old)} are deprecated by AWS", "use resourceRequirements VCPU and MEMORY"
 
 
-def _placeholder_inside(_: Document, container: Document, __: Surroundings) -> tuple[str, str] | None:
+def _placeholder_inside(_: Document, container: Document, __: LintContext) -> tuple[str, str] | None:
     for word in container.get("command", ()):
-        found = _PLACEHOLDER_INSIDE.search(word)
-        if found is not None and not word.startswith("Ref::"):
+        match = _PLACEHOLDER_INSIDE.search(word)
+        if match is not None and not word.startswith("Ref::"):
             return (
-                f"{found[0]} stands inside a longer argument and is not replaced",
-                f'make it an argument of its own, as in ["sh", "-c", "train --on $0", "{found[0]}"]',
+                f"{match[0]} stands inside a longer argument and is not replaced",
+                f'make it an argument of its own, as in ["sh", "-c", "train --on $0", "{match[0]}"]',
             )
     return None
 
@@ -318,10 +324,10 @@ RULES: tuple[tuple[Rule, Check], ...] = (
 )
 
 
-def check_definition(definition: Document, around: Surroundings) -> Iterator[tuple[Rule, str, str]]:
+def check_definition(definition: Document, around: LintContext) -> Iterator[tuple[Rule, str, str]]:
     """What is found in one job definition: the rule, what was seen, what to do."""
     container = definition.get("containerProperties") or first_essential(definition.get("ecsProperties"))
     for rule, check in RULES:
-        found = check(definition, container, around)
-        if found is not None:
-            yield rule, *found
+        finding = check(definition, container, around)
+        if finding is not None:
+            yield rule, *finding

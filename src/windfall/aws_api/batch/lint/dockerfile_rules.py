@@ -45,9 +45,9 @@ def check_dockerfile(text: str) -> Iterator[tuple[Rule, str, str]]:
             base = words[0] if words else ""
             cuda = _CUDA_BASE.match(base)
             continue
-        found = _installed_with_cuda(rest) if instruction == "RUN" and cuda is not None else None
-        if found is not None:
-            seen = f"the base image {base} has CUDA, and so have the wheels of {found}"
+        installed = _installed_with_cuda(rest) if instruction == "RUN" and cuda is not None else None
+        if installed is not None:
+            seen = f"the base image {base} has CUDA, and so have the wheels of {installed}"
             yield TWO_CUDAS, seen, "start from python:3.12-slim, or from a `base` image of nvidia/cuda"
             cuda = None  # Once for each stage.
 

@@ -23,12 +23,16 @@ _FEW = 3
 
 
 def _ami_types(resources: Document) -> list[str]:
-    return [one.get("imageType", "") for one in resources.get("ec2Configuration", ())]
+    return [configuration.get("imageType", "") for configuration in resources.get("ec2Configuration", ())]
 
 
 def _wrong_ami(resources: Document, types: list[InstanceType]) -> tuple[str, str] | None:
     named = _ami_types(resources)
-    if not any(one.gpus for one in types) or not named or any("NVIDIA" in name for name in named):
+    if (
+        not any(instance_type.gpus for instance_type in types)
+        or not named
+        or any("NVIDIA" in name for name in named)
+    ):
         return None
     return (
         f"GPU types with imageType {', '.join(named)}",
@@ -43,7 +47,7 @@ def _ending_ami(resources: Document, _: list[InstanceType]) -> tuple[str, str] |
 
 
 def _retired(_: Document, types: list[InstanceType]) -> tuple[str, str] | None:
-    ended = [one.name for one in types if one.retired]
+    ended = [instance_type.name for instance_type in types if instance_type.retired]
     if not ended:
         return None
     shown = ", ".join(ended[:4]) + (", ..." if len(ended) > 4 else "")
@@ -85,7 +89,7 @@ def _one_type(resources: Document, types: list[InstanceType]) -> tuple[str, str]
 
 def _never_empty(resources: Document, types: list[InstanceType]) -> tuple[str, str] | None:
     least = resources.get("minvCpus") or 0
-    if not least or not any(one.gpus for one in types):
+    if not least or not any(instance_type.gpus for instance_type in types):
         return None
     return f"minvCpus is {least} with GPU types", "set minvCpus to 0: GPUs that nobody uses are paid for"
 
@@ -163,6 +167,6 @@ def check_environment(environment: Document) -> Iterator[tuple[Rule, str, str]]:
     resources = environment.get("computeResources") or {}
     types = known_types(resources.get("instanceTypes") or [])
     for rule, check in RULES:
-        found = check(resources, types)
-        if found is not None:
-            yield rule, *found
+        finding = check(resources, types)
+        if finding is not None:
+            yield rule, *finding

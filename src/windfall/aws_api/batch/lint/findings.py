@@ -29,7 +29,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """A rule that applies to one document."""
 
     rule: Rule

@@ -49,24 +49,24 @@ def _documents(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if is_definition(whole) or is_environment(whole):
         yield whole
         return
-    listed = [one for name in _LISTS if isinstance(whole.get(name), list) for one in whole[name]]
+    listed = [document for name in _LISTS if isinstance(whole.get(name), list) for document in whole[name]]
     if not listed:
         raise BadDocument(
             "it is neither a job definition (jobDefinitionName) nor a compute environment (computeEnvironmentName)"
         )
-    for one in listed:
-        if not isinstance(one, dict) or not (is_definition(one) or is_environment(one)):
+    for document in listed:
+        if not isinstance(document, dict) or not (is_definition(document) or is_environment(document)):
             raise BadDocument("its list holds something that is neither a definition nor an environment")
-        yield one
+        yield document
 
 
 def _check(document: dict[str, Any]) -> None:
     operation = "RegisterJobDefinition" if is_definition(document) else "CreateComputeEnvironment"
     shape = load_service_model("batch").operation_model(operation).input_shape
-    asked = {name: value for name, value in document.items() if name not in _ANSWERED}
+    request = {name: value for name, value in document.items() if name not in _ANSWERED}
     violations: list[str] = []
     try:
-        ShapeCompiler().compile(shape)(asked, None, violations)
+        ShapeCompiler().compile(shape)(request, None, violations)
         if violations:
             raise ValidationError(violations)
     except ApiError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from windfall.cli.bench.suite.libraries import GPU, Library
 from windfall.cli.bench.suite.measuring import Tell
-from windfall.cli.bench.suite.timing import Budget, samples
+from windfall.cli.bench.suite.timing import TimeBudget, samples
 
 #: Edges of the large products; the best of them counts.
 PRODUCTS = {"cpu": (4096, 6144), "gpu": (8192,)}
@@ -22,7 +22,7 @@ MIB = 1 << 20
 def measure_ceilings(library: Library, threads: int, tell: Tell, *, quick: bool) -> None:
     """All ceilings of the library's device, each as the best sample."""
     on_gpu = library.device == GPU
-    budget = Budget(0.2, least=2, most=5) if quick else Budget(0.5, least=3, most=20)
+    budget = TimeBudget(0.2, least=2, most=5) if quick else TimeBudget(0.5, least=3, most=20)
     sizes = (QUICK_PRODUCTS if quick else PRODUCTS)[library.device]
     _tell(library, tell, "fp32_flop_s", _product_rate(library, sizes, budget))
     if on_gpu:
@@ -41,7 +41,7 @@ def measure_ceilings(library: Library, threads: int, tell: Tell, *, quick: bool)
         _tell(library, tell, "memory_bytes_s", _host_copy_rate(library, block, threads, budget))
 
 
-def _product_rate(library: Library, sizes: tuple[int, ...], budget: Budget) -> float:
+def _product_rate(library: Library, sizes: tuple[int, ...], budget: TimeBudget) -> float:
     best = 0.0
     for size in sizes:
         left = library.put(library.np.full((size, size), 0.5, dtype=library.np.float32))
@@ -51,7 +51,7 @@ def _product_rate(library: Library, sizes: tuple[int, ...], budget: Budget) -> f
     return best
 
 
-def _host_copy_rate(library: Library, block: Any, threads: int, budget: Budget) -> float:
+def _host_copy_rate(library: Library, block: Any, threads: int, budget: TimeBudget) -> float:
     # One thread does not fill the memory bus of a server; numpy lets go of the interpreter while it copies.
     into = library.np.empty_like(block)
     cuts = [len(block) * part // threads for part in range(threads + 1)]
@@ -63,7 +63,7 @@ def _host_copy_rate(library: Library, block: Any, threads: int, budget: Budget) 
         return _rate(2 * block.nbytes, lambda: list(pool.map(copy, range(threads))), library, budget)
 
 
-def _way_to_the_gpu(library: Library, length: int, budget: Budget, tell: Tell) -> None:
+def _way_to_the_gpu(library: Library, length: int, budget: TimeBudget, tell: Tell) -> None:
     block = library.np.ones(length // 4, dtype=library.np.float32)
     _tell(library, tell, "to_gpu_bytes_s", _rate(length, lambda: library.put(block), library, budget))
     array = library.put(block)
@@ -91,7 +91,7 @@ def _way_to_the_gpu(library: Library, length: int, budget: Budget, tell: Tell) -
     )
 
 
-def _rate(moved_bytes: int, do: Callable[[], Any], library: Library, budget: Budget) -> float:
+def _rate(moved_bytes: int, do: Callable[[], Any], library: Library, budget: TimeBudget) -> float:
     return moved_bytes / min(samples(do, library.sync, budget))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.cli.bench.suite.libraries import GPU, LIBRARIES, Library
-from windfall.cli.bench.suite.operations import BLUR, IMAGE, PRODUCT, Operation, carry_out, inputs
+from windfall.cli.bench.suite.operations import BLUR, IMAGE, PRODUCT, BenchOperation, carry_out, inputs
 from windfall.cli.bench.suite.timing import (
     FULL,
     FULL_TRANSFER,
@@ -66,7 +66,7 @@ class Measurer:
         self._budget = QUICK if quick else FULL
         self._transfer_budget = QUICK_TRANSFER if quick else FULL_TRANSFER
 
-    def measure(self, operation: Operation) -> None:
+    def measure(self, operation: BenchOperation) -> None:
         """Everything about one line of the table."""
         host = inputs(self._library.np, operation)
         if self._library.device == GPU:
@@ -80,7 +80,7 @@ class Measurer:
             if operation.kind == PRODUCT:
                 self._in_tf32(operation, host)
 
-    def measure_small(self, operation: Operation) -> None:
+    def measure_small(self, operation: BenchOperation) -> None:
         """What the break-even needs of one size: resident and the whole way."""
         host = inputs(self._library.np, operation)
         self._resident(operation, host)
@@ -90,7 +90,11 @@ class Measurer:
     def check(self) -> None:
         """Compare small results with numpy's; a library that is wrong is not worth timing."""
         reference = LIBRARIES["numpy"]()
-        for operation in (Operation(PRODUCT, 128), Operation(IMAGE, 64, 2), Operation(BLUR, 64)):
+        for operation in (
+            BenchOperation(PRODUCT, 128),
+            BenchOperation(IMAGE, 64, 2),
+            BenchOperation(BLUR, 64),
+        ):
             host = inputs(reference.np, operation)
             wanted = carry_out(reference, operation, host)
             # A pixel on the border of two bins may fall into either: the mean is compared, not the worst.
@@ -103,23 +107,23 @@ class Measurer:
                 )
             self._tell(_fact(self._library, f"error_{operation.kind}", error))
 
-    def _whole_way(self, operation: Operation, host: list[Any]) -> Any:
+    def _whole_way(self, operation: BenchOperation, host: list[Any]) -> Any:
         arrays = [self._library.put(array) for array in host]
         return self._library.get(carry_out(self._library, operation, arrays))
 
-    def _resident(self, operation: Operation, host: list[Any], precision: str = "fp32") -> None:
+    def _resident(self, operation: BenchOperation, host: list[Any], precision: str = "fp32") -> None:
         arrays = [self._library.put(array) for array in host]
         taken = samples(lambda: carry_out(self._library, operation, arrays), self._library.sync, self._budget)
         self._record(operation, "resident", taken, precision)
 
-    def _in_tf32(self, operation: Operation, host: list[Any]) -> None:
+    def _in_tf32(self, operation: BenchOperation, host: list[Any]) -> None:
         self._library.use_tf32(on=True)
         try:
             self._resident(operation, host, precision="tf32")
         finally:
             self._library.use_tf32(on=False)
 
-    def _transfers(self, operation: Operation, host: list[Any]) -> None:
+    def _transfers(self, operation: BenchOperation, host: list[Any]) -> None:
         library = self._library
         self._sample("in", operation, lambda: [library.put(array) for array in host])
         arrays = [library.put(array) for array in host]
@@ -131,7 +135,7 @@ class Measurer:
         self._record(operation, "out", taken[1:])
         self._sample("end_to_end", operation, lambda: self._whole_way(operation, host))
 
-    def _pinned_transfers(self, operation: Operation, host: list[Any]) -> None:
+    def _pinned_transfers(self, operation: BenchOperation, host: list[Any]) -> None:
         library = self._library
         pinned = [library.pinned(array) for array in host]
         if any(array is None for array in pinned):
@@ -148,11 +152,11 @@ class Measurer:
         self._sample("out_pinned", operation, lambda: library.get_pinned(result, back))
         self._sample("end_to_end_pinned", operation, whole_way)
 
-    def _sample(self, measure: str, operation: Operation, do: Callable[[], Any]) -> None:
+    def _sample(self, measure: str, operation: BenchOperation, do: Callable[[], Any]) -> None:
         self._record(operation, measure, samples(do, self._library.sync, self._transfer_budget))
 
     def _record(
-        self, operation: Operation, measure: str, taken: list[float], precision: str = "fp32"
+        self, operation: BenchOperation, measure: str, taken: list[float], precision: str = "fp32"
     ) -> None:
         self._tell(
             {

@@ -29,7 +29,7 @@ QUICK_SWEEP_SIZES = (16, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class BenchOperation:
     """One line of the table: what is done, on how large a thing."""
 
     kind: str
@@ -62,23 +62,23 @@ class Operation:
         return pixels * self.batch // 4 if self.kind == IMAGE else pixels
 
 
-def operations(*, quick: bool) -> list[Operation]:
+def operations(*, quick: bool) -> list[BenchOperation]:
     """The lines of the table in its own order; a quick run leaves the large ones out."""
     products = QUICK_PRODUCT_SIZES if quick else PRODUCT_SIZES
     images = IMAGE_SIZES[:1] if quick else IMAGE_SIZES
     return [
-        *(Operation(PRODUCT, size) for size in products),
-        *(Operation(IMAGE, size, batch) for size in images for batch in BATCHES),
-        Operation(BLUR, images[-1] if quick else BLUR_SIZE),
+        *(BenchOperation(PRODUCT, size) for size in products),
+        *(BenchOperation(IMAGE, size, batch) for size in images for batch in BATCHES),
+        BenchOperation(BLUR, images[-1] if quick else BLUR_SIZE),
     ]
 
 
-def sweep(*, quick: bool) -> list[Operation]:
+def sweep(*, quick: bool) -> list[BenchOperation]:
     """Small products, from where the CPU wins to where it does not."""
-    return [Operation(PRODUCT, size) for size in (QUICK_SWEEP_SIZES if quick else SWEEP_SIZES)]
+    return [BenchOperation(PRODUCT, size) for size in (QUICK_SWEEP_SIZES if quick else SWEEP_SIZES)]
 
 
-def inputs(numpy: Any, operation: Operation) -> list[Any]:
+def inputs(numpy: Any, operation: BenchOperation) -> list[Any]:
     """The arrays that an operation takes, as numpy has them, the same in every run."""
     draw = numpy.random.default_rng(operation.size + operation.batch)
     edge = (operation.size, operation.size)
@@ -88,7 +88,7 @@ def inputs(numpy: Any, operation: Operation) -> list[Any]:
     return [draw.random(shape, dtype=numpy.float32)]
 
 
-def carry_out(library: Any, operation: Operation, arrays: list[Any]) -> Any:
+def carry_out(library: Any, operation: BenchOperation, arrays: list[Any]) -> Any:
     """The operation itself, on arrays of the library; nothing is waited for."""
     if operation.kind == PRODUCT:
         return library.multiply(arrays[0], arrays[1])

@@ -34,15 +34,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--brief", action="store_true", help="no ceilings, fewer small sizes")
-    asked = parser.parse_args(arguments)
-    libraries = asked.libraries.split(",")
-    if asked.what == "task":
-        return run_tasks(libraries[0], asked.device, asked.first, asked.count)
-    if asked.what == "lines":
-        return run_lines(libraries[0], asked.device)
-    tell({"fact": "machine", "device": asked.device, "library": "", "value": machine(asked.threads)})
+    options = parser.parse_args(arguments)
+    libraries = options.libraries.split(",")
+    if options.what == "task":
+        return run_tasks(libraries[0], options.device, options.first, options.count)
+    if options.what == "lines":
+        return run_lines(libraries[0], options.device)
+    tell({"fact": "machine", "device": options.device, "library": "", "value": machine(options.threads)})
     answered = [
-        measure(name, asked.device, asked.threads, quick=asked.quick, brief=asked.brief) for name in libraries
+        measure(name, options.device, options.threads, quick=options.quick, brief=options.brief)
+        for name in libraries
     ]
     return 0 if any(answered) else 3
 

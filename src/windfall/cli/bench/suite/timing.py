@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TimeBudget:
     """How many samples are taken: as many as fit into the time, within a least and a most."""
 
     seconds: float
@@ -20,9 +20,9 @@ class Budget:
     most: int = 30
 
 
-FULL, QUICK = Budget(1.0), Budget(0.3, least=2, most=5)
+FULL, QUICK = TimeBudget(1.0), TimeBudget(0.3, least=2, most=5)
 #: What comes to the device and back takes long for large arrays and varies little.
-FULL_TRANSFER, QUICK_TRANSFER = Budget(0.3, least=3, most=10), Budget(0.2, least=1, most=3)
+FULL_TRANSFER, QUICK_TRANSFER = TimeBudget(0.3, least=3, most=10), TimeBudget(0.2, least=1, most=3)
 
 
 def once(do: Callable[[], Any], sync: Callable[[], None]) -> float:
@@ -34,7 +34,7 @@ def once(do: Callable[[], Any], sync: Callable[[], None]) -> float:
     return time.perf_counter() - begun
 
 
-def samples(do: Callable[[], Any], sync: Callable[[], None], budget: Budget) -> list[float]:
+def samples(do: Callable[[], Any], sync: Callable[[], None], budget: TimeBudget) -> list[float]:
     """Seconds of each of several calls, after one that is not counted."""
     spent = once(do, sync)
     taken: list[float] = []

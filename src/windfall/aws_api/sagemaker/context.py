@@ -1,4 +1,4 @@
-"""What every operation of the service works with: the way to the core, the clock, the logs and the settings.
+"""What every operation of the service works with: the gate to the core, the clock, the logs and the settings.
 
 Turns the core's refusals into SageMaker's errors. Must not know any operation.
 """
@@ -44,8 +44,8 @@ class TrainingSettings:
 
 
 @dataclass(slots=True)
-class Desk:
-    """Where calls are worked on."""
+class TrainingContext:
+    """What the operations of the service share."""
 
     gate: CorePort
     account_id: str
@@ -57,16 +57,16 @@ class Desk:
     #: What the caller sees, whose names are meant.
     view: View = field(default=View(DEFAULT_TENANT, sees_all=True))
 
-    def seen_by(self, view: View) -> Desk:
-        """The desk as a caller has it: things of other tenants are not there."""
+    def seen_by(self, view: View) -> TrainingContext:
+        """The context of one caller: resources of other tenants do not exist."""
         return replace(self, gate=TenantGate(self.gate, view), view=view)
 
     def arn(self, call: Call, name: str) -> str:
-        """The ARN of a training job in the region that the caller spoke to."""
+        """The ARN of a training job in the region that the caller addressed."""
         return names.training_arn(call.region, self.account_id, name)
 
     async def execute(self, command: Command) -> Any:
-        """Have the core do it; its refusal becomes a ValidationException, or ResourceInUse for a conflict."""
+        """Have the core execute it; its refusal becomes a ValidationException, or ResourceInUse for a conflict."""
         try:
             return await self.gate.execute(command)
         except Conflict as refusal:
@@ -81,8 +81,8 @@ class Desk:
 
     async def find(self, name: str) -> Job | None:
         """The training job of this name, if there is one."""
-        found = await self.read(lambda store: store.jobs(names.job_ids(self.view, name)))
-        return found[0] if found else None
+        jobs = await self.read(lambda store: store.jobs(names.job_ids(self.view, name)))
+        return jobs[0] if jobs else None
 
     async def require(self, name: str) -> Job:
         """The training job of this name."""

@@ -1,4 +1,4 @@
-"""What every operation of the service works with: the way to the core, the account and the time zones.
+"""What every operation of the service works with: the gate to the core, the account and the time zones.
 
 Turns the core's refusals into the service's errors. Must not know any operation.
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
-from windfall.aws_api.scheduler.errors import Invalid, refusal
+from windfall.aws_api.scheduler.errors import InvalidRequest, refusal
 from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
 from windfall.control.ports import CorePort, Store
@@ -25,19 +25,19 @@ Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
-class Desk:
-    """Where calls are worked on."""
+class SchedulerContext:
+    """What the operations of the service share."""
 
     gate: CorePort
     account_id: str
     zones: Zones
 
-    def seen_by(self, view: View) -> Desk:
-        """The desk as a caller has it: things of other tenants are not there."""
+    def seen_by(self, view: View) -> SchedulerContext:
+        """The context of one caller: resources of other tenants do not exist."""
         return replace(self, gate=TenantGate(self.gate, view))
 
     async def execute(self, command: Command) -> Any:
-        """Have the core do it."""
+        """Have the core execute it."""
         try:
             return await self.gate.execute(command)
         except Rejected as rejected:
@@ -53,8 +53,10 @@ def page_of(
     call: Call, items: list[Item], key: Callable[[Item], tuple[str | int, ...]]
 ) -> tuple[list[Item], str | None]:
     """The page that MaxResults and NextToken ask for, and the token of the next."""
-    asked = {"maxResults": call.params.get("MaxResults"), "nextToken": call.params.get("NextToken")}
+    page_params = {"maxResults": call.params.get("MaxResults"), "nextToken": call.params.get("NextToken")}
     try:
-        return page(items, key, asked)
+        return page(items, key, page_params)
     except ApiError:
-        raise Invalid("NextToken is not valid; send the one of the previous answer unchanged") from None
+        raise InvalidRequest(
+            "NextToken is not valid; send the one of the previous answer unchanged"
+        ) from None

@@ -1,6 +1,6 @@
-"""What the core says in the words of the services that it stands in for, because clients compare or count on them.
+"""AWS's texts that the core needs, because clients compare them or rely on them.
 
-The core knows causes; the wire decides how AWS puts them, and hands that in with the rules. Decides nothing.
+The core knows causes; the wire decides how AWS words them, and passes that in with the rules. Decides nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from windfall.jobs.attempts import StopCause
 from windfall.jobs.job import Job
 
 
-class Words(Protocol):
-    """What the wire says for the core."""
+class AwsTexts(Protocol):
+    """The texts, as the wire words them."""
 
     def limit_reached(self, cause: StopCause) -> str:
         """The status reason of a training job that has used up one of its times."""
@@ -29,8 +29,8 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlainWords:
-    """The core's own words, where no others are given."""
+class PlainTexts:
+    """The core's own texts, the default."""
 
     def limit_reached(self, cause: StopCause) -> str:
         """The cause itself."""

@@ -1,7 +1,7 @@
-"""Errands of the simulated daemon: training jobs of service jobs are created, targets of schedules are asked.
+"""Post-commit tasks of the simulated daemon: it creates training jobs of service jobs and invokes schedules' targets.
 
-An errand takes a while and dies with the process that was to run it; some are run a second time, as after a crash that
-came between the doing and the noting. Whatever the core refuses is told to it, as the real runners do.
+A task takes a while and dies with its process; some are run a second time, as after a crash between doing and
+recording. The core is told what it refuses, as by the real daemon.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from windfall.jobs.resources import Resources
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: What no engine carries out.
-ERRANDS = CreateTraining | InvokeTarget | WriteDeadLetter
+#: Instructions that no engine carries out.
+POST_COMMIT_TASKS = CreateTraining | InvokeTarget | WriteDeadLetter
 #: Where training jobs run; made by the first of them.
 TRAINING = SHARED
 #: A payload that makes no training job.
@@ -37,7 +37,7 @@ LIMITS = (
 )
 
 
-class Errands:
+class PostCommitTasks:
     """Runs them."""
 
     def __init__(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""What every operation of the service works with: the way to the core, ids, the clock and the account.
+"""What every operation of the service works with: the gate to the core, ids, the clock and the account.
 
 Turns the core's refusals into AWS's error. Must not know any operation.
 """
@@ -26,8 +26,8 @@ S3_FOR_ALL = StorageLayout(gives_sessions=True)
 
 
 @dataclass(slots=True)
-class Desk:
-    """Where calls are worked on."""
+class BatchContext:
+    """What the operations of the service share."""
 
     gate: CorePort
     account_id: str
@@ -39,16 +39,16 @@ class Desk:
     #: Held from reading a document to writing it back, so that two updates at once do not lose one.
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def seen_by(self, view: View) -> Desk:
-        """The desk as a caller has it: things of other tenants are not there."""
+    def seen_by(self, view: View) -> BatchContext:
+        """The context of one caller: resources of other tenants do not exist."""
         return replace(self, gate=TenantGate(self.gate, view))
 
     def arns(self, call: Call) -> Arns:
-        """ARNs of the region that the caller spoke to."""
+        """ARNs of the region that the caller addressed."""
         return Arns(call.region, self.account_id)
 
     async def execute(self, command: Command) -> Any:
-        """Have the core do it; its refusal becomes a ClientException with the core's own sentence."""
+        """Have the core execute it; its refusal becomes a ClientException with the core's own sentence."""
         try:
             return await self.gate.execute(command)
         except Rejected as refusal:

@@ -1,4 +1,4 @@
-"""Says at registration what the rules find, in the daemon's log.
+"""Logs what the rules find when a definition is registered.
 
 Not in the definition's tags: tools that compare what they sent with what they get back would see a drift.
 """
@@ -17,7 +17,7 @@ from windfall.jobs.definitions import JobDefinition
 log = logging.getLogger(__name__)
 
 
-def tell(definition: JobDefinition, environments: list[ComputeEnvironment]) -> None:
+def log_findings(definition: JobDefinition, environments: list[ComputeEnvironment]) -> None:
     """Log what is likely to go wrong with a definition that has just been registered; hints are left out."""
     document = {
         **read_document(definition.document),
