@@ -38,8 +38,6 @@ IDIOMS: tuple[tuple[str, str], ...] = (
     (r"\b(?:has|have|needs?|gives?)\sleave\b", "permission"),
 )
 
-#: What is still to be gone through.
-_LATER = {"agent"}
 #: Where idioms are looked for.
 PLAIN = (
     "README.md",
@@ -49,7 +47,7 @@ PLAIN = (
     *sorted(
         f"src/windfall/{folder.name}"
         for folder in (ROOT / "src/windfall").iterdir()
-        if (folder / "__init__.py").is_file() and folder.name not in _LATER
+        if (folder / "__init__.py").is_file()
     ),
 )
 #: Titles of AWS's and others' own words.

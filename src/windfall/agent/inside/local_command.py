@@ -92,7 +92,7 @@ class LocalCommand:
         try:
             self._master, slave = os.openpty()
         except OSError as error:
-            raise CannotRun(1, f"no terminal can be had: {error.strerror}") from None
+            raise CannotRun(1, f"no terminal is available: {error.strerror}") from None
         self.resize(orders["rows"], orders["columns"])
         if orders["user"] is not None:
             os.fchown(slave, orders["user"][0], -1)

@@ -101,7 +101,7 @@ def _shown(job: int, first: int | None) -> Place:
 
 
 def _folder(pid: int) -> int:
-    """A descriptor of /proc/PID: it stays that process's, whoever has the number later."""
+    """A descriptor of /proc/PID: it stays that process's, even if the number is used again."""
     try:
         return os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -91,7 +91,7 @@ class Sessions:
 
     @property
     def next_due(self) -> float | None:
-        """When `tick` has something to do that no event tells of, on the monotonic clock."""
+        """When `tick` has something to do without an event, on the monotonic clock."""
         return time.monotonic() + _LOOK_EVERY_S if self._early else None
 
     def tick(self) -> None:
