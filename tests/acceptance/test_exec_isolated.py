@@ -24,6 +24,8 @@ RIGHTS = (
     " for one in /proc/self/ns/*; do readlink $one; done"
 )
 SCRIPT = f"{RIGHTS}; echo ready; exec sleep 600"
+#: The first process of a container gets only the signals that it asks for.
+BOXED_SCRIPT = f"{RIGHTS}; echo ready; trap 'exit 1' TERM; sleep 600 & wait"
 
 
 def rights_inside_and_of(running: RunningWindfall, job_id: str) -> tuple[str, str]:
@@ -133,9 +135,9 @@ def windfall_of_root(fresh, require):
 # --- containers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def boxed(docker_engine) -> Any:
-    running = with_engine(docker_engine)
+@pytest.fixture(params=["docker_engine", "podman_engine"])
+def boxed(request) -> Any:
+    running = with_engine(request.getfixturevalue(request.param))
     try:
         running.up()
         yield running, a_queue(running)
@@ -146,7 +148,7 @@ def boxed(docker_engine) -> Any:
 def test_a_container(boxed):
     running, batch = boxed
     a_boxed_definition(
-        batch, "train", SCRIPT, image=IMAGE, environment=[{"name": "GREETING", "value": "hello"}]
+        batch, "train", BOXED_SCRIPT, image=IMAGE, environment=[{"name": "GREETING", "value": "hello"}]
     )
     job_id = submitted(batch, "train")
     running.wait_for([job_id], "RUNNING")
@@ -180,7 +182,7 @@ def test_a_container(boxed):
 
 def test_a_client_that_is_gone_takes_its_processes_out_of_the_container(boxed):
     running, batch = boxed
-    a_boxed_definition(batch, "train", SCRIPT, image=IMAGE)
+    a_boxed_definition(batch, "train", BOXED_SCRIPT, image=IMAGE)
     job_id = submitted(batch, "train")
     running.wait_for([job_id], "RUNNING")
     with terminal(running, "train") as screen:

@@ -182,6 +182,14 @@ class ContainerCommand:
             self._code = code if isinstance(code, int) else 1
         return self._code
 
+    def place_is_gone(self) -> bool:
+        """Whether the container has ended."""
+        try:
+            known = self._engine.inspect(self._container)
+        except EngineError:
+            return False
+        return known is None or (known.get("State") or {}).get("Running") is not True
+
     def kill(self, pid: int, number: int) -> None:
         """Signal one of its processes, from inside the container where that is not ours to do from outside."""
         try:

@@ -51,6 +51,8 @@ _LAST_OUTPUT_S, _LAST_OUTPUT_BYTES = 0.5, 4 << 20
 #: What is left to tell at the end is given up when nobody has taken any of it for this long.
 _TAKEN_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.2
+#: How long the agent may take to learn of a container's end; engines take their time over it.
+_HEARD_WITHIN_S = 15.0
 _KILLED = 137
 GONE = "the agent of this machine was ended, and the session with it; the job goes on"
 
@@ -97,8 +99,11 @@ class Session:
     def finish(self) -> None:
         """Tell the daemon how it ended."""
         code = self._command.exit_code()
-        if code == _KILLED and not self._is_over and select.select([self._agent], [], [], _LAST_OUTPUT_S)[0]:
-            self._hear_agent({self._agent.fileno(): 0})  # The end of the job kills all that runs in it.
+        if code == _KILLED and not self._is_over:
+            # The end of the job kills all that runs in it.
+            within_s = _HEARD_WITHIN_S if self._command.place_is_gone() else _LAST_OUTPUT_S
+            if select.select([self._agent], [], [], within_s)[0]:
+                self._hear_agent({self._agent.fileno(): 0})
         self._unsent += (
             ended(code, self._command.failure) if self._reason is None else ended(None, self._reason)
         )

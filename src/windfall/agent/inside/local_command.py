@@ -155,6 +155,10 @@ class LocalCommand:
                 self._code = code if code >= 0 else 128 - code
         return self._code
 
+    def place_is_gone(self) -> bool:
+        """Whether the job is known to have ended; the agent reports the end of a process."""
+        return False
+
     def kill(self, pid: int, number: int) -> None:
         """Signal one of its processes, which may be gone."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
