@@ -157,7 +157,7 @@ def test_a_taken_port_is_told(directory):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(S3ServerError, match=f"port {port} .*give another"):
+        with pytest.raises(S3ServerError, match=f"port {port} .*choose another with --s3-port"):
             S3Server(directory, port=port).start(30)
 
 

@@ -114,7 +114,7 @@ def test_a_store_that_is_taken_away_ends_the_daemon_and_no_job(fresh, busy):
             batch.submit_job(jobName="late", jobQueue="q", jobDefinition="precious")
     assert windfall.process.wait(60) == 2
     assert f"{windfall.data}/store/windfall.db was removed" in windfall.log.read_text()
-    assert "jobs that run go on" in windfall.log.read_text()
+    assert "running jobs go on" in windfall.log.read_text()
     assert "Traceback" not in windfall.log.read_text()
     assert "missing or empty" in refused(windfall)
     shutil.rmtree(windfall.data / "store")
