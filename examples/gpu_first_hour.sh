@@ -39,6 +39,8 @@ windfall run --gpus 1 --env RESULT=interrupted.pt --spot --checkpoint -- python 
 run=$!
 until windfall describe train 2>/dev/null | grep -q 'step [1-9]'; do sleep 0.5; done
 windfall top --once
+windfall exec train -- nvidia-smi -L
+windfall exec train -- python -c 'import os, torch; print("inside", os.environ["CUDA_VISIBLE_DEVICES"], torch.cuda.mem_get_info())'
 windfall interrupt train --notice 30
 wait "$run" || { cat run.log; exit 1; }
 cat run.log
