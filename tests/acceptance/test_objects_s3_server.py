@@ -161,6 +161,20 @@ def test_a_taken_port_is_told(directory):
             S3Server(directory, port=port).start(30)
 
 
+def test_what_another_user_left_for_one_of_its_ports_is_in_nobodys_way(directory):
+    server = S3Server(directory)
+    server.start(90)
+    port = json.loads((directory / "server.json").read_text())["ports"]["key_service"]
+    # Not even root can unlink it.
+    left = Path(f"/tmp/seaweedfs-key_service-grpc-{port}.sock")
+    left.mkdir()
+    try:
+        server.stop()
+        assert server.pid is None
+    finally:
+        left.rmdir()
+
+
 def client_of(url, key_id, secret):
     return boto3.client(
         "s3",

@@ -169,7 +169,8 @@ class S3Server:
         for name, port in running.ports.items():
             # SeaweedFS makes these itself and does not always remove them.
             kind = name.removesuffix("_grpc")
-            Path(f"/tmp/seaweedfs-{kind}-grpc-{port}.sock").unlink(missing_ok=True)  # noqa: S108 (its choice)
+            with contextlib.suppress(OSError):  # Another user's server left one for the same port.
+                Path(f"/tmp/seaweedfs-{kind}-grpc-{port}.sock").unlink(missing_ok=True)  # noqa: S108 (its choice)
 
     def _can_be_adopted(self) -> bool:
         running = self._read()
