@@ -38,7 +38,11 @@ class Moves:
         self._is_useless = False
 
     def listen(self, directories: Collection[str], names: Collection[str] = ()) -> None:
-        """Hear of moves in the directory and some below it from now on; forget names that are not there any more."""
+        """Hear of moves in the directory and some below it from now on.
+
+        `directories` and `names` are those of a look. Names that were heard of before it and are not in it are
+        forgotten; one that is heard of now may have been moved after the look.
+        """
         if self._is_useless:
             return
         if self._descriptor is None:
@@ -49,8 +53,8 @@ class Moves:
             if path not in known and len(known) < _MOST_WATCHED and not self._is_useless:
                 self._watch(path)
                 known.add(path)
-        self.hear()
         self._moved = {path: at for path, at in self._moved.items() if path in names or path in directories}
+        self.hear()
 
     def hear(self) -> None:
         """Take in what has been told since the last time."""

@@ -34,6 +34,19 @@ def test_a_file_that_was_moved_is_told_from_one_that_was_written(tmp_path, moves
     assert not moves.has("d/b", 0), "what is gone is forgotten"
 
 
+def test_a_file_that_is_moved_after_a_look_is_not_forgotten_with_it(tmp_path, moves):
+    moves.listen([])
+    seen_before: list[str] = []
+    (tmp_path / "a.tmp").write_text("1")
+    (tmp_path / "a.tmp").rename(tmp_path / "a")
+    moves.listen([], seen_before)
+    assert moves.has("a", 0)
+    moves.listen([], ["a"])
+    assert moves.has("a", 0)
+    moves.listen([], [])
+    assert not moves.has("a", 0), "it was gone at the next look"
+
+
 def test_a_directory_that_was_moved_has_finished_files(tmp_path, moves):
     moves.listen([])
     (tmp_path / "step.tmp" / "deep").mkdir(parents=True)
