@@ -60,7 +60,7 @@ def needed_text(call: Call, name: str) -> str:
     """A text that must be there."""
     value = call.params.get(name)
     if not isinstance(value, str) or not value:
-        raise ApiError("Invalid", f"{call.operation} needs {name}, a text that is not empty.")
+        raise ApiError("Invalid", f"{name} is required (a non-empty string).")
     return value
 
 
@@ -68,7 +68,7 @@ def needed_count(call: Call, name: str) -> int:
     """A number of bytes that must be there."""
     value = call.params.get(name)
     if type(value) is not int or value < 0:
-        raise ApiError("Invalid", f"{call.operation} needs {name}, a whole number from 0 on.")
+        raise ApiError("Invalid", f"{name} is required (a whole number, 0 or more).")
     return value
 
 

@@ -96,10 +96,16 @@ class ExecSessions:
         self._directories = {"local": directory.agent, "simulated": directory.simulated_agent}
         self._default = default_engine
         self._open: dict[str, Session] = {}
+        #: Held while one is opened: many that are asked for at once must not all pass the same check.
+        self._opening = asyncio.Lock()
         self._looking: asyncio.TimerHandle | None = None
 
     async def begin(self, caller: Caller, entrance: Entrance, asked: Exec) -> None:
         """Open a session; the agent's answer comes over it. One that is open already stays as it is."""
+        async with self._opening:
+            await self._begin(caller, entrance, asked)
+
+    async def _begin(self, caller: Caller, entrance: Entrance, asked: Exec) -> None:
         known = self._open.get(asked.session)
         if known is not None and known.caller == caller:
             return

@@ -206,7 +206,7 @@ def test_who_may_enter(tmp_path, owner, caller, why):
         ({"shell": "bash"}, "absolute path"),
         ({"rows": -1}, "rows must be"),
         ({"columns": True}, "columns must be"),
-        ({"jobId": ""}, "needs jobId"),
+        ({"jobId": ""}, "jobId is required"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path, params, why):
@@ -225,5 +225,21 @@ def test_an_agent_that_is_away(tmp_path):
         with pytest.raises(ApiError, match="does not answer") as refused:
             await world.ask("StartExec", jobId="running")
         assert refused.value.status == 503
+
+    asyncio.run(play())
+
+
+def test_sessions_that_are_asked_for_at_once_do_not_pass_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(exec_sessions, "MOST_PER_TENANT", 2)
+
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            asked = (world.ask("StartExec", jobId="running", session=f"{n:032x}") for n in range(6))
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            refused = [answer for answer in answers if isinstance(answer, ApiError)]
+            assert len(refused) == 4
+            assert all("close one of them first" in str(answer) for answer in refused)
+            for n in range(6):
+                await world.ask("EndExec", session=f"{n:032x}")
 
     asyncio.run(play())
