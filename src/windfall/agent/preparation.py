@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Mapping
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.courier.tree import Tree
@@ -22,9 +23,11 @@ from windfall.agent.host_names import training_hosts, write_hosts
 from windfall.agent.log_room import check_room
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
+from windfall.agent.own_tmp import View, named_paths, view_of_tmp
 from windfall.agent.places import OWN, STAGED, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
+from windfall.agent.sandbox_mounts import TMP, is_within
 from windfall.agent.secrets import secret_values
 from windfall.agent.spawner import PRIVATE_UMASK, USUAL_UMASK, Launch, errno_words, missing_program
 from windfall.agent.stages import Intended
@@ -160,7 +163,7 @@ def prepare(
     try:
         if attempt.intended.sandboxed:
             script = job_script(argv, environment, feed)
-            argv, isolation = _sandboxed(attempt, start, machine, directory, path, identity)
+            argv, isolation = _sandboxed(attempt, start, machine, directory, environment, identity)
             stdin_fd = _memory_file(script)
             environment = {name: environment[name] for name in (TOKEN_VARIABLE, AGENT_VARIABLE)}
             environment["PATH"] = DEFAULT_PATH
@@ -292,13 +295,31 @@ def _open(path: str, flags: int, verb: str) -> int:
 
 
 def _sandboxed(
-    attempt: Attempt, start: Start, machine: Machine, directory: str, path: str, identity: str | None
+    attempt: Attempt,
+    start: Start,
+    machine: Machine,
+    directory: str,
+    environment: Mapping[str, str],
+    identity: str | None,
 ) -> tuple[list[str], str]:
     assert machine.tools is not None
-    program = start.argv[0]
+    if start.needs_sandbox and directory == TMP:
+        raise CannotStart(
+            f'chdir "{TMP}": other tenants have jobs here, so each job has its own; start it elsewhere'
+        )
+    user, own_tmp = job_user(attempt, machine), _wants_own_tmp(start, machine)
+    program, path = start.argv[0], environment["PATH"]
     # Inside the sandbox nobody could tell a missing program from one that exits with 127.
-    if "/" not in program and find_program(program, path) is None:
+    found = program if "/" in program else find_program(program, path)
+    if found is None:
         raise CannotStart(missing_program(program, path))
+    view = View()
+    if own_tmp:
+        named = named_paths([os.path.realpath(found), *start.argv], environment)
+        elsewhere = [word for word in named if not is_within(word, directory)]
+        view = view_of_tmp(elsewhere, user, machine.settings.hide, owners=_owners(start, user))
+    if (problem := view.problem(found)) is not None:
+        raise CannotStart(problem)
     isolation = machine.tools.words
     cgroup_files: tuple[str, ...] = ()
     group = machine.new_cgroup(start.token, start.memory_mib, start.vcpus)
@@ -311,18 +332,25 @@ def _sandboxed(
         directory = places_of(attempt).root
     plan = SandboxPlan(
         directory=directory,
-        tmp_directory=_tmp_directory(attempt) if _wants_own_tmp(start, machine) else None,
+        tmp_directory=_tmp_directory(attempt) if own_tmp else None,
         shared_memory_mib=start.shared_memory_mib,
         # bubblewrap would make a missing one, on the host.
         hide=tuple(path for path in machine.settings.hide if os.path.isdir(path)),
         cgroup_files=cgroup_files,
         binds=_binds(attempt, start),
         seen_directory=start.directory if start.staging is not None else None,
-        # An agent that is not root has no rights beyond those of the job's user.
-        identity=identity if job_user(attempt, machine).drop else None,
+        identity=identity,
         hosts_file=_hosts(attempt, start, machine),
+        shown=view.shown,
     )
-    return sandbox_command(machine.tools, job_user(attempt, machine), plan), isolation
+    return sandbox_command(machine.tools, user, plan), isolation
+
+
+def _owners(start: Start, user: JobUser) -> frozenset[int] | None:
+    """Whose files of the host's /tmp the job may see, None for everybody's: other tenants' jobs may have its user."""
+    if not start.needs_sandbox:
+        return None
+    return frozenset({0} if start.run_as is None else {0, user.uid})
 
 
 def _hosts(attempt: Attempt, start: Start, machine: Machine) -> str | None:

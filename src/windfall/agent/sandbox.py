@@ -28,7 +28,7 @@ import msgspec
 
 from windfall.agent.credentials import JobUser
 from windfall.agent.host_names import HOSTS
-from windfall.agent.sandbox_mounts import is_within, plan_mounts
+from windfall.agent.sandbox_mounts import TMP, Shown, is_within, plan_mounts
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The program that takes bubblewrap's options where that is missing.
@@ -40,9 +40,12 @@ _SHELL_OWNS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_V
 #: Joins the cgroups named before `--`, then becomes the command after it. Joining must come first, so that
 #: no child escapes.
 _JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
-#: Becomes the command after the first word if the working directory is the one with that device and inode: the path
-#: by which the sandbox was made may have been replaced since the directory was checked.
-_SAME = '[ "$(stat -c %d:%i .)" = "$1" ] || { echo "$PWD was replaced" >&2; exit 126; }; shift; exec "$@"'
+#: Becomes the command after `--` if every path has the device and inode that follow it: a path by which the sandbox
+#: was made may have been replaced since it was checked.
+_SAME = (
+    'while [ "$1" != -- ]; do [ "$(stat -c %d:%i -- "$1")" = "$2" ] || { echo "$1 was replaced" >&2; exit 126; };'
+    ' shift 2; done; shift; exec "$@"'
+)
 
 BUBBLEWRAP, NAMESPACES = "bubblewrap", "namespaces without bubblewrap"
 
@@ -76,10 +79,12 @@ class SandboxPlan(msgspec.Struct, frozen=True):
     binds: tuple[tuple[str, str], ...] = ()
     #: The working directory as the job sees it, where that is one of those.
     seen_directory: str | None = None
-    #: `device:inode` that the working directory must have inside; None where nothing is gained by another one.
+    #: `device:inode` that the working directory must have inside; None where it is made by the agent.
     identity: str | None = None
     #: What it sees as /etc/hosts; None means the host's own.
     hosts_file: str | None = None
+    #: What it sees of the host's /tmp in its own.
+    shown: tuple[Shown, ...] = ()
 
 
 def find_tools(user: JobUser) -> SandboxTools | None:
@@ -124,7 +129,7 @@ def _works(tools: SandboxTools, user: JobUser) -> bool:
 
 def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> list[str]:
     """Return the command that reads a `job_script` from its standard input and runs it in the sandbox."""
-    own_tmp = () if plan.tmp_directory is None else ("/tmp",)
+    own_tmp = () if plan.tmp_directory is None else (TMP,)
     private = (*own_tmp, "/dev/shm", *plan.hide)
     mounts = plan_mounts(plan.binds, private)
     command = [tools.bwrap, *tools.before, *mounts.root, *mounts.covers]
@@ -133,25 +138,26 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
         command += ["--size", str(plan.shared_memory_mib << 20)]
     command += ["--tmpfs", "/dev/shm"]
     if plan.tmp_directory is not None:
-        command += ["--bind", plan.tmp_directory, "/tmp"]
+        command += ["--bind", plan.tmp_directory, TMP]
     for hidden in plan.hide:
         command += ["--tmpfs", hidden]
+    for seen in plan.shown:
+        if seen.target is not None:
+            command += ["--symlink", seen.target, seen.path]
+        else:
+            command += ["--bind", seen.path, seen.path, *_hiding_inside(plan, seen.path)]
     # Only what was covered is shown again: binding a parent of the covered would uncover all of it.
     covers = [covered for covered in private if is_within(plan.directory, covered)]
     if covers:
         # What lies between would be made with our own umask, and the job could not pass.
         for parent in _between(max(covers, key=len), plan.directory):
             command += ["--perms", "0755", "--dir", parent]
-        command += ["--bind", plan.directory, plan.directory]
-        # It may hold what is hidden, as a home directory does.
-        for hidden in plan.hide:
-            if is_within(hidden, plan.directory):
-                command += ["--tmpfs", hidden]
+        command += ["--bind", plan.directory, plan.directory, *_hiding_inside(plan, plan.directory)]
     if plan.hosts_file is not None:
         command += ["--ro-bind", plan.hosts_file, HOSTS]
     command += [*mounts.binds, "--chdir", plan.seen_directory or plan.directory, "--"]
-    if plan.identity is not None:
-        command += ["/bin/sh", "-c", _SAME, "sh", plan.identity]
+    if user.drop:  # An agent that is not root has no rights beyond those of the job's user.
+        command += _checked(plan)
     if user.drop and tools.setpriv is not None:
         groups = ["--groups", ",".join(map(str, user.groups))] if user.groups else ["--clear-groups"]
         command += [tools.setpriv, "--reuid", str(user.uid), "--regid", str(user.gid), *groups]
@@ -160,6 +166,19 @@ def sandbox_command(tools: SandboxTools, user: JobUser, plan: SandboxPlan) -> li
     if plan.cgroup_files:
         command = ["/bin/sh", "-c", _JOIN, "sh", *plan.cgroup_files, "--", *command]
     return command
+
+
+def _checked(plan: SandboxPlan) -> list[str]:
+    """The words before the command that end the attempt where a path was replaced since it was checked."""
+    identities = [] if plan.identity is None else [".", plan.identity]
+    for seen in plan.shown:
+        identities += [seen.path, seen.identity] if seen.target is None else []
+    return ["/bin/sh", "-c", _SAME, "sh", *identities, "--"] if identities else []
+
+
+def _hiding_inside(plan: SandboxPlan, directory: str) -> list[str]:
+    """Hide again what a directory holds that must not be seen, as a home directory does."""
+    return [word for hidden in plan.hide if is_within(hidden, directory) for word in ("--tmpfs", hidden)]
 
 
 def _between(above: str, below: str) -> list[str]:

@@ -11,7 +11,18 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+TMP = "/tmp"
 WHOLE_ROOT = ("--dev-bind", "/", "/")
+
+
+class Shown(NamedTuple):
+    """A file or directory of the host's /tmp that the job sees at the same path."""
+
+    path: str
+    #: `device:inode`.
+    identity: str = ""
+    #: What the path leads to, where it is a symbolic link; the job follows it by itself.
+    target: str | None = None
 
 
 class Mounts(NamedTuple):

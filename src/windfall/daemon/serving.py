@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.iam.service import iam_service
@@ -43,6 +42,7 @@ from windfall.daemon.log_reaper import REAP_EVERY_S, reap_logs
 from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
 from windfall.daemon.prometheus import MetricsPage
+from windfall.daemon.samples import SampleReader
 from windfall.daemon.settings import Settings
 from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
@@ -178,16 +178,8 @@ class _Daemon:
         self._keys = KeyRing(directory.keys)
         keys = self._keys
         context = DaemonContext(
-            settings,
-            directory,
-            AttemptDirectory(directory.logs),
-            store,
-            objects,
-            clock_ms,
-            lambda: keys.tenants,
-            keys.find,
+            settings, directory, store, objects, clock_ms, lambda: keys.tenants, keys.find
         )
-        self._files = context.files
         #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
         self._leadership: SoleDaemon | Succession
@@ -248,7 +240,7 @@ class _Daemon:
         """Remove expired logs periodically, until cancelled."""
         while True:
             try:
-                await self._gate.read(lambda store: reap_logs(store, self._files, clock_ms()))
+                await self._gate.read(lambda store: reap_logs(store, self._directory.logs, clock_ms()))
             except (StoreError, OSError) as error:
                 log.warning("old logs cannot be removed: %s", error)
             await asyncio.sleep(REAP_EVERY_S)
@@ -267,14 +259,15 @@ class _Daemon:
             self._leadership.daemons,
         )
         account = self._settings.account_id
+        samples = SampleReader(self._directory.logs)
         application = Application(
             [
                 batch_service(
                     self._gate, account, lambda: str(uuid.uuid4()), clock_ms, self._training.storage
                 ),
-                training_service(self._gate, account, clock_ms, self._files, self._training),
-                logs_service(self._gate, self._files, account, clock_ms),
-                cloudwatch_service(self._gate, self._files.recording),
+                training_service(self._gate, account, clock_ms, self._directory.logs, self._training),
+                logs_service(self._gate, self._directory.logs, account, clock_ms),
+                cloudwatch_service(self._gate, samples.recording),
                 scheduler_service(self._gate, account, zone_named),
                 sts_service(account),
                 iam_service(account),
@@ -283,7 +276,7 @@ class _Daemon:
             self._keys,
             time.time,
             lambda: str(uuid.uuid4()),
-            pages={"/metrics": MetricsPage(self._gate, self._files, self._keys).answer},
+            pages={"/metrics": MetricsPage(self._gate, samples, self._keys).answer},
             elsewhere=Forwarding(lambda: self._leadership.leader).forward,
         )
         return uvicorn.Config(

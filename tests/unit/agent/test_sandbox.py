@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from windfall.agent.sandbox import (
     sandbox_command,
     without_bubblewrap,
 )
+from windfall.agent.sandbox_mounts import Shown
 
 NOBODY = JobUser("nobody", 65534, 65534, (65534,), drop=True)
 MYSELF = JobUser("me", 1000, 1000, (1000,), drop=False)
@@ -68,10 +70,24 @@ def test_a_directory_below_tmp_that_holds_the_hidden_one_does_not_uncover_it():
     assert command.index("--tmpfs /tmp/me/data ") < command.index(shown)
 
 
+def test_what_a_job_sees_of_the_hosts_tmp_does_not_uncover_what_is_hidden_there():
+    shown = (Shown("/tmp/me", "1:2"), Shown("/tmp/link", target="me"))
+    plan = SandboxPlan("/tmp/me/data/attempts/a", "/tmp/me/data/attempts/a.tmp", None, ("/tmp/me/data",), ())
+    command = " ".join(
+        sandbox_command(
+            SandboxTools("/usr/bin/bwrap", None), MYSELF, msgspec.structs.replace(plan, shown=shown)
+        )
+    )
+    order = ["--bind /tmp/me/data/attempts/a.tmp /tmp ", "--bind /tmp/me /tmp/me --tmpfs /tmp/me/data "]
+    order += ["--symlink me /tmp/link ", "--bind /tmp/me/data/attempts/a /tmp/me/data/attempts/a "]
+    assert [command.index(words) for words in order] == sorted(command.index(words) for words in order)
+
+
 @pytest.mark.parametrize("made_by", ["bubblewrap", "namespaces"])
 @pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("shown", [False, True])
 def test_a_directory_that_was_replaced_after_it_was_checked_is_not_given_to_the_job(
-    tmp_path, require, made_by, replaced
+    tmp_path, require, made_by, replaced, shown
 ):
     require(os.geteuid() == 0, "only root makes a sandbox for another user")
     tools = find_tools(NOBODY) if made_by == "bubblewrap" else without_bubblewrap(shutil.which("setpriv"))
@@ -83,7 +99,11 @@ def test_a_directory_that_was_replaced_after_it_was_checked_is_not_given_to_the_
     if replaced:
         mine.rename(tmp_path / "elsewhere")
         mine.symlink_to(secret)
-    plan = SandboxPlan(str(mine), "/var/tmp", None, (), (), identity=f"{status.st_dev}:{status.st_ino}")
+    identity = f"{status.st_dev}:{status.st_ino}"
+    if shown:
+        plan = SandboxPlan("/usr", "/var/tmp", None, (), (), shown=(Shown(str(mine), identity),))
+    else:
+        plan = SandboxPlan(str(mine), "/var/tmp", None, (), (), identity=identity)
     ran = subprocess.run(
         sandbox_command(tools, NOBODY, plan),
         input=job_script(["echo", "started"], {"PATH": DEFAULT_PATH}),

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.calendar import StartRun, TargetFailed
@@ -85,7 +84,7 @@ def invoked(
             "123456789012",
             "us-east-1",
             lambda: DUE,
-            AttemptDirectory(tmp_path),
+            tmp_path,
             TrainingSettings(),
             lambda: asyncio.sleep(0),
             {key.access_key_id: key for key in keys}.get,

@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.engines.test_translation import a_status, an_inventory
 from windfall.agent import messages
-from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
@@ -79,7 +78,7 @@ class World:
         self.engine = SimulatedEngine(
             self.said.append,
             AgentSettings(str(self.path / "agent"), str(self.path / "attempts")),
-            AttemptDirectory(Path("/logs")),
+            Path("/logs"),
             1,
             self.settings,
             lambda: self.now,
