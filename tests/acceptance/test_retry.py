@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
 from tests.acceptance.test_keys import a_key, client_with
+from tests.acceptance.test_multi_node import a_gang
 
 #: Fails the first time that it has this checkpoint directory, and says what it was given.
 ONCE = (
@@ -143,3 +144,61 @@ def test_a_second_tenant_finds_no_such_job_and_an_admin_takes_no_rights_along(ho
     house.ended(theirs)
     refused = house.running.windfall("retry", theirs, check=False)
     assert "belongs to the tenant vision" in refused.stderr
+
+
+TRAINING = {
+    "RoleArn": "arn:aws:iam::123456789012:role/Training",
+    "OutputDataConfig": {"S3OutputPath": "s3://windfall/out"},
+    "CheckpointConfig": {"S3Uri": "s3://windfall/checkpoints"},
+    "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 600},
+    "Tags": [{"Key": "team", "Value": "vision"}],
+}
+
+
+def test_a_training_runs_again_under_another_name_from_its_checkpoints(house):
+    sagemaker = house.running.client("sagemaker")
+    script = 'cd "$WINDFALL_CHECKPOINT_DIR"; echo "$TRAINING_JOB_NAME" >> tries; cat tries; test $(wc -l < tries) -ge 2'
+    sagemaker.create_training_job(
+        TrainingJobName="fit",
+        AlgorithmSpecification={
+            "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/not-here:1",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["sh", "-c", script],
+        },
+        **TRAINING,
+    )
+    assert house.ended("training-fit")["status"] == "FAILED"
+    done = house.running.windfall("retry", "fit")
+    assert "job training-fit-retry-2 (fit-retry-2) is in queue" in done.stderr
+    assert "it begins with the newest checkpoint: tries (" in done.stderr
+    assert house.ended(done.stdout.strip())["status"] == "SUCCEEDED"
+    assert house.log("training-fit-retry-2") == "fit\nfit-retry-2\n"
+    described = sagemaker.describe_training_job(TrainingJobName="fit-retry-2")
+    assert described["CheckpointConfig"] == TRAINING["CheckpointConfig"]
+    tags = sagemaker.list_tags(ResourceArn=described["TrainingJobArn"])["Tags"]
+    assert {"Key": "windfall:retry-of", "Value": "training-fit"} in tags
+    assert TRAINING["Tags"][0] in tags
+
+
+def test_a_multi_node_job_runs_again_with_all_its_nodes(house):
+    a_gang(house.batch, "gang", "false", nodes=2)
+    script = 'echo "node $AWS_BATCH_JOB_NODE_INDEX of $AWS_BATCH_JOB_NUM_NODES"; exit 1'
+    overrides = {
+        "numNodes": 3,
+        "nodePropertyOverrides": [
+            {"targetNodes": "0:", "containerOverrides": {"command": ["sh", "-c", script]}}
+        ],
+    }
+    old = house.batch.submit_job(jobName="g", jobQueue="q", jobDefinition="gang", nodeOverrides=overrides)[
+        "jobId"
+    ]
+    assert house.ended(old)["status"] == "FAILED"
+    refused = house.running.windfall("retry", f"{old}#1", check=False)
+    assert f"is a node: `windfall retry {old}` runs all nodes again" in refused.stderr
+    done = house.running.windfall("retry", old)
+    assert "with 3 nodes" in done.stderr
+    new = house.ended(done.stdout.strip())
+    assert new["nodeProperties"]["numNodes"] == 3
+    assert new["nodeProperties"]["nodeRangeProperties"][0]["container"]["command"] == ["sh", "-c", script]
+    assert house.log(f"{new['jobId']}#0") == "node 0 of 3\n"

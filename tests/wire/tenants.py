@@ -16,6 +16,7 @@ from tests.wire.world import ACCOUNT, REGION, RELAY, Answer, World
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Caller, Role, Service
+from windfall.aws_api.sagemaker.service import TrainingSettings, training_service
 from windfall.control.changes import Changes, LogStream
 from windfall.control.state import State
 from windfall.daemon.object_storage import ObjectStorage
@@ -76,7 +77,10 @@ def own_operations(directory: Path) -> Service:
     relay: Any = RELAY
     settings = Settings(directory)
     objects = ObjectStorage(settings, {})
-    return Operations(relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects).service()
+    trainings = training_service(relay, ACCOUNT, RELAY.clock_ms, directory, TrainingSettings())
+    return Operations(
+        relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects, trainings
+    ).service()
 
 
 async def asked_own(service: Service, operation: str, params: dict[str, Any], caller: Caller) -> Answer:

@@ -28,7 +28,8 @@ def retry(everything: bool, job: str, data: Path | None, as_json: bool) -> None:
     """Run a job that has ended again; of an array, its failed children.
 
     The new job has the definition, command, variables, tags and queue of the old one, and goes on from its checkpoints.
-    It does not wait for the jobs that the old one depended on. Children keep their array index.
+    It does not wait for the jobs that the old one depended on. Children keep their array index. A training job NAME
+    runs again as NAME-retry-2, then NAME-retry-3.
     """
     client = connect(data)
     answer = client.own("Retry", jobId=job_id(client, job), all=everything)
@@ -46,9 +47,9 @@ def retry(everything: bool, job: str, data: Path | None, as_json: bool) -> None:
 
 
 def _children(answer: dict[str, Any]) -> str:
-    indexes = answer["indexes"]
+    indexes, nodes = answer["indexes"], answer.get("nodes")
     if indexes is None:
-        return ""
+        return "" if nodes is None else f" with {counted(nodes, 'node')}"
     shown = ", ".join(map(str, indexes[:_INDEXES_SHOWN]))
     more = ", ..." if len(indexes) > _INDEXES_SHOWN else ""
     noun = "index" if len(indexes) == 1 else "indexes"
@@ -60,6 +61,8 @@ def _begins_with(answer: dict[str, Any]) -> str | None:
         return None
     if answer["arraySize"] is not None or answer["indexes"] is not None:
         return "each child begins with its newest checkpoint, if it has saved one"
+    if answer.get("nodes") is not None:
+        return "each node begins with its newest checkpoint, if it has saved one"
     if answer["beginsWith"] is None:
         return "it begins anew: the job has saved no checkpoint"
     return f"it begins with the newest checkpoint: {mark_words(answer['beginsWith'])}"

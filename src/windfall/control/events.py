@@ -94,6 +94,8 @@ class SubmitJob:
     consumables: tuple[tuple[str, int], ...] | None = None
     #: For a multi-node job: what changes in the definition's nodes.
     node_overrides: NodeOverrides | None = None
+    #: For a multi-node job that is run again: its nodes as they were, in place of the definition's.
+    nodes: Nodes | None = None
     #: The job that this one runs again, from its checkpoints if it kept some.
     retry_of: JobId | None = None
     #: For children of an array that are run again.

@@ -31,6 +31,8 @@ def requested_nodes(definition: JobDefinition, command: SubmitJob) -> Nodes | No
         raise Invalid(
             "containerOverrides are not for multi-node parallel jobs; use nodeOverrides.nodePropertyOverrides"
         )
+    if command.nodes is not None:
+        return command.nodes
     return resolved(definition.nodes, command.node_overrides, {**definition.parameters, **command.parameters})
 
 

@@ -16,7 +16,7 @@ from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.request import Response
-from windfall.aws_api.protocol.service import Call, PlainHandler, PlainService
+from windfall.aws_api.protocol.service import Call, ModelledService, PlainHandler, PlainService
 from windfall.aws_api.tenants.gate import PerView
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine
@@ -68,6 +68,7 @@ class Operations:
         begin_stop: Callable[[bool], Awaitable[int]],
         clock_ms: Callable[[], int],
         objects: ObjectStorage,
+        trainings: ModelledService,
         host: Callable[[], Machine | None] = lambda: None,
         daemons: Callable[[], Awaitable[list[tuple[Presence, bool]]]] | None = None,
     ) -> None:
@@ -81,6 +82,7 @@ class Operations:
         self._begin_stop = begin_stop
         self._clock_ms = clock_ms
         self._objects = objects
+        self._trainings = trainings
         #: This host, as its agent last described it.
         self._host = host
         self._daemons = daemons
@@ -147,7 +149,7 @@ class Operations:
             "ReadExec": (Role.SUBMIT, execs.read),
             "WriteExec": (Role.SUBMIT, execs.write),
             "EndExec": (Role.SUBMIT, execs.end),
-            "Retry": (Role.SUBMIT, Retrying(self._loop).retry),
+            "Retry": (Role.SUBMIT, Retrying(self._loop, self._trainings).retry),
             "StoredFiles": (Role.READ, stored.describe),
             "ListStored": (Role.READ, stored.list),
             "ReadStored": (Role.READ, stored.read),

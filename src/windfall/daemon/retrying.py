@@ -1,18 +1,25 @@
 """Retry: submits a finished job again, with everything it was submitted with except its dependencies.
 
-Decides what is run again: of an array, the children that failed, each with its old index. The new job continues from
-the old one's checkpoints. Must not know how anything runs.
+Decides what is run again: of an array, the children that failed, each with its old index; of a multi-node job all
+nodes; of a training job its request, under a name that is free. The new job continues from the old one's checkpoints
+and gets no rights that the old one did not have. Must not know how anything runs.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.batch.children import final_states
+from windfall.aws_api.batch.tags import RETRY_OF
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.service import Call
+from windfall.aws_api.protocol.serialization import encode_json
+from windfall.aws_api.protocol.service import Call, Caller, ModelledService
+from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.documents import read_document
+from windfall.aws_api.sagemaker.tagging import tag_list
 from windfall.control.events import SubmitJob
 from windfall.control.job_options import CHECKPOINT
 from windfall.control.ports import CorePort, Store
@@ -24,16 +31,19 @@ from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job, JobKind
 from windfall.jobs.states import FAILED, SUCCEEDED
 from windfall.jobs.submitters import Submitter
+from windfall.jobs.tenants import View
 
-#: Names the job that a job runs again.
-RETRY_OF = "windfall:retry-of"
+#: What the name of a training job ends with that runs another one again.
+_AGAIN = re.compile(r"-retry-[0-9]+\Z", re.ASCII)
 
 
 class Retrying:
     """The operation, as one caller has it."""
 
-    def __init__(self, gate: CorePort) -> None:
+    def __init__(self, gate: CorePort, trainings: ModelledService) -> None:
+        """`trainings` creates training jobs as it does for any client."""
         self._gate = gate
+        self._trainings = trainings
 
     async def retry(self, call: Call) -> dict[str, Any]:
         """Submit a job again; with `all`, also one that succeeded, or all children of an array."""
@@ -45,12 +55,11 @@ class Retrying:
             raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
         _check_rights(job, call.caller.submitter)
         _check(job, failed, everything=everything)
-        command = _command(job, None if everything else failed, call)
-        try:
-            submitted: Job = await self._gate.execute(command)
-        except Rejected as rejected:
-            raise ApiError("Rejected", f"{job_id} cannot be run again: {rejected}") from None
-        part = submitted.submission.array_part
+        if job.submission.kind is JobKind.TRAINING:
+            submitted = await self._created(job, call)
+        else:
+            submitted = await self._submitted(job, None if everything else failed, call)
+        part, nodes = submitted.submission.array_part, submitted.submission.nodes
         marks = [attempt.checkpoint for attempt in job.attempts if attempt.checkpoint is not None]
         staging = submitted.submission.staging
         return {
@@ -60,9 +69,58 @@ class Retrying:
             "retryOf": job.id,
             "indexes": None if part is None else list(part.indexes),
             "arraySize": submitted.submission.array_size,
+            "nodes": None if nodes is None else nodes.count,
             "checkpointUri": staging.checkpoints.uri if staging and staging.checkpoints else None,
             "beginsWith": shown_mark(max(marks, key=lambda mark: mark.at, default=None)),
         }
+
+    async def _submitted(self, job: Job, failed: list[int] | None, call: Call) -> Job:
+        try:
+            submitted: Job = await self._gate.execute(_command(job, failed, call))
+        except Rejected as rejected:
+            raise _refusal(job, str(rejected)) from None
+        return submitted
+
+    async def _created(self, job: Job, call: Call) -> Job:
+        """A training job with the request of this one, created through the handler that serves every client."""
+        request, view = read_document(job.submission.document).request, View(call.caller.tenant)
+        name, live = await self._gate.read(lambda store: _free_name(store, view, request["TrainingJobName"]))
+        if live is not None and "CheckpointConfig" in request:
+            raise _refusal(
+                job,
+                f"{live.id} is {live.state} and continues the same checkpoints: wait for its end, or stop it first",
+            )
+        tags = tag_list({**job.submission.tags, RETRY_OF: job.id})
+        body = encode_json({**request, "TrainingJobName": name, "Tags": tags})
+        caller = Caller.on_behalf_of(_submitter(job, call))
+        try:
+            await self._trainings.perform("CreateTrainingJob", body, caller, call.region, call.request_id)
+        except ApiError as error:
+            raise _refusal(job, error.message) from None
+        created: list[Job] = await self._gate.read(lambda store: store.jobs([names.job_id(view, name)]))
+        return created[0]
+
+
+def _free_name(store: Store, view: View, name: str) -> tuple[str, Job | None]:
+    """`NAME-retry-2`, or the first number after it that is free; and a live training job among those before it."""
+    first, number, live = _AGAIN.sub("", name), 1, None
+    name = first
+    while jobs := store.jobs(names.job_ids(view, name)):
+        live = next((job for job in jobs if not job.finished), live)
+        number += 1
+        ending = f"-retry-{number}"
+        name = first[: names.NAME_MAX - len(ending)].rstrip("-") + ending
+    return name, live
+
+
+def _refusal(job: Job, why: str) -> ApiError:
+    return ApiError("Rejected", f"{job.id} cannot be run again: {why}")
+
+
+def _submitter(job: Job, call: Call) -> Submitter:
+    """The caller as the submitter of the new job, which gets no more rights than the old one was submitted with."""
+    caller, owner = call.caller.submitter, job.submission.submitter
+    return replace(caller, is_admin=caller.is_admin and owner.is_admin, user=owner.user)
 
 
 def _looked_up(store: Store, job_id: JobId) -> tuple[Job | None, list[int]]:
@@ -92,14 +150,13 @@ def _check_rights(job: Job, caller: Submitter) -> None:
 
 def _check(job: Job, failed: list[int], *, everything: bool) -> None:
     """Refuse what cannot be run again, with what to do instead."""
-    if job.submission.kind is not JobKind.BATCH:
+    if job.submission.service_job is not None:
         raise ApiError(
             "Invalid",
-            f"{job.id} is a training job: create it again under another name; with the same CheckpointConfig it resumes"
-            " from its checkpoints.",
+            f"{job.id} was created by the service job {job.submission.service_job}: submit that one again.",
         )
-    if job.submission.nodes is not None:
-        raise ApiError("Invalid", f"{job.id} is a multi-node job, which cannot be retried; submit it again.")
+    if job.is_node:
+        raise ApiError("Invalid", f"{job.id} is a node: `windfall retry {job.parent}` runs all nodes again.")
     if not job.finished:
         raise ApiError(
             "Invalid",
@@ -125,7 +182,6 @@ def _command(job: Job, failed: list[int] | None, call: Call) -> SubmitJob:
     tags = {**submission.tags, RETRY_OF: job.id}
     if submission.staging is not None and submission.staging.checkpoints is not None:
         tags[CHECKPOINT] = submission.staging.checkpoints.uri
-    caller = call.caller.submitter
     return SubmitJob(
         JobId(str(uuid.uuid4())),
         submission.name,
@@ -138,14 +194,12 @@ def _command(job: Job, failed: list[int] | None, call: Call) -> SubmitJob:
         timeout_s=submission.timeout_s,
         tags=tags,
         propagate_tags=submission.propagate_tags,
-        # A retry gets no more rights than the job was submitted with.
-        submitter=replace(
-            caller, is_admin=caller.is_admin and submission.submitter.is_admin, user=submission.submitter.user
-        ),
+        submitter=_submitter(job, call),
         document=submission.document,
         share=submission.share,
         priority=None if submission.share is None else submission.priority,
         consumables=submission.consumables or None,
+        nodes=submission.nodes,
         retry_of=job.id,
         array_part=part,
     )

@@ -246,6 +246,8 @@ class _Daemon:
             await asyncio.sleep(REAP_EVERY_S)
 
     def _server_config(self) -> uvicorn.Config:
+        account = self._settings.account_id
+        trainings = training_service(self._gate, account, clock_ms, self._directory.logs, self._training)
         operations = Operations(
             self._gate,
             self._settings,
@@ -255,17 +257,17 @@ class _Daemon:
             self._begin_stop,
             clock_ms,
             self._objects,
+            trainings,
             self._machine,
             self._leadership.daemons,
         )
-        account = self._settings.account_id
         samples = SampleReader(self._directory.logs)
         application = Application(
             [
                 batch_service(
                     self._gate, account, lambda: str(uuid.uuid4()), clock_ms, self._training.storage
                 ),
-                training_service(self._gate, account, clock_ms, self._directory.logs, self._training),
+                trainings,
                 logs_service(self._gate, self._directory.logs, account, clock_ms),
                 cloudwatch_service(self._gate, samples.recording),
                 scheduler_service(self._gate, account, zone_named),

@@ -22,12 +22,14 @@ NOT_APPLIED = "windfall:not-applied"
 DIAGNOSIS = "windfall:diagnosis"
 #: What the run of a schedule is tagged with.
 SCHEDULE, DUE_AT = "windfall:schedule", "windfall:due-at"
+#: Names the job that a job runs again.
+RETRY_OF = "windfall:retry-of"
 #: What AWS allows.
 VALUE_MAX = 256
 _SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED, DIAGNOSIS})
 #: What the tags begin with that mean something to Windfall.
 OWN = "windfall:"
-_KNOWN = frozenset({ENGINE, SCHEDULE, DUE_AT, *_SHOWN_ONLY, *JOB_TAGS, *MARKET_TAGS})
+_KNOWN = frozenset({ENGINE, SCHEDULE, DUE_AT, RETRY_OF, *_SHOWN_ONLY, *JOB_TAGS, *MARKET_TAGS})
 
 
 def is_own(key: str) -> bool:

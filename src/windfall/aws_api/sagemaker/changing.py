@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call
-from windfall.aws_api.sagemaker.context import TrainingContext
+from windfall.aws_api.sagemaker.context import TrainingContext, check_may_steer
 from windfall.aws_api.sagemaker.documents import read_document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use, invalid
 from windfall.aws_api.sagemaker.timeline import stages
@@ -49,6 +49,7 @@ async def update_training_job(context: TrainingContext, call: Call) -> dict[str,
     params = call.params
     async with context.changing:
         job = await context.require(params["TrainingJobName"])
+        check_may_steer(job, call)
         document = read_document(job.submission.document)
         if job.finished:
             raise _rejected(job)

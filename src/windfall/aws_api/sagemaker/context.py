@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from windfall.aws_api.protocol.errors import AccessDeniedError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
@@ -90,3 +91,12 @@ class TrainingContext:
         if job is None:
             raise not_found()
         return job
+
+
+def check_may_steer(job: Job, call: Call) -> None:
+    """Refuse a key that may not decide what runs with the rights of a job, which may be run again as it is kept."""
+    if not call.caller.submitter.may_steer(job.submission.submitter):
+        raise AccessDeniedError(
+            f"This decides how the training job {job.submission.name} is run again, and it has other rights than jobs"
+            f" of the key {call.caller.access_key_id}: use a key like the one that created it, or an admin key."
+        )

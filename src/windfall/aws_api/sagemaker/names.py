@@ -17,6 +17,8 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 #: Each environment has one queue, of the same name.
 QUEUES = (QueueName(TRAINING_SPOT), QueueName(TRAINING_ON_DEMAND))
 
+NAME_MAX = 63
+
 _PREFIX = "training-"
 _ARN = re.compile(r"arn:[a-z-]+:sagemaker:[a-z0-9-]*:[0-9]{12}:([a-z-]+)/(.+)")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windfall.aws_api.batch.paging import position_in, token_of
-from windfall.aws_api.batch.tags import why_unknown
+from windfall.aws_api.batch.tags import is_own, why_unknown
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
-from windfall.aws_api.sagemaker.context import TrainingContext
+from windfall.aws_api.sagemaker.context import TrainingContext, check_may_steer
 from windfall.aws_api.sagemaker.rejections import invalid, shown
 from windfall.control.events import TagResource
 from windfall.jobs.job import Job
@@ -25,15 +25,15 @@ JOB = "job"
 
 async def add_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     """AddTags; the answer is all tags of the resource."""
-    job = await _taggable(context, call)
     added = tags_of(call.params["Tags"])
+    job = await _taggable(context, call, added)
     await context.execute(TagResource(JOB, job.id, add=added))
     return {"Tags": tag_list({**job.submission.tags, **added})}
 
 
 async def delete_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     """DeleteTags; missing keys are ignored."""
-    job = await _taggable(context, call)
+    job = await _taggable(context, call, call.params["TagKeys"])
     await context.execute(TagResource(JOB, job.id, remove=tuple(call.params["TagKeys"])))
     return {}
 
@@ -50,8 +50,10 @@ async def list_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     return {"Tags": tags[:size], "NextToken": token_of(tags[size - 1]["Key"]) if more else None}
 
 
-async def _taggable(context: TrainingContext, call: Call) -> Job:
+async def _taggable(context: TrainingContext, call: Call, keys: Iterable[str]) -> Job:
     job = await context.require(names.name_in_arn(call.params["ResourceArn"]))
+    if any(map(is_own, keys)):
+        check_may_steer(job, call)
     if job.finished:
         raise invalid(
             f"The training job {job.submission.name} has ended, and the tags of ended jobs cannot be changed here"

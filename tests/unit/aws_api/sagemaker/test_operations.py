@@ -29,6 +29,7 @@ from windfall.control.why import Why
 from windfall.jobs.attempts import StopCause
 from windfall.jobs.job import JobKind
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, SUCCEEDED
+from windfall.jobs.submitters import Submitter
 
 FULL = {
     **SPOT,
@@ -343,3 +344,21 @@ def test_no_request_is_a_fault_of_ours(world, operation, base, odd):
     except ApiError as refusal:
         status = refusal.status
     assert status in (200, 400)
+
+
+def test_a_key_without_the_rights_of_a_training_does_not_decide_how_it_is_run_again(world):
+    job = a_training_job("first", RUNNING)
+    job.submission = replace(job.submission, submitter=Submitter("default", "AKIAADMIN", True))
+    world.gate.keep(job)
+    tag = {"Key": "windfall:runtime", "Value": "process"}
+    for operation, params in (
+        ("AddTags", {"ResourceArn": f"{ARN}/first", "Tags": [tag]}),
+        ("DeleteTags", {"ResourceArn": f"{ARN}/first", "TagKeys": [tag["Key"]]}),
+        ("UpdateTrainingJob", {"TrainingJobName": "first", "ProfilerConfig": {"DisableProfiler": True}}),
+    ):
+        with pytest.raises(ApiError, match="has other rights than jobs of the key AKIDEXAMPLE"):
+            world.call(operation, **params)
+    assert world.gate.commands == []
+    world.call("AddTags", ResourceArn=f"{ARN}/first", Tags=[{"Key": "team", "Value": "x"}])
+    world.role = Role.ADMIN
+    world.call("AddTags", ResourceArn=f"{ARN}/first", Tags=[tag])
