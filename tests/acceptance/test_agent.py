@@ -19,10 +19,10 @@ import pytest
 
 from tests.conftest import require_part
 from tests.waiting import wait_until
+from windfall.agent.attempt_files import RECORD_BYTES, RecordedLog, times_path
 from windfall.agent.client import connect, start_detached
 from windfall.agent.errors import AgentRejected
 from windfall.agent.launching import agent_environment, prepare_directories, warden_command
-from windfall.agent.log_times import times_at
 from windfall.agent.messages import (
     Enrolled,
     Exited,
@@ -282,7 +282,7 @@ def test_stdout_and_stderr_go_to_the_log_completely(house: House):
     lines = house.log("a").splitlines()
     assert lines == [f"{kind} {n}" for n in range(3000) for kind in ("out", "err")]
     assert (house.logs / "a.log").stat().st_mode & 0o777 == 0o400, "what a job has said it cannot unsay"
-    assert times_at(str(house.logs / "a.log"))[-1][0] == (house.logs / "a.log").stat().st_size
+    assert RecordedLog(str(house.logs / "a.log")).timed_size == (house.logs / "a.log").stat().st_size
 
 
 def test_a_silent_job_leaves_an_empty_log_and_no_times(house: House):
@@ -300,12 +300,12 @@ def test_log_times_follow_a_log_that_grows(house: House):
     fifo.chmod(0o666)
     daemon.send(house.shell("a", f"echo first; read line < {fifo}; echo second"))
     log = str(house.logs / "a.log")
-    wait_until(lambda: times_at(log), "the first line has a time")
+    wait_until(lambda: RecordedLog(log).timed_size, "the first line has a time")
     fifo.write_text("go\n")
     exited = daemon.exited("a")
-    records = times_at(log)
-    assert [size for size, _ in records] == [6, 13]
-    assert records[0][1] <= records[1][1] == exited.at
+    recorded = RecordedLog(log)
+    assert Path(times_path(log)).stat().st_size == 2 * RECORD_BYTES
+    assert recorded.at(6) <= recorded.at(7) == recorded.at(13) == exited.at
 
 
 def test_many_attempts_at_once_each_keep_their_own_code(house: House):

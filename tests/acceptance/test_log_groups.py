@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.acceptance.daemon import a_definition, a_queue
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.daemon.log_reaper import reap_logs
 from windfall.store.opening import open_store
 
@@ -90,7 +91,7 @@ def test_a_deleted_group_hides_what_it_held_and_takes_new_streams(fresh):
     now = time.time_ns() // 1_000_000
     try:
         assert len(list(files.glob("*.log"))) == 2
-        assert reap_logs(store, files, now) == 1
+        assert reap_logs(store, AttemptDirectory(files), now) == 1
         (kept,) = files.glob("*.log")
     finally:
         store.close()
@@ -100,9 +101,9 @@ def test_a_deleted_group_hides_what_it_held_and_takes_new_streams(fresh):
     windfall.stop()
     store = open_store(f"sqlite:///{windfall.data / 'store' / 'windfall.db'}")
     try:
-        assert reap_logs(store, files, now) == 0, "it is younger than a day"
+        assert reap_logs(store, AttemptDirectory(files), now) == 0, "it is younger than a day"
         os.utime(kept, (0, 0))
-        assert reap_logs(store, files, now) == 1
+        assert reap_logs(store, AttemptDirectory(files), now) == 1
     finally:
         store.close()
     assert not list(files.glob("*.log"))

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.waiting import wait_until
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.capacity.machines import Instance, InstanceState
@@ -88,12 +89,12 @@ class World:
             use_sandbox=False,
         )
         self.said.clear()
-        logs, epoch = self.root / "logs", next(self._epochs)
+        files, epoch = AttemptDirectory(self.root / "logs"), next(self._epochs)
         if self.kind == "local":
-            self.engine = LocalEngine(self._hear, agent, logs, epoch)
+            self.engine = LocalEngine(self._hear, agent, files, epoch)
         else:
             settings = SimulatedSettings(boot_s=0, mtbi_s=1e6, rebalance=0)
-            self.engine = SimulatedEngine(self._hear, agent, logs, epoch, settings, _now)
+            self.engine = SimulatedEngine(self._hear, agent, files, epoch, settings, _now)
         self.engine.adopt(Holdings([self.environment], list(self.instances.values()), dict(self.attempts)))
         self._running = asyncio.create_task(self.engine.run())
 

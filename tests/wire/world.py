@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.logs.service import logs_service
@@ -136,8 +137,10 @@ def all_services(directory: Path) -> dict[str, Service]:
     clock_ms = RELAY.clock_ms
     return {
         "batch": batch_service(gate, ACCOUNT, lambda: str(uuid.uuid4()), clock_ms),
-        "sagemaker": training_service(gate, ACCOUNT, clock_ms, directory, TrainingSettings()),
-        "logs": logs_service(gate, directory, ACCOUNT, clock_ms),
+        "sagemaker": training_service(
+            gate, ACCOUNT, clock_ms, AttemptDirectory(directory), TrainingSettings()
+        ),
+        "logs": logs_service(gate, AttemptDirectory(directory), ACCOUNT, clock_ms),
         "cloudwatch": cloudwatch_service(gate, lambda _: None),
         "scheduler": scheduler_service(gate, ACCOUNT, zone_named),
     }

@@ -4,10 +4,10 @@ behaviour beyond that.
 
 from __future__ import annotations
 
+from windfall.agent.attempt_files import LogTimes
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.container.state import KeeperState
 from windfall.agent.log_room import LogRoom
-from windfall.agent.log_times import LogTimes
 from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Progressed, Refused, Start
 from windfall.agent.stages import GONE, RUNS, UNSTARTED, Intended, Spawned, Stage, Story
 

@@ -12,14 +12,12 @@ from math import isnan
 
 import msgspec
 
-from windfall.advisor import sample_file
 from windfall.advisor.failures import TAIL_BYTES, AttemptEnd, diagnose
 from windfall.agent.attempt import Attempt
+from windfall.agent.attempt_files import newest_sample, samples_path
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited
 
-#: The header and the newest sample are in this much of a file.
-_SAMPLES_BYTES = 64 << 10
 _SIGKILL_CODE = 137
 #: An error says what it is in its beginning; a line of a megabyte must not keep the loop.
 _MOST_CHARACTERS = 2_000
@@ -77,12 +75,7 @@ def _device_errors(attempt: Attempt, machine: Machine) -> list[str]:
 
 def _memory_share(attempt: Attempt) -> float | None:
     """How much of its memory the attempt used when it was last looked at."""
-    path = attempt.intended.log_path.removesuffix(".log") + ".samples"
-    try:
-        with open(path, "rb") as file:
-            found = sample_file.newest(file.read(_SAMPLES_BYTES))
-    except OSError:
-        return None
+    found = newest_sample(samples_path(attempt.intended.log_path))
     limit = attempt.intended.memory_mib << 20
     if found is None or not limit or isnan(found[1].memory_bytes):
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 from windfall.aws_api.batch.members import KEPT, REFUSED, REFUSED_PARTS
@@ -23,7 +22,7 @@ from windfall.aws_api.sagemaker.service import TrainingSettings, training_servic
 from windfall.aws_api.scheduler import members as scheduled
 from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.aws_api.sts.service import sts_service
-from windfall.control.ports import CorePort
+from windfall.control.ports import AttemptFiles, CorePort
 from windfall.schedules.zones import utc_only
 
 _OPENING = """\
@@ -64,10 +63,10 @@ def coverages() -> tuple[Coverage, ...]:
     for name, parts in REFUSED_PARTS.items():
         refused[name] = (*refused.get(name, ()), *parts)
     # Nothing is asked of the gate: the services are put together only to be looked at.
-    gate = cast(CorePort, None)
+    gate, files = cast(CorePort, None), cast(AttemptFiles, None)
     batch = batch_service(gate, DEFAULT_ACCOUNT_ID, str, int)
-    logs = logs_service(gate, Path(), DEFAULT_ACCOUNT_ID, int)
-    sagemaker = training_service(gate, DEFAULT_ACCOUNT_ID, int, Path(), TrainingSettings())
+    logs = logs_service(gate, files, DEFAULT_ACCOUNT_ID, int)
+    sagemaker = training_service(gate, DEFAULT_ACCOUNT_ID, int, files, TrainingSettings())
     refused_training = {"CreateTrainingJob": tuple(training.REFUSED)}
     return (
         Coverage("AWS Batch", "batch", batch.operations, KEPT, refused),

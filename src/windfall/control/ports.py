@@ -1,7 +1,7 @@
 """What the core needs of the outside, and what the outside may ask of the core.
 
-Store and Engine are implemented by adapters and tested by one conformance suite each; CorePort is implemented by the
-daemon and used by the wire.
+Store and Engine, with the files of its attempts, are implemented by adapters and tested by one conformance suite each;
+CorePort is implemented by the daemon and used by the wire.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from windfall.advisor.samples import Recording, Sample, SampledGpu
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.control.changes import Changes, Declared, LogStream
@@ -195,6 +196,50 @@ class Holdings:
     attempts: Mapping[AttemptToken, InstanceId] = field(default_factory=dict)
 
 
+class LogFile(Protocol):
+    """One attempt's log as it was when it was opened, with the times at which its parts were written."""
+
+    #: Bytes of the log, and when it was last written; 0 and -1 while there is no log.
+    size: int
+    written_at: int
+
+    @property
+    def timed_size(self) -> int:
+        """How much of the log has a recorded time; 0 without records."""
+
+    @property
+    def timed_at(self) -> int:
+        """The time of the last record; 0 without records."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A part of the log; nothing when it has been removed."""
+
+    def at(self, end: int) -> int | None:
+        """The time of the first record that reaches `end`; None when none does (yet)."""
+
+    def size_before(self, at_ms: int) -> int:
+        """How large the log was when last seen before a time; 0 when it was not."""
+
+
+class AttemptFiles(Protocol):
+    """What attempts leave on their machines, by task id. Called from worker threads; only the engine knows files."""
+
+    def log(self, task_id: str, /) -> LogFile:
+        """An attempt's log; an empty one until its process has started."""
+
+    def recording(self, task_id: str, /) -> Recording | None:
+        """All samples of an attempt; None if there are none."""
+
+    def latest(self, task_id: str, /) -> Sample | None:
+        """The newest sample of an attempt."""
+
+    def machine_head(self) -> tuple[tuple[SampledGpu, ...], Sample] | None:
+        """The newest sample of the host itself, and its GPUs in the order of the sample."""
+
+    def remove(self, task_id: str, /, *, samples: bool = True) -> None:
+        """Remove an attempt's log with its times, and its samples too unless told otherwise; OSError if one stays."""
+
+
 class Engine(Protocol):
     """Launches and terminates instances and starts and stops attempts on them.
 
@@ -203,6 +248,10 @@ class Engine(Protocol):
     """
 
     name: str
+
+    @property
+    def files(self) -> AttemptFiles:
+        """What its attempts leave."""
 
     def check(self, environment: ComputeEnvironment, /) -> None:
         """Raise Rejected if this engine cannot serve an environment that somebody is about to declare."""

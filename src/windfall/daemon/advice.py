@@ -24,10 +24,9 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity import catalog
 from windfall.capacity.machines import Machine
-from windfall.control.ports import JobFilter, Store
+from windfall.control.ports import AttemptFiles, JobFilter, Store
 from windfall.daemon.costs import LIVE
 from windfall.daemon.gateway import StoreReader
-from windfall.daemon.samples import SampleReader
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -56,7 +55,7 @@ class Adviser:
     def __init__(
         self,
         reader: StoreReader,
-        samples: SampleReader,
+        samples: AttemptFiles,
         rates: Rates,
         clock_ms: Callable[[], int],
         sample_every_s: float,

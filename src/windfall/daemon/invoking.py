@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 from windfall.aws_api.batch.service import batch_service
@@ -27,7 +26,7 @@ from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import Command, SubmitJob, SubmitTraining
 from windfall.control.instructions import InvokeTarget
-from windfall.control.ports import CorePort, Store
+from windfall.control.ports import AttemptFiles, CorePort, Store
 from windfall.control.queue_shares import QueueShares
 from windfall.control.why import Why
 from windfall.daemon.errors import BadTarget
@@ -88,7 +87,7 @@ class TickInvoker:
         account_id: str,
         region: str,
         clock_ms: Callable[[], int],
-        logs: Path,
+        files: AttemptFiles,
         training: TrainingSettings,
         host_known: Callable[[], Awaitable[Any]],
         find_key: Callable[[str], Key | None],
@@ -104,7 +103,7 @@ class TickInvoker:
         self._account_id = account_id
         self._region = region
         self._clock_ms = clock_ms
-        self._logs = logs
+        self._files = files
         self._training = training
         self._services: dict[str, ModelledService] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -185,7 +184,7 @@ class TickInvoker:
                 made = batch_service(self._own, self._account_id, _run_id, self._clock_ms)
             else:
                 made = training_service(
-                    self._own, self._account_id, self._clock_ms, self._logs, self._training
+                    self._own, self._account_id, self._clock_ms, self._files, self._training
                 )
             self._services[name] = made
         return self._services[name]

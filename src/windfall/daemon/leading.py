@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from windfall.accounting.prices import Rates
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.settings import AgentSettings
 from windfall.aws_api.protocol.keys import Key
 from windfall.aws_api.sagemaker.context import TrainingSettings
@@ -63,6 +64,8 @@ class DaemonContext:
 
     settings: Settings
     directory: DataDirectory
+    #: What attempts leave, whichever engine ran them.
+    files: AttemptDirectory
     store: SqlStore
     objects: ObjectStorage
     clock_ms: Callable[[], int]
@@ -179,10 +182,10 @@ class Leading:
         leased = lease is not None
         self._context = context
         self.live_jobs = len(state.jobs)
-        logs, clock_ms = context.directory.logs, context.clock_ms
-        self.local = LocalEngine(self._report, self._agent_settings(), logs, epoch, leased=leased)
+        files, clock_ms = context.files, context.clock_ms
+        self.local = LocalEngine(self._report, self._agent_settings(), files, epoch, leased=leased)
         simulated = SimulatedEngine(
-            self._report, self._fleet_settings(), logs, epoch, self._market(), clock_ms, leased=leased
+            self._report, self._fleet_settings(), files, epoch, self._market(), clock_ms, leased=leased
         )
         engines: dict[str, LocalEngine | SimulatedEngine] = {"local": self.local, "simulated": simulated}
         default = context.settings.engine
@@ -197,7 +200,7 @@ class Leading:
         account, region = settings.account_id, settings.region
         host_known = self.local.connected.wait
         self._invoker = TickInvoker(
-            self.loop, account, region, clock_ms, logs, training, host_known, context.find_key
+            self.loop, account, region, clock_ms, files, training, host_known, context.find_key
         )
         self._dead_letters = DeadLetters(
             self.loop,
@@ -205,7 +208,7 @@ class Leading:
             settings.dead_letter_webhook,
             lambda key: schedule_arn(region, account, key),
         )
-        self._creator = TrainingCreator(self.loop, account, clock_ms, logs, training, host_known)
+        self._creator = TrainingCreator(self.loop, account, clock_ms, files, training, host_known)
         self.loop.post_commit_tasks[CreateTraining] = self._creator.carry_out
         self.loop.post_commit_tasks[InvokeTarget] = self._invoker.carry_out
         self.loop.post_commit_tasks[WriteDeadLetter] = self._dead_letters.carry_out
@@ -322,7 +325,7 @@ class Leading:
             container_socket=s.container_socket,
             secrets_directory=str(directory.secrets),
             sample_every_s=s.sample_every_s,
-            machine_samples=str(directory.logs / "machine.samples"),
+            machine_samples=self._context.files.machine_samples,
         )
 
     def _fleet_settings(self) -> AgentSettings:
@@ -347,15 +350,12 @@ class Leading:
         )
 
     def _remove_logs(self, task_ids: Sequence[str]) -> None:
-        logs = self._context.directory.logs
-
         def remove() -> None:
             for task_id in task_ids:
-                for name in (f"{task_id}.log", f"{task_id}.log.times", f"{task_id}.samples"):
-                    try:
-                        (logs / name).unlink(missing_ok=True)
-                    except OSError as error:
-                        log.warning("%s cannot be removed: %s", logs / name, error.strerror)
+                try:
+                    self._context.files.remove(task_id)
+                except OSError as error:
+                    log.warning("%s cannot be removed: %s", error.filename, error.strerror)
 
         asyncio.get_running_loop().run_in_executor(None, remove)
 

@@ -6,13 +6,11 @@ while its newest event is.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
-from windfall.aws_api.logs.streams import endings, log_path
+from windfall.aws_api.logs.streams import endings
 from windfall.control.changes import LogStream
-from windfall.control.ports import Store
+from windfall.control.ports import AttemptFiles, Store
 from windfall.jobs.log_groups import LogGroup
 
 #: How often it looks.
@@ -20,30 +18,28 @@ REAP_EVERY_S = 600.0
 _PAGE = 500
 
 
-def reap_logs(store: Store, logs_dir: Path, now: int) -> int:
+def reap_logs(store: Store, files: AttemptFiles, now: int) -> int:
     """Remove expired logs; returns how many."""
     removed = 0
     for group in store.declared(LogGroup):
         if group.deleted_at is None and group.retention_days is None:
             continue
         for page in _pages(store, group.name):
-            unwanted = [stream for stream in page if _is_unwanted(group, stream, logs_dir, now)]
+            unwanted = [stream for stream in page if _is_unwanted(group, stream, files, now)]
             ended = endings(store, unwanted)
             for stream in unwanted:
                 if ended[stream.task_id].ended:
-                    path = log_path(logs_dir, stream.task_id)
-                    for each in (path, path.with_name(f"{path.name}.times")):
-                        each.unlink(missing_ok=True)
+                    files.remove(stream.task_id, samples=False)
                     removed += 1
     return removed
 
 
-def _is_unwanted(group: LogGroup, stream: LogStream, logs_dir: Path, now: int) -> bool:
-    with contextlib.suppress(OSError):
-        written_at = log_path(logs_dir, stream.task_id).stat().st_mtime_ns // 1_000_000
-        cutoff = group.cutoff(now)
-        return not group.shows(stream.created_at) or (cutoff is not None and written_at < cutoff)
-    return False
+def _is_unwanted(group: LogGroup, stream: LogStream, files: AttemptFiles, now: int) -> bool:
+    written_at = files.log(stream.task_id).written_at
+    cutoff = group.cutoff(now)
+    return written_at >= 0 and (
+        not group.shows(stream.created_at) or (cutoff is not None and written_at < cutoff)
+    )
 
 
 def _pages(store: Store, group: str) -> Iterator[list[LogStream]]:

@@ -15,10 +15,10 @@ from typing import Any
 from windfall.advisor.samples import GpuSample, Recording, Sample, SampledGpu
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
+from windfall.control.ports import AttemptFiles
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.gpus import holders
-from windfall.daemon.samples import SampleReader
 from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.ids import JobId
@@ -54,7 +54,7 @@ class Monitoring:
     def __init__(
         self,
         loop: TenantGateway,
-        samples: SampleReader,
+        samples: AttemptFiles,
         clock_ms: Callable[[], int],
         sample_every_s: float,
         cause_of: CauseOf | None = None,

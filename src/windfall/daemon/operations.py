@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall import __version__
 from windfall.accounting.prices import Rates
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.request import Response
@@ -35,7 +36,6 @@ from windfall.daemon.monitoring import Monitoring
 from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.owners import Owners
 from windfall.daemon.retrying import Retrying
-from windfall.daemon.samples import SampleReader
 from windfall.daemon.secrets import Secrets
 from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
 from windfall.daemon.settings import Settings
@@ -87,7 +87,7 @@ class Operations:
         self._host = host
         self._daemons = daemons
         self._long_reads = LongReads(self._loop)
-        self._samples = SampleReader(DataDirectory(settings.data).logs)
+        self._samples = AttemptDirectory(DataDirectory(settings.data).logs)
         self._exec_sessions = ExecSessions(DataDirectory(settings.data), settings.engine)
         self._readers = StorageReaders(objects, DataDirectory(settings.data).objects_file)
 

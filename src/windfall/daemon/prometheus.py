@@ -18,12 +18,12 @@ from windfall.aws_api.protocol.keys import KeyRing
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Caller
 from windfall.aws_api.tenants.gate import view_of
+from windfall.control.ports import AttemptFiles
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.exposition import CONTENT_TYPE, Family, rendered
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.gpus import holders
-from windfall.daemon.samples import SampleReader
 from windfall.daemon.tenant_gateway import TenantGateway
 
 JOBS_MOST = 500
@@ -61,7 +61,7 @@ class _Seen:
 class MetricsPage:
     """The page, over the control loop and the samples."""
 
-    def __init__(self, loop: Gateway, samples: SampleReader, keys: KeyRing) -> None:
+    def __init__(self, loop: Gateway, samples: AttemptFiles, keys: KeyRing) -> None:
         self._loop = loop
         self._samples = samples
         self._keys = keys

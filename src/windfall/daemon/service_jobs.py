@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from windfall.aws_api.sagemaker.service import training_service
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.events import Command, SubmitTraining
 from windfall.control.instructions import CreateTraining
-from windfall.control.ports import CorePort
+from windfall.control.ports import AttemptFiles, CorePort
 from windfall.daemon.invoking import TickGate
 from windfall.jobs.ids import JobId
 
@@ -57,7 +56,7 @@ class TrainingCreator:
         gate: CorePort,
         account_id: str,
         clock_ms: Callable[[], int],
-        logs: Path,
+        files: AttemptFiles,
         training: TrainingSettings,
         host_known: Callable[[], Awaitable[Any]],
         again_s: float = AGAIN_S,
@@ -66,7 +65,7 @@ class TrainingCreator:
         self._gate = gate
         self._account_id = account_id
         self._clock_ms = clock_ms
-        self._logs = logs
+        self._files = files
         self._training = training
         self._host_known = host_known
         self._again_s = again_s
@@ -129,6 +128,6 @@ class TrainingCreator:
         if self._service is None:
             own = AttemptGate(self._gate)
             self._service = training_service(
-                own, self._account_id, self._clock_ms, self._logs, self._training
+                own, self._account_id, self._clock_ms, self._files, self._training
             )
         return self._service

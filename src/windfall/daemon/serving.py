@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.iam.service import iam_service
@@ -42,7 +43,6 @@ from windfall.daemon.log_reaper import REAP_EVERY_S, reap_logs
 from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
 from windfall.daemon.prometheus import MetricsPage
-from windfall.daemon.samples import SampleReader
 from windfall.daemon.settings import Settings
 from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
@@ -178,8 +178,16 @@ class _Daemon:
         self._keys = KeyRing(directory.keys)
         keys = self._keys
         context = DaemonContext(
-            settings, directory, store, objects, clock_ms, lambda: keys.tenants, keys.find
+            settings,
+            directory,
+            AttemptDirectory(directory.logs),
+            store,
+            objects,
+            clock_ms,
+            lambda: keys.tenants,
+            keys.find,
         )
+        self._files = context.files
         #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
         self._leadership: SoleDaemon | Succession
@@ -240,14 +248,14 @@ class _Daemon:
         """Remove expired logs periodically, until cancelled."""
         while True:
             try:
-                await self._gate.read(lambda store: reap_logs(store, self._directory.logs, clock_ms()))
+                await self._gate.read(lambda store: reap_logs(store, self._files, clock_ms()))
             except (StoreError, OSError) as error:
                 log.warning("old logs cannot be removed: %s", error)
             await asyncio.sleep(REAP_EVERY_S)
 
     def _server_config(self) -> uvicorn.Config:
         account = self._settings.account_id
-        trainings = training_service(self._gate, account, clock_ms, self._directory.logs, self._training)
+        trainings = training_service(self._gate, account, clock_ms, self._files, self._training)
         operations = Operations(
             self._gate,
             self._settings,
@@ -261,15 +269,14 @@ class _Daemon:
             self._machine,
             self._leadership.daemons,
         )
-        samples = SampleReader(self._directory.logs)
         application = Application(
             [
                 batch_service(
                     self._gate, account, lambda: str(uuid.uuid4()), clock_ms, self._training.storage
                 ),
                 trainings,
-                logs_service(self._gate, self._directory.logs, account, clock_ms),
-                cloudwatch_service(self._gate, samples.recording),
+                logs_service(self._gate, self._files, account, clock_ms),
+                cloudwatch_service(self._gate, self._files.recording),
                 scheduler_service(self._gate, account, zone_named),
                 sts_service(account),
                 iam_service(account),
@@ -278,7 +285,7 @@ class _Daemon:
             self._keys,
             time.time,
             lambda: str(uuid.uuid4()),
-            pages={"/metrics": MetricsPage(self._gate, samples, self._keys).answer},
+            pages={"/metrics": MetricsPage(self._gate, self._files, self._keys).answer},
             elsewhere=Forwarding(lambda: self._leadership.leader).forward,
         )
         return uvicorn.Config(

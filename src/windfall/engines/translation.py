@@ -5,8 +5,7 @@ Decides what each word of one side is called on the other. Must not know which m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -32,17 +31,19 @@ from windfall.control.instructions import (
 )
 from windfall.jobs.ids import AttemptToken
 
+#: Where the output of a task is written, on the agent's machine.
+LogPath = Callable[[str], str]
 #: The states of attempts whose results the agent repeats at a connection.
 ENDED = ("exited", "refused", "lost")
 
 
-def to_messages(instructions: Iterable[Instruction], logs: Path) -> list[messages.Message]:
+def to_messages(instructions: Iterable[Instruction], log_path: LogPath) -> list[messages.Message]:
     """What to tell the agent; all that it may forget goes into one message."""
     sent: list[messages.Message] = []
     forget: list[str] = []
     for instruction in instructions:
         if isinstance(instruction, StartAttempt):
-            sent.append(_start(instruction, logs))
+            sent.append(_start(instruction, log_path))
         elif isinstance(instruction, StopAttempt):
             sent.append(_stop(instruction))
         elif isinstance(instruction, InterruptAttempt):
@@ -66,14 +67,14 @@ def _stop(instruction: StopAttempt) -> messages.Stop:
     )
 
 
-def _start(instruction: StartAttempt, logs: Path) -> messages.Start:
+def _start(instruction: StartAttempt, log_path: LogPath) -> messages.Start:
     return messages.Start(
         token=instruction.token,
         task_id=instruction.task_id,
         argv=list(instruction.argv),
         environment=dict(instruction.environment),
         directory=None if instruction.enters_as_user else instruction.directory,
-        log_path=f"{logs}/{instruction.task_id}.log",
+        log_path=log_path(instruction.task_id),
         vcpus=instruction.resources.vcpus,
         memory_mib=instruction.resources.memory_mib,
         gpu_ids=list(instruction.gpu_ids),

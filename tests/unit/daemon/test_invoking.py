@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.calendar import StartRun, TargetFailed
@@ -84,7 +85,7 @@ def invoked(
             "123456789012",
             "us-east-1",
             lambda: DUE,
-            tmp_path,
+            AttemptDirectory(tmp_path),
             TrainingSettings(),
             lambda: asyncio.sleep(0),
             {key.access_key_id: key for key in keys}.get,

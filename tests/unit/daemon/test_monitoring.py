@@ -10,10 +10,10 @@ import pytest
 
 from windfall.advisor.sample_file import Header
 from windfall.advisor.samples import GpuSample, Sample, SampledGpu
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.sampling.writing import SampleFile
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.daemon.monitoring import CAUSES_AT_ONCE, Monitoring, _Seen
-from windfall.daemon.samples import SampleReader
 
 GPU = SampledGpu("GPU-1", "NVIDIA H200", 143_771)
 
@@ -38,7 +38,7 @@ class MonitoringWorld:
     def __init__(self, directory) -> None:
         self.directory, self.now, self.loop = directory, 100_000, Loop()
         self.thought_about: list[str] = []
-        self.handlers = Monitoring(self.loop, SampleReader(directory), lambda: self.now, 2.0, self._cause)
+        self.handlers = Monitoring(self.loop, AttemptDirectory(directory), lambda: self.now, 2.0, self._cause)
 
     def _cause(self, recording, job) -> str:
         self.thought_about.append(job.id)

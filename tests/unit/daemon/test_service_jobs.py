@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.events import SubmitTraining
@@ -64,7 +65,13 @@ def created(payload: str, gate: FakeGate) -> list[Any]:
         host_known = asyncio.Event()
         settings = TrainingSettings(host=lambda: Resources(4, 4096) if host_known.is_set() else None)
         creator = TrainingCreator(
-            gate, "123456789012", lambda: 0, Path("/nowhere"), settings, host_known.wait, again_s=0
+            gate,
+            "123456789012",
+            lambda: 0,
+            AttemptDirectory(Path("/nowhere")),
+            settings,
+            host_known.wait,
+            again_s=0,
         )
         creator.carry_out(
             CreateTraining(JobId("j"), "AWSBatchweekly0", payload, "eu-west-1", Submitter("team"))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.engines.test_translation import a_status, an_inventory
 from windfall.agent import messages
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
@@ -78,7 +79,7 @@ class World:
         self.engine = SimulatedEngine(
             self.said.append,
             AgentSettings(str(self.path / "agent"), str(self.path / "attempts")),
-            Path("/logs"),
+            AttemptDirectory(Path("/logs")),
             1,
             self.settings,
             lambda: self.now,

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from windfall.agent import messages
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.gpus import GpuDevice
 from windfall.control.events import AttemptExited, AttemptLost, AttemptStarted, IsolationChanged
 from windfall.control.instructions import (
@@ -47,7 +48,7 @@ def test_instructions_become_messages_and_all_that_may_be_forgotten_goes_togethe
             TerminateInstance(place),
             ForgetAttempt(AttemptToken("c#1"), place),
         ],
-        Path("/logs"),
+        AttemptDirectory(Path("/logs")).log_path,
     )
     [begin, stop, forget] = told
     assert isinstance(begin, messages.Start)
@@ -71,7 +72,7 @@ def test_a_directory_of_the_submitter_is_not_told_where_an_earlier_agent_would_o
         None,
         enters_as_user=True,
     )
-    [told] = to_messages([start], Path("/logs"))
+    [told] = to_messages([start], AttemptDirectory(Path("/logs")).log_path)
     assert isinstance(told, messages.Start)
     assert (told.directory, told.own_directory) == (None, "/home/me")
 
@@ -84,7 +85,7 @@ def test_notices_and_losses_become_messages():
             RecommendRebalance(token, place, 7),
             StopAttempt(token, place, 0, lose=True),
         ],
-        Path("/logs"),
+        AttemptDirectory(Path("/logs")).log_path,
     )
     assert told == [
         messages.Interrupt("a#1", 99, "spot interruption"),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from windfall.advisor.sample_file import Header
 from windfall.advisor.samples import GpuSample, Sample
 from windfall.agent.attempt import Attempt
+from windfall.agent.attempt_files import samples_path
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.sampling.attempt_meter import AttemptMeter, Surroundings, begins_with_it, main_pid
 from windfall.agent.sampling.gpu_watch import GpuWatch
@@ -31,11 +32,6 @@ MACHINE_TOKEN = "machine"  # noqa: S105 - a name, no secret
 GROWN_MS = 1_500
 #: How often the host is measured while nothing runs.
 IDLE_EVERY_S = 10.0
-
-
-def samples_path(log_path: str) -> str:
-    """Return where the samples of the attempt with this log are kept."""
-    return f"{log_path.removesuffix('.log')}.samples"
 
 
 class _Watched:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from windfall.aws_api.logs.lines import LinePiece, LogLines
-from windfall.aws_api.logs.times import RecordedTimes
+from windfall.control.ports import LogFile
 
-#: How long bytes of a running attempt may wait for the record of their time before the log's mtime serves.
+#: How long bytes of a running attempt may wait for the record of their time before the log's last write serves.
 #: Records come every 500 ms; it takes longer only when the agent is gone.
 SETTLE_MS = 3_000
 
@@ -29,20 +28,15 @@ class LogEnd:
 
 
 class AttemptLog:
-    """A log as it was when opened. An absent file is an empty log: the process may not have started yet."""
+    """A log as it was when opened."""
 
-    def __init__(self, path: Path, ending: LogEnd, now: int, *, chunk_bytes: int = 256 * 1024) -> None:
-        """Look at the files. `ending` must have been learned before: then all that it covers is in them."""
-        try:
-            status = path.stat()
-            size, mtime = status.st_size, status.st_mtime_ns // 1_000_000
-        except FileNotFoundError:
-            size, mtime = 0, 0
-        self._times = RecordedTimes(path)
-        self._rest_at = max(mtime, self._times.at_ms)
-        settled = ending.ended or now - mtime >= SETTLE_MS
-        end = size if settled else min(size, self._times.size)
-        self.lines = LogLines(path, end, final=ending.ended, chunk_bytes=chunk_bytes)
+    def __init__(self, file: LogFile, ending: LogEnd, now: int, *, chunk_bytes: int = 256 * 1024) -> None:
+        """`ending` must have been learned before the file was opened: then all that it covers is in it."""
+        self._file = file
+        self._rest_at = max(file.written_at, file.timed_at)
+        settled = ending.ended or now - file.written_at >= SETTLE_MS
+        end = file.size if settled else min(file.size, file.timed_size)
+        self.lines = LogLines(file.read, end, final=ending.ended, chunk_bytes=chunk_bytes)
         #: A last line without newline becomes an event only when the attempt ends, so that is its time.
         self._unterminated = ending.ended and end > 0 and self.lines.read(end - 1, 1) != b"\n"
         self._last_at = max(self._rest_at, ending.at or 0) if self._unterminated else self._rest_at
@@ -55,18 +49,18 @@ class AttemptLog:
     @property
     def last_at(self) -> int:
         """The time of the last event, blank lines at the end counted as one."""
-        at = self._times.at(self.lines.end)
+        at = self._file.at(self.lines.end)
         return self._last_at if self._unterminated or at is None else at
 
     def at(self, end: int) -> int:
         """Return the time of the event that ends at `end`.
 
-        It is the first record's that reaches there. What lies beyond the last record has the file's mtime,
-        never earlier than that record. A last line without newline has the time of the attempt's end.
+        It is the first record's that reaches there. What lies beyond the last record has the time of the
+        last write, never earlier than that record. A last line without newline has the time of the attempt's end.
         """
         if self._unterminated and end >= self.lines.end:
             return self._last_at
-        at = self._times.at(end)
+        at = self._file.at(end)
         return self._rest_at if at is None else at
 
     def position_at(self, at: int) -> int:
@@ -75,7 +69,7 @@ class AttemptLog:
             if self._unterminated and self._last_at >= at:
                 return self.lines.first_beyond(self.lines.end - 1)
             return self.bottom()
-        covered = self._times.size_before(at)
+        covered = self._file.size_before(at)
         return self.lines.first_beyond(min(covered, self.lines.end - 1) if self._unterminated else covered)
 
     def bottom(self) -> int:

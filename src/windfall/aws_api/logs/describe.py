@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
@@ -19,13 +18,12 @@ from windfall.aws_api.logs.streams import (
     declared_groups,
     group_exists,
     identified_group,
-    log_path,
     require_group,
     walk_streams,
 )
 from windfall.aws_api.logs.tokens import sealed, unsealed
 from windfall.control.changes import LogStream
-from windfall.control.ports import Store
+from windfall.control.ports import AttemptFiles, Store
 from windfall.jobs.log_groups import LogGroup
 
 _PAGE = 50
@@ -93,7 +91,7 @@ def _group(
 
 
 def describe_streams(
-    store: Store, group: str, params: Mapping[str, Any], region: str, account_id: str, logs_dir: Path
+    store: Store, group: str, params: Mapping[str, Any], region: str, account_id: str, files: AttemptFiles
 ) -> dict[str, Any]:
     """Return a page of a group's streams, by name or by the time of their last event."""
     prefix, order = params.get("logStreamNamePrefix", ""), params.get("orderBy", "LogStreamName")
@@ -106,7 +104,7 @@ def describe_streams(
     if after is not None and not isinstance(after, list):
         raise token_invalid()
     if order == "LastEventTime":
-        keyed = _by_last_event(store, group, logs_dir)
+        keyed = _by_last_event(store, group, files)
     elif descending:
         keyed = ((0, stream.name, stream) for stream in walk_streams(store, group, prefix))
     else:
@@ -115,7 +113,7 @@ def describe_streams(
         keyed = ((0, stream.name, stream) for stream in walk_streams(store, group, prefix, name))
     page = _page(keyed, after, limit + 1, descending=descending, sort=order == "LastEventTime" or descending)
     answer: dict[str, Any] = {
-        "logStreams": [_stream(entry[2], region, account_id, logs_dir) for entry in page[:limit]]
+        "logStreams": [_stream(entry[2], region, account_id, files) for entry in page[:limit]]
     }
     if len(page) > limit:
         answer["nextToken"] = sealed(question, page[limit - 1][:2])
@@ -140,19 +138,19 @@ def _page(
     return pick(count, keyed, key=lambda entry: entry[:2])
 
 
-def _by_last_event(store: Store, group: str, logs_dir: Path) -> Iterator[tuple[int, str, LogStream]]:
+def _by_last_event(store: Store, group: str, files: AttemptFiles) -> Iterator[tuple[int, str, LogStream]]:
     for stream in walk_streams(store, group, ""):
-        log = _opened(stream, logs_dir)
+        log = _opened(stream, files)
         # A stream that has no events yet stands where it was made.
         yield stream.created_at if log.empty else log.last_at, stream.name, stream
 
 
-def _opened(stream: LogStream, logs_dir: Path) -> AttemptLog:
+def _opened(stream: LogStream, files: AttemptFiles) -> AttemptLog:
     # As if it had ended: for a description, bytes that no event shows yet are signs of life too.
-    return AttemptLog(log_path(logs_dir, stream.task_id), LogEnd(ended=True), 0)
+    return AttemptLog(files.log(stream.task_id), LogEnd(ended=True), 0)
 
 
-def _stream(stream: LogStream, region: str, account_id: str, logs_dir: Path) -> dict[str, Any]:
+def _stream(stream: LogStream, region: str, account_id: str, files: AttemptFiles) -> dict[str, Any]:
     described: dict[str, Any] = {
         "logStreamName": stream.name,
         "creationTime": stream.created_at,
@@ -160,7 +158,7 @@ def _stream(stream: LogStream, region: str, account_id: str, logs_dir: Path) -> 
         "arn": f"{_group_arn(stream.group, region, account_id)}:log-stream:{stream.name}",
         "storedBytes": 0,
     }
-    log = _opened(stream, logs_dir)
+    log = _opened(stream, files)
     first_at = log.first_at()
     if first_at is not None:
         described["firstEventTimestamp"] = first_at

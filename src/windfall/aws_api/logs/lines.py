@@ -2,15 +2,13 @@
 
 Decides where events begin and end, so that every reader finds the same ones wherever it starts: a line of
 at most 256 KiB is one event; a longer one is cut at every multiple of 256 KiB *of the file*, which a reader
-that comes from behind can compute without looking for the line's beginning. Reads bounded pieces by offset
-and holds no file open. Must not know times, streams or tokens.
+that comes from behind can compute without looking for the line's beginning. Reads bounded pieces by offset. Must not
+know times, streams or tokens.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 LINE_LIMIT_BYTES = 256 * 1024
@@ -30,11 +28,14 @@ class LinePiece(NamedTuple):
 
 
 class LogLines:
-    """The lines of one log up to `end`; when it is `final`, an unterminated rest is a line too."""
+    """The lines of one log up to `end`; when it is `final`, an unterminated rest is a line too.
+
+    `read` takes an offset and a length, and returns fewer bytes where the log ends.
+    """
 
     def __init__(
         self,
-        path: Path,
+        read: Callable[[int, int], bytes],
         end: int,
         *,
         final: bool,
@@ -42,7 +43,7 @@ class LogLines:
         line_limit_bytes: int = LINE_LIMIT_BYTES,
     ) -> None:
         self._limit = line_limit_bytes
-        self._path = path
+        self._read = read
         self.end = end
         self._final = final
         self._chunk_bytes = chunk_bytes
@@ -50,13 +51,7 @@ class LogLines:
     def read(self, offset: int, length: int) -> bytes:
         """Read up to `length` bytes that lie before the end; none when the log has gone."""
         length = min(length, self.end - offset)
-        if length <= 0:
-            return b""
-        try:
-            with open(self._path, "rb", buffering=0) as file:
-                return os.pread(file.fileno(), length, offset)
-        except FileNotFoundError:
-            return b""
+        return self._read(offset, length) if length > 0 else b""
 
     def forward(self, position: int) -> Iterator[LinePiece]:
         """Yield pieces from `position`, which must be where one begins."""

@@ -11,17 +11,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
 from windfall.aws_api.logs.lines import LinePiece
 from windfall.aws_api.logs.pages import EVENT_OVERHEAD_BYTES, PAGE_BYTES, ReadBudget
 from windfall.aws_api.logs.patterns import FilterPattern
-from windfall.aws_api.logs.streams import log_path
-from windfall.aws_api.logs.times import times_path
 from windfall.aws_api.logs.tokens import event_id
 from windfall.control.changes import LogStream
+from windfall.control.ports import AttemptFiles
 
 _BUFFERS_BYTES = 8 * 1024 * 1024
 #: An attempt's last record is written after its last byte, by as much as the agent is late.
@@ -54,29 +52,22 @@ class SearchResult:
     place: EventPosition | None = None
 
 
-def worth_searching(logs_dir: Path, stream: LogStream, start: int | None, end: int | None) -> bool:
+def worth_searching(files: AttemptFiles, stream: LogStream, start: int | None, end: int | None) -> bool:
     """Return whether a stream can have events in that time, at the price of a look at its files."""
     if end is not None and stream.created_at > end:
         return False
-    log = log_path(logs_dir, stream.task_id)
     try:
-        status = log.stat()
-        if status.st_size == 0:
-            return False
-        if start is None or status.st_mtime_ns // 1_000_000 + _RECORD_DELAY_MS >= start:
-            return True
+        log = files.log(stream.task_id)
+        if log.size == 0 or start is None or log.written_at + _RECORD_DELAY_MS >= start:
+            return log.size > 0
         # A last line without newline gets its time from the attempt's end, however old the file is.
-        with open(log, "rb") as file:
-            file.seek(-1, 2)
-            if file.read(1) != b"\n":
-                return True
-        return times_path(log).stat().st_mtime_ns // 1_000_000 + _RECORD_DELAY_MS >= start
+        return log.read(log.size - 1, 1) != b"\n" or log.timed_at >= start
     except OSError:
         return False
 
 
 def search(
-    logs_dir: Path,
+    files: AttemptFiles,
     streams: Sequence[LogStream],
     ends: Mapping[str, LogEnd],
     wanted: SearchQuery,
@@ -89,9 +80,7 @@ def search(
     task_ids = {stream.name: stream.task_id for stream in streams}
     sources = [
         _events(
-            AttemptLog(
-                log_path(logs_dir, stream.task_id), ends[stream.task_id], now, chunk_bytes=chunk_bytes
-            ),
+            AttemptLog(files.log(stream.task_id), ends[stream.task_id], now, chunk_bytes=chunk_bytes),
             stream.name,
             _bounded(wanted, ends[stream.task_id], now),
             place,

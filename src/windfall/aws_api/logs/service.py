@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
@@ -23,7 +22,6 @@ from windfall.aws_api.logs.search import EventPosition, SearchQuery, SearchResul
 from windfall.aws_api.logs.streams import (
     endings,
     group_name,
-    log_path,
     require_group,
     require_stream,
     walk_streams,
@@ -32,7 +30,7 @@ from windfall.aws_api.logs.tokens import position_token, read_position, sealed, 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
 from windfall.aws_api.tenants.gate import TenantGate, view_of
 from windfall.control.changes import LogStream
-from windfall.control.ports import CorePort, Store
+from windfall.control.ports import AttemptFiles, CorePort, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +45,14 @@ class Batching:
 
 def logs_service(
     gate: CorePort,
-    logs_dir: Path,
+    files: AttemptFiles,
     account_id: str,
     clock_ms: Callable[[], int],
     *,
     batch: Batching | None = None,
 ) -> ModelledService:
-    """Make the service that shows the logs in `logs_dir`, whose attempts the gate's store knows."""
-    operations = _Operations(gate, logs_dir, account_id, clock_ms, batch or Batching())
+    """Make the service that shows the logs in `files`, whose attempts the gate's store knows."""
+    operations = _Operations(gate, files, account_id, clock_ms, batch or Batching())
     handlers = {
         "GetLogEvents": operations.get_log_events,
         "FilterLogEvents": operations.filter_log_events,
@@ -87,11 +85,16 @@ class _Operations:
     """The handlers, and what they share."""
 
     def __init__(
-        self, gate: CorePort, logs_dir: Path, account_id: str, clock_ms: Callable[[], int], batching: Batching
+        self,
+        gate: CorePort,
+        files: AttemptFiles,
+        account_id: str,
+        clock_ms: Callable[[], int],
+        batching: Batching,
     ) -> None:
         self._gate = gate
         self._batching = batching
-        self._logs_dir = logs_dir
+        self._files = files
         self._account_id = account_id
         self._clock_ms = clock_ms
 
@@ -110,7 +113,7 @@ class _Operations:
         group = group_name(call.params, self._account_id)
         answer: dict[str, Any] = await self._seen(call).read(
             lambda store: describe_streams(
-                store, group, call.params, call.region, self._account_id, self._logs_dir
+                store, group, call.params, call.region, self._account_id, self._files
             )
         )
         return answer
@@ -141,7 +144,7 @@ class _Operations:
         if "nextToken" in params:
             direction, position = read_position(params["nextToken"], task_id)
             forward = direction == "f"
-        log = AttemptLog(log_path(self._logs_dir, task_id), ending, self._clock_ms())
+        log = AttemptLog(self._files.log(task_id), ending, self._clock_ms())
         if forward:
             return page_after(log, position or 0, window, ReadBudget())
         return page_before(log, position, window, ReadBudget())
@@ -181,7 +184,7 @@ class _Operations:
             wanted = replace(wanted, end=horizon if end is None else min(end, horizon))
         result: SearchResult = await asyncio.to_thread(
             search,
-            self._logs_dir,
+            self._files,
             batch.streams,
             batch.endings,
             wanted,
@@ -202,7 +205,7 @@ class _Operations:
         """Collect streams worth a search: those of the batch that is being read, or enough for a new one."""
         streams: list[LogStream] = []
         for looks, stream in enumerate(candidates, start=1):
-            if worth_searching(self._logs_dir, stream, wanted.start, wanted.end):
+            if worth_searching(self._files, stream, wanted.start, wanted.end):
                 streams.append(stream)
             full = len(streams) == self._batching.streams or looks == self._batching.looks
             # A batch keeps its end over its pages, else a stream that came meanwhile would push others

@@ -1,7 +1,7 @@
-"""Which log group and which streams a request means, and where their files lie.
+"""Which log group and which streams a request means.
 
 Decides what exists (the group of Batch does, even before its first stream) and how groups are named: by
-name or ARN. Names are the callers' own strings and never become paths: a path comes from the task id alone.
+name or ARN. Names are the callers' own strings: an attempt's files are found by its task id alone.
 The functions that take a store are questions for the gate. Must not know events.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from windfall.aws_api.logs.attempt_log import LogEnd
@@ -23,7 +22,6 @@ from windfall.jobs.log_groups import LogGroup
 DEFAULT_GROUP = "/aws/batch/job"
 
 _GROUP_ARN = re.compile(r"arn:[^:]+:logs:[^:]*:(?P<account>[^:]*):log-group:(?P<name>[^:]+)(?::\*)?")
-_TASK_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _STORE_PAGE = 1_000
 
 
@@ -52,13 +50,6 @@ def identified_group(identifier: str, account_id: str) -> str:
     if match["account"] != account_id:
         raise group_not_found()
     return match["name"]
-
-
-def log_path(logs_dir: Path, task_id: str) -> Path:
-    """Return the file of an attempt's log; ValueError for a task id that is not 32 hex digits."""
-    if _TASK_ID.fullmatch(task_id) is None:
-        raise ValueError(f"{task_id!r} is not a task id and must not become a path")
-    return logs_dir / f"{task_id}.log"
 
 
 def declared_groups(store: Store) -> dict[str, LogGroup]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windfall.aws_api.logs.attempt_log import AttemptLog, LogEnd
-from windfall.aws_api.logs.streams import log_path
+from windfall.control.ports import AttemptFiles
 from windfall.jobs.attempts import Attempt
 
 SCAN_BYTES = 4 * 1024 * 1024
@@ -60,17 +60,17 @@ class _Seen:
 
 
 class FinalMetrics:
-    """Reads metrics from the logs in a directory, and remembers how far it has read."""
+    """Reads metrics from the logs of attempts, and remembers how far it has read."""
 
     def __init__(
         self,
-        logs_dir: Path,
+        files: AttemptFiles,
         *,
         pattern_s: float = PATTERN_S,
         scan_bytes: int = SCAN_BYTES,
         python: str = sys.executable,
     ) -> None:
-        self._logs_dir = logs_dir
+        self._files = files
         self._pattern_s = pattern_s
         self._scan_bytes = scan_bytes
         self._python = python
@@ -110,7 +110,7 @@ class FinalMetrics:
         while len(self._seen) > ATTEMPTS_KEPT:
             self._seen.popitem(last=False)
         ending = LogEnd(attempt.stopped_at is not None, attempt.stopped_at)
-        attempt_log = AttemptLog(log_path(self._logs_dir, attempt.task_id), ending, now)
+        attempt_log = AttemptLog(self._files.log(attempt.task_id), ending, now)
         # Complete lines only, as long as more may come.
         bottom = attempt_log.lines.end if ending.ended else attempt_log.bottom()
         start = max(seen.position, bottom - self._scan_bytes)

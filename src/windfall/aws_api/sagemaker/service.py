@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
@@ -17,7 +16,7 @@ from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import VALIDATION
 from windfall.aws_api.tenants.gate import PerView
-from windfall.control.ports import CorePort
+from windfall.control.ports import AttemptFiles, CorePort
 
 __all__ = ["OPERATIONS", "TrainingSettings", "training_service"]
 
@@ -37,10 +36,14 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
 
 
 def training_service(
-    gate: CorePort, account_id: str, clock_ms: Callable[[], int], logs_dir: Path, settings: TrainingSettings
+    gate: CorePort,
+    account_id: str,
+    clock_ms: Callable[[], int],
+    files: AttemptFiles,
+    settings: TrainingSettings,
 ) -> ModelledService:
-    """SageMaker training over a gate; `clock_ms` tells the time in milliseconds, `logs_dir` has the attempts' logs."""
-    contexts = PerView(TrainingContext(gate, account_id, clock_ms, settings, FinalMetrics(logs_dir)).seen_by)
+    """SageMaker training over a gate; `clock_ms` tells the time in milliseconds, `files` has the attempts' logs."""
+    contexts = PerView(TrainingContext(gate, account_id, clock_ms, settings, FinalMetrics(files)).seen_by)
     return ModelledService(
         "sagemaker",
         {name: partial(_in_context, contexts, work) for name, (_, work) in OPERATIONS.items()},

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 from windfall.agent import messages
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine, Offer
@@ -32,10 +32,10 @@ class LocalEngine:
     name = "local"
 
     def __init__(
-        self, sink: Sink, agent: AgentSettings, logs: Path, epoch: int, *, leased: bool = False
+        self, sink: Sink, agent: AgentSettings, files: AttemptDirectory, epoch: int, *, leased: bool = False
     ) -> None:
         self._sink = sink
-        self._logs = logs
+        self.files = files
         self._link = AgentLink(agent, epoch, self._introduce, self._hear)
         self._link.leased = leased
         self._link.wanted.set()
@@ -83,7 +83,7 @@ class LocalEngine:
         """Tell the agent; a launch is done as soon as the agent has described the host."""
         self._launching += [i.instance for i in instructions if isinstance(i, LaunchInstance)]
         self._report_ready()
-        self._link.write(to_messages(instructions, self._logs))
+        self._link.write(to_messages(instructions, self.files.log_path))
 
     def _report_ready(self) -> None:
         if self.machine is not None:

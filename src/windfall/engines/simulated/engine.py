@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from windfall.agent import messages
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment
@@ -56,7 +57,7 @@ class SimulatedEngine:
         self,
         sink: Sink,
         agent: AgentSettings,
-        logs: Path,
+        files: AttemptDirectory,
         epoch: int,
         settings: SimulatedSettings,
         clock_ms: Callable[[], int],
@@ -66,7 +67,7 @@ class SimulatedEngine:
     ) -> None:
         self._sink = sink
         self._agent = agent
-        self._logs = logs
+        self.files = files
         self._settings = settings
         self._clock_ms = clock_ms
         self._link = make_link(agent, epoch, self._introduce, self._hear)
@@ -131,7 +132,7 @@ class SimulatedEngine:
             elif instance.stage is not InstanceStage.GOING:
                 self._fleet.place(instruction.token, instance)
                 forwarded.append(replace(instruction, gpu_ids=real_devices(instruction.gpu_ids)))
-        self._link.write(to_messages(forwarded, self._logs))
+        self._link.write(to_messages(forwarded, self.files.log_path))
         self._wake.set()
 
     def _launch(self, launch: LaunchInstance) -> None:

@@ -14,12 +14,12 @@ import pytest
 from tests.waiting import wait_until
 from windfall.advisor.samples import GpuSample, SampledGpu
 from windfall.agent.attempt import Attempt
+from windfall.agent.attempt_files import AttemptDirectory, samples_path
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.messages import Lost
-from windfall.agent.sampling.sampler import Sampler, samples_path
+from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
 from windfall.agent.stages import Ended, Intended, Spawned, Story
-from windfall.daemon.samples import SampleReader
 
 #: Holds 64 MiB, computes in a child, writes to its file; then says so and goes on computing.
 BUSY = """
@@ -64,7 +64,7 @@ class Rounds:
         )
         self.settings = settings
         self.sampler = self.new_sampler()
-        self.reader = SampleReader(directory)
+        self.reader = AttemptDirectory(directory)
 
     def new_sampler(self) -> Sampler:
         return Sampler(self.settings, self.attempts, self.gpus, 4.0, 1024, lambda: self.now, Meter())
@@ -148,7 +148,7 @@ def test_gpus_are_in_the_files_of_those_who_hold_them(tmp_path, busy):
     read = rounds.reader.recording("t1")
     assert read.gpus == (SampledGpu("GPU-2", "NVIDIA H200", 143_771, power_limit_w=700.0),)
     assert [sample.gpus[0].power_w for sample in read.samples] == [100.0, 100.0]
-    machine = rounds.reader.machine()
+    machine = rounds.reader.recording("machine")
     assert [gpu.id for gpu in machine.gpus] == ["GPU-1", "GPU-2"]
     assert [gpu.power_w for gpu in machine.samples[-1].gpus] == [50.0, 100.0]
 
@@ -156,7 +156,7 @@ def test_gpus_are_in_the_files_of_those_who_hold_them(tmp_path, busy):
 def test_the_host_is_measured_slowly_while_nothing_runs(rounds):
     for _ in range(10):
         rounds.round(after_ms=2_000)
-    samples = rounds.reader.machine().samples
+    samples = rounds.reader.recording("machine").samples
     assert [sample.span_ms for sample in samples] == [10_000]
     assert samples[0].cpu_cores >= 0
 
@@ -184,7 +184,7 @@ def test_a_directory_that_is_gone_costs_the_samples_and_nothing_else(rounds, bus
     for _ in range(3):
         rounds.round(after_ms=2_000)
     assert capfd.readouterr().err.count("no samples") == 1
-    assert rounds.reader.machine() is not None
+    assert rounds.reader.recording("machine") is not None
 
 
 def test_a_thread_does_the_rounds_and_ends(tmp_path, busy):

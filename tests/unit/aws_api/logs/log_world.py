@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.logs.service import Batching, logs_service
 from windfall.aws_api.protocol.application import Application
 from windfall.aws_api.protocol.keys import Key, KeyRing, Role, ensure_keys_file
@@ -118,6 +119,10 @@ class World:
     def logs_dir(self) -> Path:
         return self.folder / "logs"
 
+    @property
+    def files(self) -> AttemptDirectory:
+        return AttemptDirectory(self.logs_dir)
+
     def log(self, name: str, *, group: str = GROUP, created_at: int = T) -> Log:
         """A stream whose attempt runs and has written nothing."""
         self.logs_dir.mkdir(exist_ok=True)
@@ -146,7 +151,7 @@ class World:
     def service(self) -> ModelledService:
         """The service over this world, made at the first question."""
         if self._built is None:
-            self._built = logs_service(self, self.logs_dir, ACCOUNT, lambda: self.now, batch=self.batching)
+            self._built = logs_service(self, self.files, ACCOUNT, lambda: self.now, batch=self.batching)
         return self._built
 
     def ask(self, operation: str, **params: Any) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_old_streams_are_not_opened(three, tmp_path):
     worth = [
         s.name
         for s in three.store.streams.values()
-        if search.worth_searching(three.logs_dir, s, T + 40_000, None)
+        if search.worth_searching(three.files, s, T + 40_000, None)
     ]
     # c's last line has no newline: only the store knows its time.
     assert worth == ["job/default/c", fresh.stream.name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.aws_api.logs.log_world import ACCOUNT, GROUP, T, messages
+from windfall.agent.attempt_files import RecordedLog
 from windfall.aws_api.logs.attempt_log import SETTLE_MS, AttemptLog, LogEnd
 from windfall.aws_api.logs.errors import InvalidParameter, ResourceNotFound
 from windfall.aws_api.logs.pages import ReadBudget, Window, page_after, page_before
@@ -170,7 +171,7 @@ def test_a_page_is_bounded_by_bytes(world):
 
 def test_a_page_is_bounded_by_events(world):
     log = world.log("s").write(b"".join(b"%d\n" % n for n in range(12_345)), at=T).end(T)
-    opened = AttemptLog(log.path, LogEnd(ended=True), T)
+    opened = AttemptLog(RecordedLog(str(log.path)), LogEnd(ended=True), T)
     # A request gives up after half a second, which a busy machine may need.
     patient = [ReadBudget(scan_s=600) for _ in range(2)]
     assert page_after(opened, 0, Window(), patient[0]).events[-1][1] == "9999"
@@ -182,7 +183,7 @@ def test_a_page_is_bounded_by_events(world):
 
 def test_a_page_that_cost_its_budget_is_empty_and_moves_on(world):
     log = world.log("s").write(b"first\n" + b"\n" * 1000 + b"last\n", at=T).end(T)
-    opened = AttemptLog(log.path, LogEnd(ended=True), T)
+    opened = AttemptLog(RecordedLog(str(log.path)), LogEnd(ended=True), T)
     forward = page_after(opened, 6, Window(), ReadBudget(scan_bytes=400))
     assert (forward.events, forward.top, forward.bottom) == ([], 6, 406)
     backward = page_before(opened, 1006, Window(), ReadBudget(scan_bytes=400))

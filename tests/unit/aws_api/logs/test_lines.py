@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windfall.agent.attempt_files import RecordedLog
 from windfall.aws_api.logs.lines import LINE_LIMIT_BYTES, LogLines
 
 
@@ -15,7 +16,7 @@ from windfall.aws_api.logs.lines import LINE_LIMIT_BYTES, LogLines
 def lines_of(tmp_path):
     def make(content: bytes, *, final: bool = True, **options) -> LogLines:
         (tmp_path / "log").write_bytes(content)
-        return LogLines(tmp_path / "log", len(content), final=final, **options)
+        return LogLines(RecordedLog(str(tmp_path / "log")).read, len(content), final=final, **options)
 
     return make
 
@@ -34,7 +35,7 @@ def test_an_unterminated_rest_is_a_line_only_when_final(lines_of):
 
 
 def test_an_absent_log_has_no_lines(tmp_path):
-    lines = LogLines(tmp_path / "gone", 100, final=True)
+    lines = LogLines(RecordedLog(str(tmp_path / "gone")).read, 100, final=True)
     assert list(lines.forward(0)) == list(lines.backward(100)) == []
 
 
@@ -69,7 +70,9 @@ def test_every_reader_finds_the_same_events(tmp_path_factory, atoms, final, chun
     content = b"".join(atoms)
     path = tmp_path_factory.getbasetemp() / "same-events.log"
     path.write_bytes(content)
-    lines = LogLines(path, len(content), final=final, chunk_bytes=chunk_bytes, line_limit_bytes=8)
+    lines = LogLines(
+        RecordedLog(str(path)).read, len(content), final=final, chunk_bytes=chunk_bytes, line_limit_bytes=8
+    )
     pieces = list(lines.forward(0))
     ends = [0, *(piece.end for piece in pieces)]
     # One behind the other without gaps, and in the end everything is there.
@@ -96,9 +99,13 @@ def test_what_was_shown_while_it_grew_is_what_is_there_at_the_end(tmp_path_facto
     path.write_bytes(content)
     seen, place = [], 0
     for end in itertools.accumulate(len(atom) for atom in atoms):
-        lines = LogLines(path, end, final=False, chunk_bytes=chunk_bytes, line_limit_bytes=8)
+        lines = LogLines(
+            RecordedLog(str(path)).read, end, final=False, chunk_bytes=chunk_bytes, line_limit_bytes=8
+        )
         seen += list(lines.forward(place))
         place = seen[-1].end if seen else 0
         assert lines.first_beyond(end) == place
-    whole = LogLines(path, len(content), final=True, chunk_bytes=chunk_bytes, line_limit_bytes=8)
+    whole = LogLines(
+        RecordedLog(str(path)).read, len(content), final=True, chunk_bytes=chunk_bytes, line_limit_bytes=8
+    )
     assert seen + list(whole.forward(place)) == list(whole.forward(0))

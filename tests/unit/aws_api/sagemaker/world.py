@@ -13,6 +13,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from tests.unit.aws_api.service_client import client_of
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
@@ -195,17 +196,17 @@ class _PresentGate:
         return getattr(_PRESENT[0].gate, name)
 
 
-class _PresentLogs:
-    """A directory that is the present world's."""
+class _PresentFiles:
+    """The files of the present world."""
 
-    def __truediv__(self, name: str) -> Path:
-        return _PRESENT[0].logs / name
+    def __getattr__(self, name: str) -> Any:
+        return getattr(AttemptDirectory(_PRESENT[0].logs), name)
 
 
 @functools.cache
 def the_service() -> ModelledService:
     return training_service(
-        _PresentGate(), ACCOUNT, lambda: _PRESENT[0].now, _PresentLogs(), TrainingSettings()
+        _PresentGate(), ACCOUNT, lambda: _PRESENT[0].now, _PresentFiles(), TrainingSettings()
     )
 
 
@@ -243,7 +244,7 @@ class World:
     def has_settings(self, **settings: Any) -> None:
         """The daemon is configured otherwise for this test."""
         self.service = training_service(
-            self.gate, ACCOUNT, lambda: self.now, self.logs, TrainingSettings(**settings)
+            self.gate, ACCOUNT, lambda: self.now, AttemptDirectory(self.logs), TrainingSettings(**settings)
         )
 
     def answer(self, request: Request) -> Response:
