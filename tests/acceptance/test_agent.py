@@ -20,7 +20,7 @@ import pytest
 from tests.conftest import require_part
 from tests.waiting import wait_until
 from windfall.agent.attempt_files import RECORD_BYTES, RecordedLog, times_path
-from windfall.agent.client import connect, start_detached
+from windfall.agent.client import connect
 from windfall.agent.errors import AgentRejected
 from windfall.agent.launching import agent_environment, prepare_directories, warden_command
 from windfall.agent.messages import (
@@ -45,6 +45,7 @@ from windfall.agent.messages import (
     decode_for_daemon,
     encode,
 )
+from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.agent.socket_paths import short_path
 from windfall.agent.warden import BUSY_CODE
@@ -765,7 +766,7 @@ def test_a_shutdown_without_kill_leaves_jobs_to_the_next_agent(house: House):
     assert house.wardens[0].poll() is None
 
     async def revive() -> None:
-        await start_detached(house.settings)
+        await UnixReach(house.settings).bring_up()
 
     asyncio.run(revive())
     again = house.daemon()
@@ -968,8 +969,9 @@ def test_the_daemons_client_starts_an_agent_and_speaks_with_it(make_house: Calla
     house = make_house(gpus="simulated:2", launched=False)
 
     async def talk() -> tuple[list[str], int | None]:
-        path = await start_detached(house.settings)
-        connection = await connect(path, epoch=3)
+        reach = UnixReach(house.settings)
+        await reach.bring_up()
+        connection = await connect(reach, epoch=3)
         gpus = [gpu.id for gpu in connection.inventory.gpus]
         await connection.send([house.shell("a", "exit 2")])
         code = None
@@ -980,7 +982,7 @@ def test_the_daemons_client_starts_an_agent_and_speaks_with_it(make_house: Calla
             if code is not None:
                 break
         with pytest.raises(AgentRejected):
-            await connect(path, epoch=2)
+            await connect(reach, epoch=2)
         await connection.close()
         return gpus, code
 

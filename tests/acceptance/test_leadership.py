@@ -19,6 +19,8 @@ from tests.acceptance.several_daemons import OPTIONS, Daemons, Relay, Submitter,
 from tests.acceptance.test_killing import Ledger
 from tests.waiting import wait_until
 from windfall.agent.client import connect
+from windfall.agent.reach import UnixReach
+from windfall.agent.settings import AgentSettings
 
 GATED = 12
 #: Above any that a clock gives.
@@ -138,7 +140,7 @@ def test_a_lone_daemon_goes_on_after_its_sessions_were_ended_and_after_a_higher_
     runs_a_job()
 
     async def outbid() -> int:
-        connection = await connect(str(windfall.data / "agent" / "agent.sock"), EPOCH)
+        connection = await connect(UnixReach(AgentSettings(str(windfall.data / "agent"), "")), EPOCH)
         await connection.close()
         return connection.inventory.vcpus
 

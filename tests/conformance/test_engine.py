@@ -23,6 +23,7 @@ import pytest
 
 from tests.waiting import wait_until
 from windfall.agent.attempt_files import AttemptDirectory
+from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.capacity.machines import Instance, InstanceState
@@ -45,7 +46,7 @@ from windfall.control.instructions import (
     StopAttempt,
     TerminateInstance,
 )
-from windfall.control.ports import Holdings
+from windfall.control.ports import Engine, Holdings
 from windfall.engines.local.engine import LocalEngine
 from windfall.engines.simulated.engine import SimulatedEngine
 from windfall.engines.simulated.settings import SimulatedSettings
@@ -72,7 +73,7 @@ class World:
         #: What a store would know.
         self.instances: dict[InstanceId, Instance] = {}
         self.attempts: dict[AttemptToken, InstanceId] = {}
-        self.engine: LocalEngine | SimulatedEngine
+        self.engine: Engine
         self._running: asyncio.Task[None]
 
     def begin(self) -> None:
@@ -91,10 +92,10 @@ class World:
         self.said.clear()
         files, epoch = AttemptDirectory(self.root / "logs"), next(self._epochs)
         if self.kind == "local":
-            self.engine = LocalEngine(self._hear, agent, files, epoch)
+            self.engine = LocalEngine(self._hear, UnixReach(agent), files, epoch)
         else:
             settings = SimulatedSettings(boot_s=0, mtbi_s=1e6, rebalance=0)
-            self.engine = SimulatedEngine(self._hear, agent, files, epoch, settings, _now)
+            self.engine = SimulatedEngine(self._hear, UnixReach(agent), files, epoch, settings, _now)
         self.engine.adopt(Holdings([self.environment], list(self.instances.values()), dict(self.attempts)))
         self._running = asyncio.create_task(self.engine.run())
 
@@ -105,9 +106,8 @@ class World:
 
     async def close(self) -> None:
         """Stop everything that was started."""
-        if self.engine.connected.is_set():
-            await self.engine.shut_down_agent(kill=True)
-            await asyncio.wait([self._running], timeout=DEADLINE_S)
+        await self.engine.shut_down(kill=True)
+        await asyncio.wait([self._running], timeout=DEADLINE_S)
         await self.end()
 
     def _hear(self, report: Report) -> None:
@@ -136,8 +136,7 @@ class World:
 
     async def place(self) -> InstanceId:
         """An instance that is ready."""
-        if self.kind == "local":
-            await asyncio.wait_for(self.engine.connected.wait(), DEADLINE_S)
+        await asyncio.wait_for(self.engine.settle(), DEADLINE_S)
         offer = self.engine.offers(self.environment)[0]
         instance = Instance(
             InstanceId("i-1"), self.environment.name, offer.type, offer.resources, launched_at=_now()

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.wire.samples import CONTAINER, SCHEDULE, SERVICE_JOB, TRAIN
 from tests.wire.world import ACCOUNT, REGION, RELAY, Answer, World
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Caller, Role, Service
@@ -76,10 +77,10 @@ def own_operations(directory: Path) -> Service:
 
     relay: Any = RELAY
     settings = Settings(directory)
-    objects = ObjectStorage(settings, {})
-    trainings = training_service(relay, ACCOUNT, RELAY.clock_ms, directory, TrainingSettings())
+    objects, files = ObjectStorage(settings, {}), AttemptDirectory(directory / "logs")
+    trainings = training_service(relay, ACCOUNT, RELAY.clock_ms, files, TrainingSettings())
     return Operations(
-        relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects, trainings
+        relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects, trainings, files
     ).service()
 
 

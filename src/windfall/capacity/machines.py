@@ -7,7 +7,7 @@ beyond what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -90,6 +90,11 @@ class Machine:
         """The agent's reason to keep new jobs from a device, unless somebody took it back; a lost one stays lost."""
         pardoned = self.pardons.get(gpu.id) == gpu.fence and not gpu.lost
         return None if pardoned else gpu.fence
+
+
+def own_machine(machines: Iterable[Machine]) -> Machine | None:
+    """The first machine that is real hardware, not one that a market plays on it; None where there is none."""
+    return next((machine for machine in machines if "simulated" not in machine.facts), None)
 
 
 @dataclass(slots=True)

@@ -265,6 +265,36 @@ class Engine(Protocol):
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
         """Begin to do these; what comes of them is reported through the sink that the engine was given."""
 
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines that it has without any launch, as their agents describe them; empty while none is known.
+
+        An engine whose machines come with its instances has none: they are reported as they get ready.
+        """
+
+    @property
+    def away(self) -> str | None:
+        """Why its agents do not do what they are told, for people; None while they answer, or nothing runs there."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why its machines are not known, for people; None when they are, or when it needs none."""
+
+    async def settle(self, *, or_unfit: bool = False) -> None:
+        """Wait until its machines are known; with `or_unfit`, or until it is clear that no agent can be started."""
+
+    async def run(self) -> None:
+        """Keep its agents alive and hear them until told to close; AgentRejected when another daemon leads."""
+
+    async def dial(self, instance: InstanceId, /) -> tuple[Any, Any]:
+        """A byte stream to the agent of an instance (asyncio's reader and writer), for a session in an attempt."""
+
+    async def shut_down(self, *, kill: bool) -> None:
+        """End its agents, with their attempts if `kill`; without it they run on and are adopted by the next ones."""
+
+    def let_go(self) -> None:
+        """Leave its agents to themselves."""
+
 
 #: How an engine reports.
 Sink = Callable[[Report], None]

@@ -11,21 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from windfall.agent.errors import AgentUnreachable
 from windfall.agent.inside.frames import INPUT, INPUT_END, MOST_BYTES, ended, frame, window
-from windfall.agent.launching import SOCKET_NAME
 from windfall.agent.messages import Exec, encode
-from windfall.agent.socket_paths import short_path
+from windfall.agent.reach import Stream
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.directory import DataDirectory
 from windfall.daemon.exec_requests import (
     input_bytes,
     needed_count,
@@ -35,7 +34,7 @@ from windfall.daemon.exec_requests import (
 )
 from windfall.daemon.stored_files import found_job
 from windfall.daemon.tenant_gateway import TenantGateway
-from windfall.jobs.ids import JobId, split_node
+from windfall.jobs.ids import InstanceId, JobId, split_node
 from windfall.jobs.job import Job
 from windfall.jobs.states import JobState
 from windfall.jobs.submitters import Submitter
@@ -49,15 +48,19 @@ SILENT_S = 30.0
 #: Less than a daemon waits for the answer of another one to which it passes a request on.
 WAIT_MOST_S = 5.0
 _LOOK_EVERY_S = 5.0
-#: What is read ahead of the client, and what one answer has at most.
-_AHEAD_BYTES = 1 << 18
+#: What one answer has at most.
 _ANSWER_BYTES = 1 << 19
 _INPUT_BYTES = 1 << 19
 _NOT_TAKEN = (
     "the agent of the job's machine did not take the session; an agent of an earlier version of Windfall is replaced"
     " when its jobs have ended"
 )
+_AWAY = "the agent of the job's machine does not answer; try again in a moment."
 _CUT_OFF = "the session was cut off on the job's machine; run `windfall exec` again"
+
+
+#: Opens a stream to the agent of an engine's instance; AgentUnreachable when it does not answer.
+Dial = Callable[[str | None, InstanceId], Awaitable[Stream]]
 
 
 class Entrance(NamedTuple):
@@ -66,6 +69,7 @@ class Entrance(NamedTuple):
     token: str
     #: The engine that its environment names; None for the daemon's default.
     engine: str | None
+    instance: InstanceId
     name: str
     submitter: Submitter
 
@@ -92,9 +96,8 @@ class Session:
 class ExecSessions:
     """All open sessions of this daemon."""
 
-    def __init__(self, directory: DataDirectory, default_engine: str) -> None:
-        self._directories = {"local": directory.agent, "simulated": directory.simulated_agent}
-        self._default = default_engine
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
         self._open: dict[str, Session] = {}
         #: Held while one is opened: many that are asked for at once must not all pass the same check.
         self._opening = asyncio.Lock()
@@ -115,14 +118,10 @@ class ExecSessions:
             raise ApiError(
                 "Rejected", f"{MOST_PER_TENANT} sessions of your tenant are open; close one of them first."
             )
-        directory = self._directories[
-            entrance.engine if entrance.engine in self._directories else self._default
-        ]
         try:
-            with short_path(str(directory / SOCKET_NAME)) as path:
-                reader, writer = await asyncio.open_unix_connection(path, limit=_AHEAD_BYTES)
-        except OSError as error:
-            raise _away(error) from None
+            reader, writer = await self._dial(entrance.engine, entrance.instance)
+        except AgentUnreachable:
+            raise ApiError("ServiceUnavailable", _AWAY, 503) from None
         self._open[asked.session] = Session(asked.session, caller, reader, writer, time.monotonic())
         writer.write(encode([asked]))
         self._look_later()
@@ -280,7 +279,9 @@ class _Running:
             return None  # It is another tenant's, or its place is gone.
         environment = state.environments.get(attempt.environment)
         engine = None if environment is None else environment.engine
-        return Entrance(attempt.token, engine, job.submission.name, job.submission.submitter)
+        return Entrance(
+            attempt.token, engine, attempt.instance, job.submission.name, job.submission.submitter
+        )
 
 
 def _nothing(_: State, __: Offers, ___: int) -> None:
@@ -338,10 +339,3 @@ async def _take_input(session: Session, content: bytes) -> None:
         if transport.get_write_buffer_size() <= _INPUT_BYTES:
             session.writer.write(frame(INPUT, part))
             session.written += len(part)
-
-
-def _away(error: OSError) -> ApiError:
-    unreachable = AgentUnreachable(
-        f"the agent of the job's machine does not answer: {error.strerror or error}"
-    )
-    return ApiError("ServiceUnavailable", f"{unreachable}; try again in a moment.", 503)

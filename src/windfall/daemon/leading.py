@@ -12,12 +12,10 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import msgspec
+from typing import Any
 
 from windfall.accounting.prices import Rates
-from windfall.agent.attempt_files import AttemptDirectory
-from windfall.agent.settings import AgentSettings
+from windfall.agent.reach import Stream
 from windfall.aws_api.protocol.keys import Key
 from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.endings import SageMakerTexts
@@ -25,11 +23,18 @@ from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.capacity.machines import Machine
 from windfall.control.events import Report
 from windfall.control.instructions import CreateTraining, InvokeTarget, WriteDeadLetter
+from windfall.control.ports import AttemptFiles
 from windfall.control.rebuild import instructions_after_restart, rebuild
 from windfall.control.snapshots import Offers
 from windfall.control.state import DAY_MS, Rules, State
 from windfall.daemon.dead_letters import DeadLetters
 from windfall.daemon.directory import DataDirectory
+from windfall.daemon.engine_wiring import (
+    MakeEngines,
+    training_engine,
+    trains_on_own_machines,
+    unpriced_engines,
+)
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import EventDelivery, destinations_in
 from windfall.daemon.gateway import Gateway
@@ -40,10 +45,8 @@ from windfall.daemon.object_storage import ObjectStorage
 from windfall.daemon.service_jobs import TrainingCreator
 from windfall.daemon.settings import Settings
 from windfall.daemon.time_zones import zone_named
-from windfall.engines.local.engine import LocalEngine
-from windfall.engines.simulated.engine import SimulatedEngine
-from windfall.engines.simulated.settings import SimulatedSettings
 from windfall.jobs.containers import Runtime
+from windfall.jobs.ids import InstanceId
 from windfall.jobs.resources import Resources
 from windfall.jobs.storage import StoragePlace
 from windfall.scheduling.snapshot import SchedulingRules
@@ -65,7 +68,8 @@ class DaemonContext:
     settings: Settings
     directory: DataDirectory
     #: What attempts leave, whichever engine ran them.
-    files: AttemptDirectory
+    files: AttemptFiles
+    make_engines: MakeEngines
     store: SqlStore
     objects: ObjectStorage
     clock_ms: Callable[[], int]
@@ -84,7 +88,7 @@ def rules_of(context: DaemonContext) -> Rules:
         notice_s=s.notice_s,
         storage=context.objects.layout,
         rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
-        unpriced_engines=frozenset({"local", None} if s.engine == "local" else {"local"}),
+        unpriced_engines=unpriced_engines(s),
         runtime=Runtime(s.runtime),
         zones=zone_named,
         event_destinations=destinations_in(s),
@@ -94,14 +98,13 @@ def rules_of(context: DaemonContext) -> Rules:
 
 
 def training_settings(context: DaemonContext, host: Callable[[], Resources | None]) -> TrainingSettings:
-    """What training jobs need to know of this daemon; `host` returns what this machine has."""
+    """What training jobs need to know of this daemon; `host` returns what its own machine has."""
     s = context.settings
-    engine = s.training_engine or s.engine
     return TrainingSettings(
-        engine=engine,
+        engine=training_engine(s),
         python=s.training_python,
         storage=context.objects.layout,
-        host=host if engine == "local" else lambda: None,
+        host=host if trains_on_own_machines(s) else lambda: None,
         spot_factor=s.spot_factor,
     )
 
@@ -137,7 +140,7 @@ class SoleDaemon:
                 self.leading.loop.abandon(replaced)
                 raise
 
-    async def settle(self) -> Machine:
+    async def settle(self) -> Machine | None:
         """Wait until this host is known, and publish the daemon's address."""
         machine = await self.leading.first_contact()
         try:
@@ -151,7 +154,7 @@ class SoleDaemon:
     @property
     def machine(self) -> Machine | None:
         """This host, as its agent last described it."""
-        return self.leading.local.machine
+        return self.leading.host
 
     @property
     def leader(self) -> str | None:
@@ -183,14 +186,7 @@ class Leading:
         self._context = context
         self.live_jobs = len(state.jobs)
         files, clock_ms = context.files, context.clock_ms
-        self.local = LocalEngine(self._report, self._agent_settings(), files, epoch, leased=leased)
-        simulated = SimulatedEngine(
-            self._report, self._fleet_settings(), files, epoch, self._market(), clock_ms, leased=leased
-        )
-        engines: dict[str, LocalEngine | SimulatedEngine] = {"local": self.local, "simulated": simulated}
-        default = context.settings.engine
-        #: The first one serves environments that name no engine.
-        self._engines = {default: engines.pop(default), **engines}
+        self._engines = context.make_engines(self._report, epoch, leased)
         self.loop = ControlLoop(
             state, context.store, self._engines, clock_ms, self._remove_logs, context.tenants, lease
         )
@@ -198,7 +194,7 @@ class Leading:
         settings = context.settings
         training = training_settings(context, self._host)
         account, region = settings.account_id, settings.region
-        host_known = self.local.connected.wait
+        host_known = self._engines[training_engine(settings)].settle
         self._invoker = TickInvoker(
             self.loop, account, region, clock_ms, files, training, host_known, context.find_key
         )
@@ -230,23 +226,23 @@ class Leading:
         self._tasks += delivery.start()
         return [self._turning, *self._engine_tasks, *self._tasks]
 
-    async def first_contact(self) -> Machine:
-        """Wait until the agent has reported what this host has, so that nothing is promised before."""
+    async def first_contact(self) -> Machine | None:
+        """Wait until all engines know their machines, so that nothing is promised before; returns this host."""
         assert self._turning is not None
-        waits = [asyncio.create_task(event.wait()) for event in (self.local.connected, self.local.unfit)]
-        waited_for = [*waits, self._turning, *self._engine_tasks]
+        settling = [engine.settle(or_unfit=True) for engine in self._engines.values()]
+        settled = asyncio.gather(*settling)
+        waited_for: list[asyncio.Future[Any]] = [settled, self._turning, *self._engine_tasks]
         try:
             await asyncio.wait(waited_for, timeout=AGENT_START_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
+            settled.cancel()
         for task in (self._turning, *self._engine_tasks):
             if task.done():
                 task.result()
-        if self.local.machine is None:
-            log_file = self._context.directory.agent / "agent.log"
-            raise DaemonError(self.local.trouble or f"the agent did not start; its log is {log_file}")
-        return self.local.machine
+        for engine in self._engines.values():
+            if (trouble := engine.trouble) is not None:
+                raise DaemonError(trouble)
+        return self.host
 
     async def running_attempts(self) -> int:
         """How many attempts there are now; answered when all earlier reports are written."""
@@ -266,7 +262,7 @@ class Leading:
             running = await self.running_attempts()
             if kill or not (running or keep_agents):
                 for engine in self._engines.values():
-                    await engine.shut_down_agent(kill=kill)
+                    await engine.shut_down(kill=kill)
                 if self._engine_tasks:
                     await asyncio.wait(self._engine_tasks, timeout=self._context.settings.stop_grace_s + 15)
                 await self.running_attempts()
@@ -305,49 +301,19 @@ class Leading:
         """The places in object storage that an administrator has registered."""
         return tuple(self._state.storage_places.values())
 
+    @property
+    def host(self) -> Machine | None:
+        """The daemon's own machine, as its agent last described it; None while it is unknown or there is none."""
+        return next((machine for engine in self._engines.values() for machine in engine.machines), None)
+
     def _host(self) -> Resources | None:
-        return None if self.local.machine is None else self.local.machine.total
+        return None if self.host is None else self.host.total
 
-    def _agent_settings(self) -> AgentSettings:
-        s, directory = self._context.settings, self._context.directory
-        return AgentSettings(
-            directory=str(directory.agent),
-            attempts_directory=str(directory.attempts),
-            job_user=s.job_user,
-            tenants_have_users=uids_for_tenants(s.job_users) is not None,
-            gpus=s.gpus,
-            vcpus=s.vcpus,
-            memory_mib=s.memory_mib,
-            hide=(str(directory.root),),
-            objects_file=str(directory.objects_file),
-            link_local_metadata=s.link_local_metadata,
-            runtime=s.runtime,
-            container_socket=s.container_socket,
-            secrets_directory=str(directory.secrets),
-            sample_every_s=s.sample_every_s,
-            machine_samples=self._context.files.machine_samples,
-        )
-
-    def _fleet_settings(self) -> AgentSettings:
-        """The agent that plays the simulated fleet: the host's size does not limit its instances."""
-        return msgspec.structs.replace(
-            self._agent_settings(),
-            directory=str(self._context.directory.simulated_agent),
-            attempts_directory=str(self._context.directory.simulated_attempts),
-            hard_cpu_limit=False,
-            # Only one agent per host can serve the address, and only one measures the host.
-            link_local_metadata=False,
-            machine_samples=None,
-        )
-
-    def _market(self) -> SimulatedSettings:
-        s = self._context.settings
-        return SimulatedSettings(
-            boot_s=s.simulated_boot_s,
-            mtbi_s=s.simulated_mtbi_s,
-            notice_s=s.simulated_notice_s,
-            speed=s.simulated_speed,
-        )
+    async def dial(self, engine: str | None, instance: InstanceId) -> Stream:
+        """A byte stream to the agent that has an instance of an engine; None means the default engine."""
+        found = self._engines.get(engine or "") or next(iter(self._engines.values()))
+        reader, writer = await found.dial(instance)
+        return reader, writer
 
     def _remove_logs(self, task_ids: Sequence[str]) -> None:
         def remove() -> None:

@@ -15,12 +15,12 @@ from typing import Any
 from windfall.advisor.samples import GpuSample, Recording, Sample, SampledGpu
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
+from windfall.capacity.machines import own_machine
 from windfall.control.ports import AttemptFiles
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.gpus import holders
 from windfall.daemon.tenant_gateway import TenantGateway
-from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 
@@ -175,7 +175,7 @@ def _look(state: State, _: Offers, __: int) -> _Seen:
     live = [job for job in state.attempts.values() if job.attempt is not None]
     live.sort(key=lambda job: (not job.attempts[-1].gpu_ids, job.attempts[-1].placed_at))
     holders_by_gpu = holders(state)
-    machine = state.machines.get(THIS_HOST)
+    machine = own_machine(state.machines.values())
     gpus = [
         {
             "id": gpu.id,

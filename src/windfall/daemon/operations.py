@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from windfall import __version__
 from windfall.accounting.prices import Rates
-from windfall.agent.attempt_files import AttemptDirectory
+from windfall.agent.errors import AgentUnreachable
+from windfall.agent.reach import Stream
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call, ModelledService, PlainHandler, PlainService
 from windfall.aws_api.tenants.gate import PerView
 from windfall.capacity.environments import ComputeEnvironment
-from windfall.capacity.machines import Machine
+from windfall.capacity.machines import Machine, own_machine
 from windfall.control.events import AddImage, HoldJob, ReleaseJob, RemoveImage
+from windfall.control.ports import AttemptFiles
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.daemon.calendar_listing import CalendarListing
 from windfall.daemon.costs import CostQueries
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.entering import Entering
-from windfall.daemon.exec_sessions import Execs, ExecSessions
+from windfall.daemon.exec_sessions import Dial, Execs, ExecSessions
 from windfall.daemon.gateway import Gateway, LongReads
 from windfall.daemon.gpus import Gpus, gpus_of
 from windfall.daemon.interruptions import Interruptions
@@ -43,9 +45,8 @@ from windfall.daemon.share_listing import Shares
 from windfall.daemon.storage_places import StoragePlaces
 from windfall.daemon.stored_files import StorageReaders, StoredFiles
 from windfall.daemon.tenant_gateway import TenantGateway
-from windfall.engines.local.translation import THIS_HOST
 from windfall.jobs.errors import Rejected
-from windfall.jobs.ids import JobId, split_child, split_node
+from windfall.jobs.ids import InstanceId, JobId, split_child, split_node
 from windfall.jobs.images import ImageMapping
 from windfall.jobs.submitters import DEFAULT_TENANT, Submitter
 from windfall.jobs.tenants import View
@@ -53,6 +54,10 @@ from windfall.store.coordination import Presence
 
 if TYPE_CHECKING:
     from windfall.daemon.advice import Adviser
+
+
+async def _nobody(_engine: str | None, _instance: InstanceId) -> Stream:
+    raise AgentUnreachable("this daemon has no agents")
 
 
 class Operations:
@@ -69,8 +74,10 @@ class Operations:
         clock_ms: Callable[[], int],
         objects: ObjectStorage,
         trainings: ModelledService,
+        files: AttemptFiles,
         host: Callable[[], Machine | None] = lambda: None,
         daemons: Callable[[], Awaitable[list[tuple[Presence, bool]]]] | None = None,
+        dial: Dial = _nobody,
     ) -> None:
         self._gateway = loop
         self._loop = TenantGateway(loop, View(DEFAULT_TENANT, sees_all=True))
@@ -87,8 +94,8 @@ class Operations:
         self._host = host
         self._daemons = daemons
         self._long_reads = LongReads(self._loop)
-        self._samples = AttemptDirectory(DataDirectory(settings.data).logs)
-        self._exec_sessions = ExecSessions(DataDirectory(settings.data), settings.engine)
+        self._samples = files
+        self._exec_sessions = ExecSessions(dial)
         self._readers = StorageReaders(objects, DataDirectory(settings.data).objects_file)
 
     def service(self) -> PlainService:
@@ -299,7 +306,7 @@ class Operations:
 
 def _seen(state: State, _: Offers, __: int) -> dict[str, Any]:
     """Everything that status takes from memory, in one question."""
-    machine = state.machines.get(THIS_HOST)
+    machine = own_machine(state.machines.values())
     described: dict[str, Any] | None = None
     warnings: list[str] = []
     if machine is not None:

@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 import uvicorn
 
 from windfall.agent.attempt_files import AttemptDirectory
+from windfall.agent.errors import AgentUnreachable
+from windfall.agent.reach import Stream
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.iam.service import iam_service
@@ -32,7 +34,9 @@ from windfall.aws_api.sagemaker.service import training_service
 from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.aws_api.sts.service import sts_service
 from windfall.capacity.machines import Machine
+from windfall.control.ports import AttemptFiles
 from windfall.daemon.directory import DataDirectory
+from windfall.daemon.engine_wiring import wire_engines
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import check_event_settings
 from windfall.daemon.forwarding import Forwarding
@@ -47,6 +51,7 @@ from windfall.daemon.settings import Settings
 from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
 from windfall.daemon.time_zones import zone_named
+from windfall.jobs.ids import InstanceId
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import JobState
 from windfall.jobs.submitters import DEFAULT_TENANT
@@ -177,17 +182,19 @@ class _Daemon:
         self._kill = False
         self._keys = KeyRing(directory.keys)
         keys = self._keys
+        files = AttemptDirectory(directory.logs)
         context = DaemonContext(
             settings,
             directory,
-            AttemptDirectory(directory.logs),
+            files,
+            wire_engines(settings, directory, files, clock_ms),
             store,
             objects,
             clock_ms,
             lambda: keys.tenants,
             keys.find,
         )
-        self._files = context.files
+        self._files: AttemptFiles = files
         #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
         self._leadership: SoleDaemon | Succession
@@ -206,6 +213,12 @@ class _Daemon:
 
     def _machine(self) -> Machine | None:
         return self._leadership.machine
+
+    async def _dial(self, engine: str | None, instance: InstanceId) -> Stream:
+        leading = self._leadership.leading
+        if leading is None:
+            raise AgentUnreachable("this daemon no longer leads")
+        return await leading.dial(engine, instance)
 
     def _host(self) -> Resources | None:
         machine = self._machine()
@@ -266,8 +279,10 @@ class _Daemon:
             clock_ms,
             self._objects,
             trainings,
+            self._files,
             self._machine,
             self._leadership.daemons,
+            self._dial,
         )
         application = Application(
             [

@@ -16,11 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from windfall.agent.errors import AgentRejected
-from windfall.capacity.machines import Machine
+from windfall.capacity.machines import Machine, own_machine
 from windfall.daemon.following import Following
 from windfall.daemon.gateway import Gateway
 from windfall.daemon.leading import DaemonContext, Leading, load_state
-from windfall.engines.local.translation import THIS_HOST
 from windfall.store.coordination import Coordination, Lead, Presence
 from windfall.store.errors import StoreError, StoreReplaced, Superseded
 
@@ -106,9 +105,7 @@ class Succession:
     @property
     def machine(self) -> Machine | None:
         """This host, as its agent last described it to this daemon or to the leader (through the store)."""
-        if self.leading is not None and self.leading.local.machine is not None:
-            return self.leading.local.machine
-        return self._machine
+        return self._machine if self.leading is None else self.leading.host or self._machine
 
     @property
     def leader(self) -> str | None:
@@ -199,7 +196,7 @@ class Succession:
         if self._lead.epoch != before.epoch:
             log.warning("the daemon at %s leads, this one follows", self._lead.address)
         machines = await asyncio.to_thread(self._context.store.machines)
-        self._machine = next((machine for machine in machines if machine.id == THIS_HOST), None)
+        self._machine = own_machine(machines)
         self._settled.set()
 
     async def _lead_for_a_term(self, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Keeps one agent process alive on this host and a connection to it, for whichever engine runs its attempts there.
+"""Keeps one agent process alive and a connection to it, for whichever engine runs its attempts there.
 
 Decides when an agent is started, greeted, replaced and let go. Must not know instances: what the agent says is handed
 on, its inventory first. The agent outlives the daemon and the connection. While there is none, what is written is let
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import msgspec
 
 from windfall.agent import messages
-from windfall.agent.client import AgentConnection, connect, start_detached
+from windfall.agent.client import AgentConnection, connect
 from windfall.agent.errors import AgentError, AgentRejected, AgentUnfit, AgentUnreachable
-from windfall.agent.settings import AgentSettings
+from windfall.agent.reach import Reach
 from windfall.engines.translation import ENDED
 
 log = logging.getLogger(__name__)
@@ -48,17 +48,20 @@ OnMessage = Callable[[messages.ToDaemon], None]
 
 
 class AgentLink:
-    """One agent on this host, for as long as somebody wants it."""
+    """One agent, for as long as somebody wants it."""
 
     def __init__(
         self,
-        agent: AgentSettings,
+        reach: Reach,
         epoch: int,
         on_connected: OnConnected,
         on_message: OnMessage,
         patience: Patience = Patience(),  # noqa: B008 (frozen: nobody can change what others get)
+        *,
+        leased: bool = False,
     ) -> None:
-        self._agent = agent
+        """A higher epoch than one that comes with a lease is another daemon's, and is not outbid."""
+        self._reach = reach
         self._patience = patience
         self._troubles = _Troubles(patience)
         self._epoch = epoch
@@ -69,8 +72,7 @@ class AgentLink:
         self._running: asyncio.Task[None] | None = None
         #: When the agent was last heard, on the monotonic clock.
         self._heard_s = 0.0
-        #: Whether the epoch comes with a lease: a higher one is then another daemon's, and is not outbid.
-        self.leased = False
+        self._leased = leased
         #: No agent is started before this is set.
         self.wanted = asyncio.Event()
         #: Set while an agent is connected that has said what it has.
@@ -98,6 +100,17 @@ class AgentLink:
             f" is its process stopped (kill -CONT {pid})?"
         )
 
+    async def settle(self, *, or_unfit: bool) -> None:
+        """Wait until the agent has said what it has; with `or_unfit`, or until agents end as soon as they start."""
+        waits = [asyncio.create_task(self.connected.wait())]
+        if or_unfit:
+            waits.append(asyncio.create_task(self.unfit.wait()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     def write(self, sent: Sequence[messages.Message]) -> None:
         """Tell the agent, if one is connected."""
         if sent and self._connection is not None:
@@ -110,8 +123,8 @@ class AgentLink:
         while not self._closing:
             connection: AgentConnection | None = None
             try:
-                socket = await start_detached(self._agent)
-                connection = await connect(socket, self._epoch)
+                await self._reach.bring_up()
+                connection = await connect(self._reach, self._epoch)
                 if self._is_outdated(connection.inventory) and not _live(connection.inventory):
                     await self._retire(connection)
                 else:
@@ -119,7 +132,7 @@ class AgentLink:
                     await self._listen(connection)
                     self._troubles.ended()
             except AgentRejected as rejected:
-                if self.leased:
+                if self._leased:
                     raise
                 # Only one daemon can hold this data directory, so a higher epoch is an older clock of our own.
                 self._epoch = rejected.epoch + 1
@@ -167,7 +180,7 @@ class AgentLink:
                     pid,
                     silent_s,
                     pid,
-                    self._agent.directory,
+                    self._reach.place,
                 )
             if silent_since_s is None:
                 connection.write([messages.Ping()])
@@ -200,7 +213,7 @@ class AgentLink:
 
     def _is_outdated(self, inventory: messages.Inventory) -> bool:
         """Whether the agent was started with other settings, or by another version, than ours."""
-        return inventory.settings != self._agent.digest
+        return inventory.settings != self._reach.digest
 
     def _with_warning(self, inventory: messages.Inventory) -> messages.Inventory:
         if not self._is_outdated(inventory):

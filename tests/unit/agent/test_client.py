@@ -13,10 +13,11 @@ import pytest
 import uvloop
 
 from tests.waiting import wait_until
-from windfall.agent.client import AgentConnection, connect, start_detached
+from windfall.agent.client import AgentConnection, connect
 from windfall.agent.errors import AgentUnfit, AgentUnreachable
-from windfall.agent.launching import agent_environment, warden_command
+from windfall.agent.launching import SOCKET_NAME, agent_environment, warden_command
 from windfall.agent.messages import Message, Shutdown
+from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.agent.warden import LOCK_NAME
 
@@ -79,7 +80,8 @@ def _hear_and_hang_up(listening: socket.socket) -> None:
 def test_an_agent_that_dies_while_it_is_greeted_is_unreachable(
     loop, tmp_path: Path, agent: Callable[[socket.socket], None]
 ):
-    path = str(tmp_path / "socket")
+    settings = AgentSettings(str(tmp_path), str(tmp_path))
+    path = str(tmp_path / SOCKET_NAME)
 
     async def greet() -> None:
         with socket.socket(socket.AF_UNIX) as listening:
@@ -87,7 +89,7 @@ def test_an_agent_that_dies_while_it_is_greeted_is_unreachable(
             listening.listen()
             served = loop.run_in_executor(None, agent, listening)
             with pytest.raises(AgentUnreachable):
-                await connect(path, epoch=1)
+                await connect(UnixReach(settings), epoch=1)
             await served
 
     loop.run_until_complete(greet())
@@ -102,7 +104,7 @@ def test_an_agent_that_cannot_serve_is_told_of_in_its_own_words_and_leaves_nobod
     (tmp_path / "journal").mkdir()
 
     with pytest.raises(AgentUnfit, match=r"cannot serve: .*Is a directory.*journal.*; see .*agent\.log"):
-        loop.run_until_complete(start_detached(settings, timeout_s=60))
+        loop.run_until_complete(UnixReach(settings, timeout_s=60).bring_up())
 
     def is_free() -> bool:
         with open(tmp_path / LOCK_NAME, "rb") as file:
@@ -127,11 +129,14 @@ def test_a_warden_that_fails_with_the_settings_of_an_earlier_start_makes_room_fo
     try:
         wait_until(lambda: "cannot serve" in (tmp_path / "agent.log").read_text(), "an agent that failed")
 
+        reach = UnixReach(wanted, timeout_s=60)
+
         async def begin() -> None:
             with pytest.raises(AgentUnreachable, match=r"of an earlier start .*: cannot serve: .*gone"):
-                await start_detached(wanted, timeout_s=60)
+                await reach.bring_up()
             assert await asyncio.to_thread(guard.wait, 60) == 0
-            connection = await connect(await start_detached(wanted, timeout_s=60), epoch=1)
+            await reach.bring_up()
+            connection = await connect(reach, epoch=1)
             await connection.send([Shutdown(kill=True)])
             assert [batch async for batch in connection] == []
             await connection.close()

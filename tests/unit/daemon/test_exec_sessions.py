@@ -14,11 +14,12 @@ import pytest
 
 from tests.builders import a_busy_world, a_job
 from windfall.agent.inside.frames import INPUT, INPUT_END, OUTPUT, WINDOW, FrameReader, frame, read_ended
+from windfall.agent.reach import UnixReach
+from windfall.agent.settings import AgentSettings
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.daemon import exec_sessions
-from windfall.daemon.directory import DataDirectory
 from windfall.daemon.exec_sessions import Execs, ExecSessions
 from windfall.jobs.submitters import Submitter
 
@@ -31,13 +32,12 @@ class World:
     """A core with one running job, and an agent's socket."""
 
     def __init__(self, directory: Path, submitter: Submitter) -> None:
-        place = DataDirectory(directory)
-        place.prepare()
-        self.socket = place.agent / "agent.sock"
+        reach = UnixReach(AgentSettings(str(directory), str(directory / "attempts")))
+        self.socket = directory / "agent.sock"
         self.world = a_busy_world()
         self.world.submits(a_job("running").by(submitter))
         self.world.starts("running")
-        self.sessions = ExecSessions(place, "local")
+        self.sessions = ExecSessions(lambda _engine, _instance: reach.dial())
         gate: Any = self
         self.execs = Execs(gate, self.sessions)
         self.arrivals: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()

@@ -13,6 +13,7 @@ import uvloop
 
 from windfall.agent import messages
 from windfall.agent.launching import SOCKET_NAME
+from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.engines.agent_link import AgentLink, Patience
 
@@ -65,7 +66,7 @@ class Story:
     def __init__(self, directory: Path) -> None:
         self.settings = AgentSettings(str(directory), str(directory / "attempts"))
         self.heard: list[messages.ToDaemon] = []
-        self.link = AgentLink(self.settings, 1, lambda *_: None, self.heard.append, QUICK)
+        self.link = AgentLink(UnixReach(self.settings), 1, lambda *_: None, self.heard.append, QUICK)
         self.link.wanted.set()
 
     @contextlib.asynccontextmanager
@@ -225,7 +226,9 @@ def test_what_keeps_an_agent_from_being_started_is_told_once_with_what_to_do(
 def test_a_link_that_is_shut_down_does_not_wait_for_an_agent_that_does_not_come(tmp_path: Path):
     story = Story(tmp_path)
     (tmp_path / "agent.log").mkdir()
-    story.link = AgentLink(story.settings, 1, lambda *_: None, story.heard.append, Patience(again_s=600))
+    story.link = AgentLink(
+        UnixReach(story.settings), 1, lambda *_: None, story.heard.append, Patience(again_s=600)
+    )
 
     async def play() -> None:
         story.link.wanted.set()

@@ -11,6 +11,7 @@ from tests.unit.engines.test_translation import a_status, an_inventory
 from windfall.agent import messages
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.gpus import GpuDevice
+from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.capacity.machines import Instance, InstanceState, Machine
@@ -78,7 +79,7 @@ class World:
         self.link: FakeLink
         self.engine = SimulatedEngine(
             self.said.append,
-            AgentSettings(str(self.path / "agent"), str(self.path / "attempts")),
+            UnixReach(AgentSettings(str(self.path / "agent"), str(self.path / "attempts"))),
             AttemptDirectory(Path("/logs")),
             1,
             self.settings,
@@ -86,7 +87,7 @@ class World:
             self._make_link,
         )
 
-    def _make_link(self, *arguments) -> FakeLink:
+    def _make_link(self, *arguments, leased: bool) -> FakeLink:
         self.link = FakeLink(*arguments)
         return self.link
 

@@ -18,7 +18,7 @@ from windfall.control.instructions import (
     StopAttempt,
     TerminateInstance,
 )
-from windfall.engines.local.translation import to_machine
+from windfall.engines.local.engine import machine_of_host
 from windfall.engines.translation import to_connected, to_devices, to_messages, to_report
 from windfall.jobs.ids import AttemptToken, InstanceId, TaskId
 from windfall.jobs.resources import Resources
@@ -110,7 +110,7 @@ def test_an_inventory_with_its_results_is_one_event():
         a_status("r#1", "running", 5), a_status("s#1", "starting"), a_status("e#1", "exited")
     )
     connected = to_connected(
-        to_machine(inventory), inventory, [messages.Exited("e#1", 0, None, 1, 2, "process")]
+        machine_of_host(inventory), inventory, [messages.Exited("e#1", 0, None, 1, 2, "process")]
     )
     assert [started.token for started in connected.running] == ["r#1"]
     assert connected.preparing == ("s#1",)
@@ -123,7 +123,7 @@ def test_an_inventory_with_its_results_is_one_event():
 
 def test_a_host_says_how_fast_its_network_is():
     inventory = msgspec.structs.replace(an_inventory(), network_mbits=25_000)
-    assert to_machine(inventory).facts["network_mbits"] == "25000"
+    assert machine_of_host(inventory).facts["network_mbits"] == "25000"
 
 
 def test_where_a_gpu_is_on_its_bus_stays_with_the_agent():

@@ -32,8 +32,8 @@ Answer = TypeVar("Answer")
 class TrainingSettings:
     """What the daemon says about training jobs."""
 
-    #: Serves the environments of training jobs.
-    engine: str = "local"
+    #: Serves the environments of training jobs; None is the daemon's default.
+    engine: str | None = None
     #: Runs the scripts of script mode.
     python: str = "python3"
     #: Where each tenant's buckets lie when there is no S3 server.

@@ -25,7 +25,6 @@ from windfall.jobs.job import TimeLimits
 from windfall.jobs.nodes import NodeGroup, Nodes
 from windfall.jobs.resources import Resources
 
-LOCAL = "local"
 #: What SageMaker says to an image that is told nothing else.
 TRAIN = "train"
 
@@ -42,7 +41,7 @@ async def create_training_job(context: TrainingContext, call: Call) -> dict[str,
     script = _runnable_script(request)
     images = await context.read(lambda store: store.images())
     cluster = cluster_of(request["ResourceConfig"])
-    host = _host(context.settings)
+    host = context.settings.host()
     kinds = [(group.instance_type, group.count) for group in cluster.groups]
     places = dict(zip(cluster.groups, placement.places_for(kinds, host), strict=True))
     groups = [
@@ -108,11 +107,6 @@ def _runnable_script(request: Request) -> script_mode.Script | None:
     """The script of a request whose code can be fetched; code that only an image has cannot be run without it."""
     script = script_mode.script_of(request.get("HyperParameters", {}))
     return script if script is not None and contract.code_uri(request, script) is not None else None
-
-
-def _host(settings: TrainingSettings) -> Resources | None:
-    """What the job may have at most, where it runs on this host; other engines have instances of the very type."""
-    return settings.host() if settings.engine == LOCAL else None
 
 
 def _limits(request: Request, has_accelerator: bool) -> TimeLimits:

@@ -89,7 +89,7 @@ def _clipped(requested: Resources, most: Resources) -> Resources:
     )
 
 
-def environment(spot: bool, engine: str, created_at: int) -> ComputeEnvironment:
+def environment(spot: bool, engine: str | None, created_at: int) -> ComputeEnvironment:
     """The environment of all training jobs of one kind of capacity; its queue has the same name."""
     name = TRAINING_SPOT if spot else TRAINING_ON_DEMAND
     return ComputeEnvironment(

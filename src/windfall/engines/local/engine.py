@@ -5,25 +5,29 @@ Decides what is offered and when an instance is ready. What keeps the agent aliv
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from windfall.agent import messages
 from windfall.agent.attempt_files import AttemptDirectory
-from windfall.agent.settings import AgentSettings
+from windfall.agent.launching import LOG_NAME
+from windfall.agent.reach import Reach, Stream
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine, Offer
 from windfall.capacity.market_tags import market_tags_of
 from windfall.control.events import DevicesChanged, InstanceReady
 from windfall.control.instructions import Instruction, LaunchInstance
+from windfall.control.job_users import ANY_USER
 from windfall.control.ports import Holdings, Sink
 from windfall.engines.agent_link import AgentLink
-from windfall.engines.local.translation import to_machine, with_devices
-from windfall.engines.translation import to_connected, to_messages, to_report
+from windfall.engines.translation import to_connected, to_devices, to_messages, to_report
 from windfall.jobs.errors import Invalid
-from windfall.jobs.ids import InstanceId
+from windfall.jobs.ids import InstanceId, MachineId
+from windfall.jobs.resources import Resources
 
 INSTANCE_TYPE = "local"
+#: The one machine of this engine.
+THIS_HOST = MachineId("this-host")
 
 
 class LocalEngine:
@@ -32,30 +36,27 @@ class LocalEngine:
     name = "local"
 
     def __init__(
-        self, sink: Sink, agent: AgentSettings, files: AttemptDirectory, epoch: int, *, leased: bool = False
+        self, sink: Sink, reach: Reach, files: AttemptDirectory, epoch: int, *, leased: bool = False
     ) -> None:
         self._sink = sink
+        self._reach = reach
         self.files = files
-        self._link = AgentLink(agent, epoch, self._introduce, self._hear)
-        self._link.leased = leased
+        self._link = AgentLink(reach, epoch, self._introduce, self._hear, leased=leased)
         self._link.wanted.set()
         self._launching: list[InstanceId] = []
-        self.machine: Machine | None = None
+        self._machine: Machine | None = None
 
     @property
-    def connected(self) -> asyncio.Event:
-        """Set while an agent is connected that has said what it has."""
-        return self._link.connected
-
-    @property
-    def unfit(self) -> asyncio.Event:
-        """Set while agents end as soon as they are started."""
-        return self._link.unfit
+    def machines(self) -> tuple[Machine, ...]:
+        """This host, once its agent has described it."""
+        return () if self._machine is None else (self._machine,)
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the agent from being reached, if something does."""
-        return self._link.trouble
+        """What keeps the agent from describing this host."""
+        if self._machine is not None:
+            return None
+        return self._link.trouble or f"the agent did not start; its log is {self._reach.place}/{LOG_NAME}"
 
     @property
     def away(self) -> str | None:
@@ -75,9 +76,9 @@ class LocalEngine:
 
     def offers(self, _environment: ComputeEnvironment) -> tuple[Offer, ...]:
         """This host, if its agent has answered."""
-        if self.machine is None:
+        if self._machine is None:
             return ()
-        return (Offer(INSTANCE_TYPE, self.machine.total, 1, self.machine.id),)
+        return (Offer(INSTANCE_TYPE, self._machine.total, 1, self._machine.id),)
 
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
         """Tell the agent; a launch is done as soon as the agent has described the host."""
@@ -86,33 +87,61 @@ class LocalEngine:
         self._link.write(to_messages(instructions, self.files.log_path))
 
     def _report_ready(self) -> None:
-        if self.machine is not None:
+        if self._machine is not None:
             for instance in self._launching:
-                self._sink(InstanceReady(instance, self.machine))
+                self._sink(InstanceReady(instance, self._machine))
             self._launching.clear()
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
-        self.machine = to_machine(inventory)
-        self._sink(to_connected(self.machine, inventory, results))
+        self._machine = machine_of_host(inventory)
+        self._sink(to_connected(self._machine, inventory, results))
         self._report_ready()
 
     def _hear(self, message: messages.ToDaemon) -> None:
-        if isinstance(message, messages.Devices) and self.machine is not None:
-            self.machine = with_devices(self.machine, message)
-            self._sink(DevicesChanged(self.machine.id, self.machine.gpus))
+        if isinstance(message, messages.Devices) and self._machine is not None:
+            self._machine = _with_devices(self._machine, message)
+            self._sink(DevicesChanged(self._machine.id, self._machine.gpus))
             return
         report = to_report(message)
         if report is not None:
             self._sink(report)
 
+    async def settle(self, *, or_unfit: bool = False) -> None:
+        """Wait until the agent has described this host."""
+        await self._link.settle(or_unfit=or_unfit)
+
+    async def dial(self, _instance: InstanceId) -> Stream:
+        """A stream to the agent, which has every instance."""
+        return await self._reach.dial()
+
     async def run(self) -> None:
         """Keep the agent alive until told to close."""
         await self._link.run()
 
-    async def shut_down_agent(self, *, kill: bool) -> None:
+    async def shut_down(self, *, kill: bool) -> None:
         """End the agent, with its attempts if `kill`; without it they run on and are adopted by the next one."""
         await self._link.shut_down(kill=kill)
 
     def let_go(self) -> None:
         """Leave the agent to itself."""
         self._link.let_go()
+
+
+def machine_of_host(inventory: messages.Inventory) -> Machine:
+    """This host, as its agent describes it."""
+    gpus = to_devices(inventory.gpus)
+    facts = {
+        "hostname": inventory.hostname,
+        "job_user": inventory.job_user,
+        "isolation": ", ".join(inventory.abilities) or "process",
+        "containers": inventory.containers,
+        "network_mbits": "" if inventory.network_mbits is None else str(inventory.network_mbits),
+        "warnings": "\n".join(inventory.warnings),
+        **({ANY_USER: "yes"} if inventory.any_user else {}),
+    }
+    return Machine(THIS_HOST, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
+
+
+def _with_devices(machine: Machine, reported: messages.Devices) -> Machine:
+    gpus = to_devices(reported.gpus)
+    return replace(machine, gpus=gpus, total=replace(machine.total, gpus=len(gpus)))

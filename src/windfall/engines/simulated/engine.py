@@ -17,8 +17,7 @@ import msgspec
 
 from windfall.agent import messages
 from windfall.agent.attempt_files import AttemptDirectory
-from windfall.agent.launching import SOCKET_NAME
-from windfall.agent.settings import AgentSettings
+from windfall.agent.reach import Stream, UnixReach
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Instance, InstanceState, Machine, Offer
 from windfall.control.events import (
@@ -36,7 +35,7 @@ from windfall.control.instructions import (
     TerminateInstance,
 )
 from windfall.control.ports import Holdings, Sink
-from windfall.engines.agent_link import AgentLink, OnConnected, OnMessage
+from windfall.engines.agent_link import AgentLink
 from windfall.engines.simulated.fleet import Fleet, InstanceEvent, InstanceStage, SimulatedInstance
 from windfall.engines.simulated.hardware import machine_of, real_devices
 from windfall.engines.simulated.launch_book import LaunchBook
@@ -44,8 +43,10 @@ from windfall.engines.simulated.market import Fate
 from windfall.engines.simulated.offering import Offerings, open_offering
 from windfall.engines.simulated.settings import SimulatedSettings
 from windfall.engines.translation import to_connected, to_ended, to_messages, to_report, to_running
+from windfall.jobs.ids import InstanceId
 
-MakeLink = Callable[[AgentSettings, int, OnConnected, OnMessage], AgentLink]
+#: Makes the link to the agent; AgentLink outside of tests.
+MakeLink = Callable[..., AgentLink]
 
 
 class SimulatedEngine:
@@ -56,7 +57,7 @@ class SimulatedEngine:
     def __init__(
         self,
         sink: Sink,
-        agent: AgentSettings,
+        reach: UnixReach,
         files: AttemptDirectory,
         epoch: int,
         settings: SimulatedSettings,
@@ -66,22 +67,16 @@ class SimulatedEngine:
         leased: bool = False,
     ) -> None:
         self._sink = sink
-        self._agent = agent
+        self._reach = reach
         self.files = files
         self._settings = settings
         self._clock_ms = clock_ms
-        self._link = make_link(agent, epoch, self._introduce, self._hear)
-        self._link.leased = leased
-        self._book = LaunchBook(Path(agent.directory, "launches.json"))
+        self._link = make_link(reach, epoch, self._introduce, self._hear, leased=leased)
+        self._book = LaunchBook(Path(reach.place, "launches.json"))
         self._fleet = Fleet()
         self._offerings = Offerings(settings)
         self._inventory: messages.Inventory | None = None
         self._wake = asyncio.Event()
-
-    @property
-    def connected(self) -> asyncio.Event:
-        """Set while an agent is connected that has said what it has; there is none before the first launch."""
-        return self._link.connected
 
     # What the core asks ---------------------------------------------------------------------------------
 
@@ -89,6 +84,23 @@ class SimulatedEngine:
     def away(self) -> str | None:
         """Why the agent does not do what it is told; None while it answers, or while nothing runs there."""
         return self._link.away
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """None: every machine comes with its instance."""
+        return ()
+
+    @property
+    def trouble(self) -> None:
+        """None: there is no agent before the first launch, and nothing waits for one."""
+        return
+
+    async def settle(self, *, or_unfit: bool = False) -> None:
+        """Nothing has to be known of this host."""
+
+    async def dial(self, _instance: InstanceId) -> Stream:
+        """A stream to the agent that runs the attempts of all instances."""
+        return await self._reach.dial()
 
     def check(self, environment: ComputeEnvironment) -> None:
         """Refuse types, tags and traces that cannot be used."""
@@ -107,7 +119,7 @@ class SimulatedEngine:
         for token, place in holdings.attempts.items():
             if (found := self._fleet.find(place)) is not None:
                 self._fleet.place(token, found)
-        if holdings.instances or holdings.attempts or Path(self._agent.directory, SOCKET_NAME).exists():
+        if holdings.instances or holdings.attempts or self._reach.was_up:
             self._link.wanted.set()
 
     def offers(self, environment: ComputeEnvironment) -> tuple[Offer, ...]:
@@ -322,7 +334,7 @@ class SimulatedEngine:
                 times.append(offering.market.next_step_at(instance.type, now))
         return min((at for at in times if at is not None), default=None)
 
-    async def shut_down_agent(self, *, kill: bool) -> None:
+    async def shut_down(self, *, kill: bool) -> None:
         """End the agent, with its attempts if `kill`; without it they run on and are adopted by the next one."""
         await self._link.shut_down(kill=kill)
 

@@ -37,7 +37,7 @@ def test_boto3_creates_a_job_on_demand(world):
     assert command.tags == {"team": "vision"}
     environment = command.environment
     assert (environment.name, environment.provisioning) == ("windfall-training-on-demand", Provisioning.EC2)
-    assert (environment.engine, environment.created_at) == ("local", world.now)
+    assert (environment.engine, environment.created_at) == (None, world.now)
     assert command.container.resources == Resources(2, 8192)
     assert command.container.log_group == "/aws/sagemaker/TrainingJobs"
     assert command.limits == TimeLimits(run_s=3600)
@@ -75,8 +75,8 @@ def test_a_type_that_is_larger_than_this_host_gets_what_the_host_has_and_says_so
     )
 
 
-def test_other_engines_have_instances_of_the_very_type(world):
-    world.has_settings(engine="simulated", host=lambda: Resources(4, 16384, 1))
+def test_engines_without_machines_of_their_own_have_instances_of_the_very_type(world):
+    world.has_settings(engine="simulated")
     command = world.submitted(ResourceConfig={"InstanceType": "ml.p3.16xlarge", "InstanceCount": 1})
     assert command.container.resources.gpus == 8
     assert (command.instance_type, command.environment.engine) == ("p3.16xlarge", "simulated")
