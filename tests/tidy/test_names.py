@@ -49,6 +49,10 @@ NAMED = (
     *("accounting", "advisor", "capacity", "checkpoint", "control", "engines", "jobs", "objects"),
     *("schedules", "scheduling", "store", "worker"),
 )
+#: Participles that say how a local variable got its value and not what it is.
+HOW_NOT_WHAT = {"asked", "found", "held", "kept", "known", "told"}
+#: Folders whose local variables may still be called so.
+UNNAMED = ("agent", "engines")
 #: Public classes of the core that share a name: words of users' programs, and errors whose names other processes read.
 TWINS = {"CheckpointCallback", "NotFound", "Progress", "Snapshot"}
 
@@ -137,6 +141,49 @@ def test_variables_are_named_after_what_they_hold():
         for violation in fillers(parsed(file), shown(file))
     ]
     assert not found, report(found)
+
+
+def participles(tree: ast.Module, where: str) -> Iterator[Violation]:
+    """Local variables that are named after how they were found; fields of classes may be called so."""
+    fields = {
+        target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for target in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields
+        if is_bound and node.id in HOW_NOT_WHAT:
+            yield Violation(
+                f"{where}:{node.lineno}",
+                f"the name {node.id} does not say what it holds",
+                "Name the thing: job, rows, match, quota_share",
+            )
+
+
+def test_local_variables_say_what_they_hold():
+    violations = [
+        violation
+        for file in files_under(PACKAGE, ".py")
+        if file.relative_to(PACKAGE).parts[0] not in UNNAMED
+        for violation in participles(parsed(file), shown(file))
+    ]
+    assert not violations, report(violations)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("def f():\n    found = 1", 1),
+        ("def f():\n    return [kept for kept in x if (known := kept)]", 2),
+        ("class A:\n    held: int = 0\n    def f(self): self.kept = self.held", 0),
+        ("def f(job): return job.found", 0),
+    ],
+)
+def test_a_participle_is_found(text, count):
+    assert len(list(participles(ast.parse(text), "here.py"))) == count
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,15 @@ def divided(attempt: Attempt, since: int, until: int, kept_until: int | None) ->
     exited = _between(began, stopped if attempt.exited_at is None else attempt.exited_at, stopped)
     first_step_at = None if attempt.progress is None else attempt.progress.first_step_at
     worked = _between(began, began if first_step_at is None else first_step_at, exited)
-    kept = exited if kept_until is None else _between(worked, kept_until, exited)
+    kept_at = exited if kept_until is None else _between(worked, kept_until, exited)
 
     saving = leaving = 0
-    if kept < exited and _stood_still_after(attempt, kept_until):
+    if kept_at < exited and _stood_still_after(attempt, kept_until):
         # The last thing it did was to save: what came after was the saving itself, and leaving.
-        saving = _between(kept, _committed(attempt), exited) - kept
-        leaving = exited - kept - saving
-    useful = kept - worked
-    lost = exited - kept - saving - leaving
+        saving = _between(kept_at, _committed(attempt), exited) - kept_at
+        leaving = exited - kept_at - saving
+    useful = kept_at - worked
+    lost = exited - kept_at - saving - leaving
     # Saves that held up the loop came before the state that is kept, as far as they fit there.
     stall = _stall_ms(attempt, exited - worked)
     stall_before = min(stall, useful)
@@ -55,19 +55,19 @@ def kept_until(attempts: list[Attempt]) -> list[int | None]:
     What a later attempt began with decides, also over the heads of those between: work that is in no checkpoint which
     was restored is lost where it was done. Without a later one, it is the newest checkpoint that is in safety.
     """
-    found: list[int | None] = []
+    times: list[int | None] = []
     restored: int | None = None
     for attempt in reversed(attempts):
         if attempt.succeeded or attempt.stopped_at is None:
-            found.append(None)
+            times.append(None)
         elif restored is not None:
-            found.append(restored)
+            times.append(restored)
         else:
-            found.append(_newest_state(attempt))
+            times.append(_newest_state(attempt))
         if attempt.started_at is not None:
             state = NEVER if attempt.restored is None else attempt.restored.state_at
             restored = state if restored is None else min(restored, state)
-    return found[::-1]
+    return times[::-1]
 
 
 def _newest_state(attempt: Attempt) -> int:

@@ -63,10 +63,10 @@ def ledger_of(job: Job, rates: Rates, now: int) -> Ledger:
     until = max(job.created_at, now if job.stopped_at is None else job.stopped_at)
     since = job.created_at
     entries: list[LedgerEntry] = []
-    for attempt, kept in zip(job.attempts, kept_until(job.attempts), strict=True):
-        times = divided(attempt, since, until, kept)
-        held = held_of(attempt, job.resources)
-        entries.append(LedgerEntry(times, attempt, price_of(attempt, job.resources, rates), held))
+    for attempt, safe_until in zip(job.attempts, kept_until(job.attempts), strict=True):
+        times = divided(attempt, since, until, safe_until)
+        resources = held_of(attempt, job.resources)
+        entries.append(LedgerEntry(times, attempt, price_of(attempt, job.resources, rates), resources))
         since += times.wall_ms
     if since < until:
         entries.append(LedgerEntry(Times(waiting_ms=until - since)))

@@ -49,14 +49,16 @@ def consult(
     causes += [branch.cause for branch in finding.branches if branch.cause not in causes]
     advice: list[Advice] = []
     for number, cause in enumerate(causes):
-        found = [
+        suggestions = [
             *changes(cause, profile, hardware, holding),
             *shares(cause, profile, holding),
             *instances(cause, profile, hardware, holding, catalog),
         ]
         # What holds only if a branch is the cause is as sure as half of that at most.
         sure = finding.confidence if number == 0 and finding.cause is not None else 0.5
-        advice += [replace(each, confidence=round(each.confidence * max(sure, 0.2), 2)) for each in found]
+        advice += [
+            replace(each, confidence=round(each.confidence * max(sure, 0.2), 2)) for each in suggestions
+        ]
     gpu_hours = holding.hours * holding.gpus
     wasted = None if finding.busy is None else gpu_hours * (1 - min(1.0, finding.busy))
     return Consultation(

@@ -83,9 +83,9 @@ def _by_log(lines: Sequence[str]) -> Diagnosis | None:
     ends = _raised(plain)
     if not ends or _survived(plain, ends[-1]):
         return _near_the_end(plain, ends[-1] + 1 if ends else 0)
-    found = _first(_raised_cause(plain, end) for end in reversed(_raised_together(plain, ends)))
+    diagnosis = _first(_raised_cause(plain, end) for end in reversed(_raised_together(plain, ends)))
     # The program ended by an exception that says nothing; only what came after it may say more.
-    return found or _near_the_end(plain, ends[-1] + 1)
+    return diagnosis or _near_the_end(plain, ends[-1] + 1)
 
 
 def _raised(lines: Sequence[str]) -> list[int]:
@@ -125,7 +125,7 @@ def _raised_together(lines: Sequence[str], ends: list[int]) -> list[int]:
             break
         together.insert(0, before)
     # A rank that failed takes the others with it, and those complain of NCCL alone.
-    blamed = [end for end in together if (found := _match(lines[end])) and found.cause is FailureCause.NCCL]
+    blamed = [end for end in together if (match := _match(lines[end])) and match.cause is FailureCause.NCCL]
     return blamed + [end for end in together if end not in blamed]
 
 

@@ -70,12 +70,12 @@ def judged(profile: Profile, hardware: HardwareLimits) -> Finding:
 
 def _never_used(profile: Profile, hardware: HardwareLimits) -> Finding:
     work = "did no work in" if not profile.busy_of_all else f"worked for {percent(profile.busy_of_all)} of"
-    held = f"its {_counted(profile.gpus)} {work} {profile.span_s:,.0f} s"
+    holding = f"its {_counted(profile.gpus)} {work} {profile.span_s:,.0f} s"
     memory = f"{gib(profile.gpu_memory_peak_bytes)} of GPU memory was held at most"
     active = max(
         ramp(profile.thread, at.THREAD_FULL), ramp(profile.cores / max(hardware.vcpus, 1), at.CPU_FULL)
     )
-    evidence = (held, memory)
+    evidence = (holding, memory)
     if active > 0.5:
         working = f"its CPUs work ({profile.cores:.1f} cores)"
         branch = Branch(

@@ -97,11 +97,11 @@ class _Lens:
     def unevenness(self) -> float:
         # The first and the last span are cut by the beginning and the end of the work.
         whole = self._samples[1:-1] if len(self._samples) >= at.FEWEST_SAMPLES else self._samples
-        known = [busy for sample in whole if not isnan(busy := self.busy(sample))]
-        mean = sum(known) / len(known) if known else 0.0
+        measured = [busy for sample in whole if not isnan(busy := self.busy(sample))]
+        mean = sum(measured) / len(measured) if measured else 0.0
         if not mean:
             return NAN
-        return float((sum((value - mean) ** 2 for value in known) / len(known)) ** 0.5 / mean)
+        return float((sum((value - mean) ** 2 for value in measured) / len(measured)) ** 0.5 / mean)
 
 
 def profile_of(recording: Recording) -> Profile:
@@ -174,8 +174,8 @@ def _thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
 
 def _mean_busy(samples: Iterable[Sample], gpu: int) -> float:
     """How much of the time one GPU worked."""
-    known = [(each.gpus[gpu], each.span_ms) for each in samples if gpu < len(each.gpus)]
-    return _worked((gpu.busy, gpu.sm_active, span_ms) for gpu, span_ms in known)
+    measured = [(each.gpus[gpu], each.span_ms) for each in samples if gpu < len(each.gpus)]
+    return _worked((gpu.busy, gpu.sm_active, span_ms) for gpu, span_ms in measured)
 
 
 def _worked(seen: Iterable[tuple[float, float, float]]) -> float:
@@ -219,8 +219,8 @@ def _weighted(pairs: Iterable[tuple[float, float]]) -> float:
 
 
 def _mean_of(values: Iterable[float]) -> float:
-    known = [value for value in values if not isnan(value)]
-    return sum(known) / len(known) if known else NAN
+    measured = [value for value in values if not isnan(value)]
+    return sum(measured) / len(measured) if measured else NAN
 
 
 def _largest(values: Iterable[float]) -> float:

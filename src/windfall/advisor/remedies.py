@@ -10,12 +10,12 @@ ON_GPU_OOM = "windfall:on-gpu-oom=larger"
 
 def remedies(diagnosis: Diagnosis, job: Job, shared_memory_mib: int | None = None) -> list[str]:
     """What helps against the cause of a failed attempt, the best first."""
-    asked = job.submission.resources
+    resources = job.submission.resources
     cause = diagnosis.cause
     if cause is FailureCause.GPU_MEMORY:
         return _gpu_memory(job)
     if cause is FailureCause.HOST_MEMORY:
-        has = asked.memory_mib
+        has = resources.memory_mib
         more = f"set resourceRequirements MEMORY to {has * 2:,} MiB or more (it has {has:,} MiB)"
         return [f"{more}, or make it need less: fewer loader workers, smaller batches"]
     if cause is FailureCause.SHARED_MEMORY:
@@ -23,7 +23,7 @@ def remedies(diagnosis: Diagnosis, job: Job, shared_memory_mib: int | None = Non
     if cause is FailureCause.KILLED_BY_TIME:
         return _time(diagnosis, job)
     if cause is FailureCause.GPU_NOT_VISIBLE:
-        return _no_gpu(asked.gpus)
+        return _no_gpu(resources.gpus)
     if cause is FailureCause.MISSING_MODULE:
         return [_missing(diagnosis, in_place=job.submission.directory is not None)]
     return _FIXED[cause]
@@ -54,23 +54,23 @@ _FIXED: dict[FailureCause, list[str]] = {
 def _gpu_memory(job: Job) -> list[str]:
     floor = job.gpu_memory_floor_mib
     tried = f" than {floor - 1:,} MiB" if floor else ""
-    found = ["use a smaller batch, gradient accumulation, bf16 or activation checkpointing"]
+    advice = ["use a smaller batch, gradient accumulation, bf16 or activation checkpointing"]
     wish = job.submission.gpu_wish
     if wish is not None and wish.share is not None and not floor:  # With a floor it has had a whole one.
-        found.append(f"ask for more than {wish.share:g} of a GPU: its memory is shared too")
+        advice.append(f"ask for more than {wish.share:g} of a GPU: its memory is shared too")
     if wish is not None and wish.model is not None and floor:
-        found.append(f"leave out windfall:gpu-model={wish.model}, if other GPUs with more memory will do")
+        advice.append(f"leave out windfall:gpu-model={wish.model}, if other GPUs with more memory will do")
     if job.submission.larger_gpu_on_oom:
-        found.append(
+        advice.append(
             f"it is tried again on a larger GPU by its tag ({ON_GPU_OOM}); there is none with more memory{tried}"
         )
     else:
-        found.append(
+        advice.append(
             f"ask for a GPU with more memory{tried} (tag windfall:gpu-memory-gib), or use the tag {ON_GPU_OOM}"
         )
     # Seeds and forums say so, and it is wrong: /dev/shm is the host's memory.
-    found.append("sharedMemorySize does not help: shared memory is the host's, not the GPU's")
-    return found
+    advice.append("sharedMemorySize does not help: shared memory is the host's, not the GPU's")
+    return advice
 
 
 def _shared_memory(asked_mib: int | None) -> list[str]:

@@ -271,8 +271,8 @@ def _compute(profile: Profile) -> Sign:
         ramp(profile.power, at.POWER),
         0.8 * ramp(profile.sm_active, (0.5, 0.8)) * (1 - ramp(profile.memory_active, at.MEMORY_ACTIVE)),
     ]
-    known = not (isnan(profile.tensor_active) and isnan(profile.power) and isnan(profile.sm_active))
-    strength = busy * (max(arithmetic) if known else 0.5)
+    is_measured = not (isnan(profile.tensor_active) and isnan(profile.power) and isnan(profile.sm_active))
+    strength = busy * (max(arithmetic) if is_measured else 0.5)
     if profile.memory_active > at.MEMORY_ACTIVE[1]:
         strength *= 0.4 + 0.6 * ramp(profile.tensor_active, at.TENSOR_ACTIVE)
     parts = [f"the GPU is busy for {percent(profile.busy)} of the time"]

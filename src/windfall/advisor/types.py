@@ -60,15 +60,15 @@ def _more_network(
 ) -> list[Advice]:
     if now.network_gbps is None:
         return []
-    found = []
+    options = []
     for peer in _peers(now, catalog):
         if peer.network_gbps is None or peer.network_bursts or peer.network_gbps <= now.network_gbps:
             continue
-        found.append(_with_network(cause, profile, holding, now, peer, catalog))
+        options.append(_with_network(cause, profile, holding, now, peer, catalog))
     # The same GPU first, because nothing else changes with it; then the cheapest per job.
     same = {type_.name for type_ in catalog.select(include_retired=True) if type_.gpu_model == now.gpu_model}
-    found.sort(key=lambda each: (each.text.split()[2] not in same, each.usd_job or each.usd_hour or 0.0))
-    return found[:MOST]
+    options.sort(key=lambda each: (each.text.split()[2] not in same, each.usd_job or each.usd_hour or 0.0))
+    return options[:MOST]
 
 
 def _with_network(
@@ -146,9 +146,9 @@ def _prices(now: InstanceType, other: InstanceType) -> str:
 def _more_vcpus(
     cause: Cause, profile: Profile, holding: Holding, now: InstanceType, catalog: Catalog
 ) -> list[Advice]:
-    found: list[Advice] = []
+    options: list[Advice] = []
     if not profile.cores_idle >= FULL_CPUS * now.vcpus:
-        return found  # those that it has are not used: that is a change in the job
+        return options  # those that it has are not used: that is a change in the job
     for peer in _peers(now, catalog):
         factor = (peer.vcpus / peer.gpus) / (now.vcpus / max(now.gpus, 1))
         if peer.gpu_model != now.gpu_model or peer.gpus != now.gpus or factor < 1.5:
@@ -159,12 +159,12 @@ def _more_vcpus(
         advice = Advice(
             AdviceKind.INSTANCE, cause, text, utilisation, time, assumptions=assumptions, confidence=0.5
         )
-        found.append(priced(advice, holding, peer.on_demand_usd_hour))
-    return sorted(found, key=_dollars)[:MOST]
+        options.append(priced(advice, holding, peer.on_demand_usd_hour))
+    return sorted(options, key=_dollars)[:MOST]
 
 
 def _local_disk(cause: Cause, holding: Holding, now: InstanceType, catalog: Catalog) -> list[Advice]:
-    found = [
+    options = [
         priced(
             Advice(
                 AdviceKind.INSTANCE,
@@ -182,7 +182,7 @@ def _local_disk(cause: Cause, holding: Holding, now: InstanceType, catalog: Cata
         for peer in _peers(now, catalog)
         if peer.gpu_model == now.gpu_model and peer.local_disk_gb
     ]
-    return sorted(found, key=_dollars)[:MOST]
+    return sorted(options, key=_dollars)[:MOST]
 
 
 def _smaller(

@@ -27,7 +27,7 @@ _MOST = 32
 _OPTION = re.compile(r"-[\w-]+=(?=/)")
 
 
-class View(msgspec.Struct, frozen=True):
+class TmpView(msgspec.Struct, frozen=True):
     """What a job sees of the host's /tmp, and why it does not see the rest of what it names."""
 
     shown: tuple[Shown, ...] = ()
@@ -46,7 +46,7 @@ class View(msgspec.Struct, frozen=True):
 
 def view_of_tmp(
     paths: Iterable[str], user: JobUser, hidden: Sequence[str], *, owners: frozenset[int] | None
-) -> View:
+) -> TmpView:
     """What the job may see of what these paths name; `owners` are those whose files it may see, None means all."""
     shown: list[Shown] = []
     reasons: dict[str, str] = {}
@@ -67,7 +67,7 @@ def view_of_tmp(
         shown.append(seen)
         if seen.target is not None and is_within(leads_to := os.path.join(TMP, seen.target), TMP):
             waiting.append(_top(leads_to))
-    return View(tuple(shown), reasons)
+    return TmpView(tuple(shown), reasons)
 
 
 def named_paths(argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:

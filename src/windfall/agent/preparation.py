@@ -23,7 +23,7 @@ from windfall.agent.host_names import training_hosts, write_hosts
 from windfall.agent.log_room import check_room
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.own_tmp import View, named_paths, view_of_tmp
+from windfall.agent.own_tmp import TmpView, named_paths, view_of_tmp
 from windfall.agent.places import OWN, STAGED, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
@@ -313,7 +313,7 @@ def _sandboxed(
     found = program if "/" in program else find_program(program, path)
     if found is None:
         raise CannotStart(missing_program(program, path))
-    view = View()
+    view = TmpView()
     if own_tmp:
         named = named_paths([os.path.realpath(found), *start.argv], environment)
         elsewhere = [word for word in named if not is_within(word, directory)]

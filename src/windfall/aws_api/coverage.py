@@ -113,8 +113,8 @@ def _section(coverage: Coverage) -> Iterator[str]:
     yield "| Operation | Role | Kept | Refused |"
     yield "|---|---|---|---|"
     for name in answered:
-        kept, refused = coverage.kept.get(name, ()), coverage.refused.get(name, ())
-        yield f"| {name} | {coverage.roles[name].name.lower()} | {_members(kept)} | {_members(refused)} |"
+        recorded, refused = coverage.kept.get(name, ()), coverage.refused.get(name, ())
+        yield f"| {name} | {coverage.roles[name].name.lower()} | {_members(recorded)} | {_members(refused)} |"
     yield ""
     if not missing:
         yield "All of them."

@@ -99,10 +99,10 @@ class Occupancy:
 
     def devices(self, machine: Machine) -> DeviceSet:
         """The devices of a machine in the order in which they are given away, found once."""
-        known = self._devices.get(machine.id)
-        if known is None or known[0] is not machine:
-            known = self._devices[machine.id] = (machine, DeviceSet.of(machine))
-        return known[1]
+        remembered = self._devices.get(machine.id)
+        if remembered is None or remembered[0] is not machine:
+            remembered = self._devices[machine.id] = (machine, DeviceSet.of(machine))
+        return remembered[1]
 
     def free_gpus(self, machine: Machine) -> tuple[str, ...]:
         """The devices of a machine that nobody has any of and that are not fenced, the least memory first."""

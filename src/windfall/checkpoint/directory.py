@@ -25,13 +25,13 @@ def name_of(step: int) -> str:
 
 def committed_steps(directory: Path) -> list[int]:
     """Steps that have a directory with a manifest in it, newest first."""
-    found: list[int] = []
+    steps: list[int] = []
     with contextlib.suppress(FileNotFoundError):
         for entry in directory.iterdir():
             match = _COMMITTED.match(entry.name)
             if match and (entry / FILE_NAME).is_file():
-                found.append(int(match[1]))
-    return sorted(found, reverse=True)
+                steps.append(int(match[1]))
+    return sorted(steps, reverse=True)
 
 
 def sync_directory(directory: Path) -> None:

@@ -30,10 +30,10 @@ def collect(root: Path, patterns: Sequence[str]) -> Flattened:
     """Reads all files that match one of the patterns now."""
     names = sorted(
         {
-            found.relative_to(root).as_posix()
+            path.relative_to(root).as_posix()
             for pattern in patterns
-            for found in root.glob(pattern)
-            if found.is_file() and not found.is_symlink()
+            for path in root.glob(pattern)
+            if path.is_file() and not path.is_symlink()
         }
     )
     leaves = {name: FileBytes((root / name).read_bytes()) for name in names}

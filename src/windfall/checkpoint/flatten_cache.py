@@ -111,8 +111,8 @@ class FlattenCache:
             if len(now) != len(order):
                 return None
             for group, params in zip(now, order, strict=True):
-                held = group["params"]
-                if len(held) != len(params) or any(held[n] is not p for n, p in params.items()):
+                cached = group["params"]
+                if len(cached) != len(params) or any(cached[n] is not p for n, p in params.items()):
                     return None
             probe = self._flatten({_GROUPS: _packed(now)})
             return None if probe.leaves else _at(probe.tree, _way_to(probe.tree) or [])

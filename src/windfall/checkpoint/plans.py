@@ -72,9 +72,9 @@ class Planner:
         return Fitted(self.plan, leaves, new=True, moved=True)
 
     def _part(self, name: str, flattened: Flattened) -> _Part:
-        known = self._parts.get(name)
-        if known is not None and known.leaves is flattened.leaves:
-            return known  # the very same leaves: nothing about them has to be asked again
+        old_part = self._parts.get(name)
+        if old_part is not None and old_part.leaves is flattened.leaves:
+            return old_part  # the very same leaves: nothing about them has to be asked again
         keys = [(path, *_key(leaf)) for path, leaf in flattened.leaves.items()]
         return _Part(flattened.leaves, keys, any(str(key[-1]).startswith("cuda") for key in keys))
 

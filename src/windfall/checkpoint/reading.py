@@ -78,14 +78,14 @@ def newest_whole(
     for step in places.committed_steps(directory):
         checkpoint = directory / places.name_of(step)
         try:
-            found = read_manifest(checkpoint)
-            if found.step != step:
-                raise Damaged(f"its manifest is that of step {found.step}")
-            read_image(checkpoint, found, room(found.size))
+            candidate = read_manifest(checkpoint)
+            if candidate.step != step:
+                raise Damaged(f"its manifest is that of step {candidate.step}")
+            read_image(checkpoint, candidate, room(candidate.size))
         except Damaged as damage:
             passed_over(step, str(damage))
         else:
-            return found
+            return candidate
     return None
 
 

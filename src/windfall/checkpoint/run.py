@@ -111,27 +111,27 @@ class Run:
             log.warning("the checkpoint of step %d is passed over: %s", step, why)
 
         try:
-            found = reading.newest_whole(self.directory, room, passed_over)
-            if found is None and damaged:
+            checkpoint = reading.newest_whole(self.directory, room, passed_over)
+            if checkpoint is None and damaged:
                 raise NothingUsable(
                     f"all checkpoints in {self.directory} are damaged (steps {damaged}): bring back an intact copy, "
                     "or remove them to start at step 0"
                 )
-            if found is None:
+            if checkpoint is None:
                 return 0
             slots[-1].ready.wait()
-            self._put_back(found, slots[-1].buffer.view)
+            self._put_back(checkpoint, slots[-1].buffer.view)
         finally:
             for slot in slots:
                 self._engine.buffers.give_back(slot)
         for step in damaged:
             places.set_aside(self.directory, step)
-        self._step = self._saved_step = found.step
-        self._progress.restored_step = self._progress.saved_step = self._progress.step = found.step
-        self._progress.steps_redone = max(self._settings.step_reached - found.step, 0)
+        self._step = self._saved_step = checkpoint.step
+        self._progress.restored_step = self._progress.saved_step = self._progress.step = checkpoint.step
+        self._progress.steps_redone = max(self._settings.step_reached - checkpoint.step, 0)
         if self._settings.every.steps is not None:
-            self._next_step = found.step + self._settings.every.steps
-        return found.step
+            self._next_step = checkpoint.step + self._settings.every.steps
+        return checkpoint.step
 
     def step(self, step: int, loss: Any = None) -> None:
         """Says how many steps are done; may save, and on notice saves and exits with code 143.

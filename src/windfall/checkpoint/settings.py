@@ -95,12 +95,12 @@ def read_settings(
 
 def versions() -> dict[str, str]:
     """Of this library, of Python and of the frameworks that are loaded."""
-    found = {"windfall": __version__, "python": sys.version.split()[0]}
+    by_name = {"windfall": __version__, "python": sys.version.split()[0]}
     for name in _FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
-            found[name] = str(version)
-    return found
+            by_name[name] = str(version)
+    return by_name
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:

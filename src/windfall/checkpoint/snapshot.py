@@ -236,21 +236,21 @@ class SnapshotEngine:
 
     def _begin_early(self) -> _Early | None:
         """Queues the clone of what was there at the last save, so that the device works while this thread looks."""
-        known = self._remembered
-        if known is None or not self._steady or not self._devices_free.is_set():
+        remembered = self._remembered
+        if remembered is None or not self._steady or not self._devices_free.is_set():
             return None
-        if any(self._cuda[device].tier is not Tier.CLONE for device in known.pairs):
+        if any(self._cuda[device].tier is not Tier.CLONE for device in remembered.pairs):
             return None
-        slot = self.buffers.take(known.plan.layout.size, None)
+        slot = self.buffers.take(remembered.plan.layout.size, None)
         if slot is None:
             return None
         transfers = [
             self._cuda[region.device].begin(
-                known.plan.layout, region, known.pairs[region.device], slot.buffer, _never
+                remembered.plan.layout, region, remembered.pairs[region.device], slot.buffer, _never
             )
-            for region in known.plan.layout.regions
+            for region in remembered.plan.layout.regions
         ]
-        return _Early(known.plan, slot, transfers)
+        return _Early(remembered.plan, slot, transfers)
 
     def _remember(self, plan: SavePlan, leaves: Sequence[Leaf]) -> None:
         if not plan.layout.regions:
@@ -314,8 +314,8 @@ class SnapshotEngine:
         """JSON of all trees. That of a tree which is the very one of the last save is not made again, since the
         interpreter does nothing else meanwhile."""
         for name, tree in trees.items():
-            known = self._texts.get(name)
-            if known is None or known[0] is not tree:
+            remembered = self._texts.get(name)
+            if remembered is None or remembered[0] is not tree:
                 self._texts[name] = (tree, f"{json.dumps(name)}:{json.dumps(tree, separators=(',', ':'))}")
         return ",".join(self._texts[name][1] for name in trees)
 

@@ -116,11 +116,11 @@ def _print_job(row: Row) -> None:
     if row["note"]:
         say(row["note"])
         return
-    held = f"held {_hours(row['gpuHours'])} GPU hours"
+    use = f"held {_hours(row['gpuHours'])} GPU hours"
     if row["busy"] is not None:
-        held += f", busy for {_percent(row['busy'])} of them"
+        use += f", busy for {_percent(row['busy'])} of them"
     wasted = row["wastedGpuHours"]
-    say(held + (f": {_hours(wasted)} wasted" if wasted is not None else ""))
+    say(use + (f": {_hours(wasted)} wasted" if wasted is not None else ""))
     if row["cause"]:
         sure = f"{_percent(row['confidence'])} sure"
         say(f"{row['cause']} ({sure}): {row['meaning']}", style="bold")

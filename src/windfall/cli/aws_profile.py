@@ -95,13 +95,13 @@ def write_profile(files: AwsFiles, profile: AwsProfile) -> None:
 def remove_profile(files: AwsFiles, name: str) -> bool:
     """Take the profile away; False where there is none that was written here."""
     with _held(files):
-        found = False
+        removed = False
         for path, private in ((files.config, False), (files.credentials, True)):
             before, block, after = _parted(path, name)
             if block is not None:
                 _replace(path, before.removesuffix("\n\n") + "\n" * before.endswith("\n\n") + after, private)
-                found = True
-        return found
+                removed = True
+        return removed
 
 
 @contextlib.contextmanager
@@ -141,8 +141,8 @@ def _parted(path: Path, name: str) -> tuple[str, str | None, str]:
     except FileNotFoundError:
         text = ""
     begin, end = _marks(name)
-    before, found, rest = text.partition(begin)
-    if not found:
+    before, mark, rest = text.partition(begin)
+    if not mark:
         return text, None, ""
     block, closed, after = rest.partition(end)
     if not closed:

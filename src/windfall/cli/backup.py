@@ -61,20 +61,25 @@ def restore(file: Path, force: bool, data: Path | None, as_json: bool) -> None:
 
     directory = data_directory(data)
     try:
-        found = read_backup(file)
+        backup = read_backup(file)
         aside = restore_backup(directory, file, replace=force)
     except DaemonError as error:
         raise CliError(str(error)) from None
     if as_json:
         print_json(
-            {"data": str(directory.root), "createdAt": found.created_at, "files": found.files, "aside": aside}
+            {
+                "data": str(directory.root),
+                "createdAt": backup.created_at,
+                "files": backup.files,
+                "aside": aside,
+            }
         )
         return
     now = time.time_ns() // 1_000_000
-    made = f"made {ago(found.created_at, now)} by Windfall {found.version} from {found.data}"
-    click.echo(f"restored {counted(len(found.files), 'file')} into {directory.root}; the backup was {made}")
+    made = f"made {ago(backup.created_at, now)} by Windfall {backup.version} from {backup.data}"
+    click.echo(f"restored {counted(len(backup.files), 'file')} into {directory.root}; the backup was {made}")
     for path in aside:
         note(f"put aside {path}")
-    if not found.has_store:
+    if not backup.has_store:
         note("the backup has no store: restore the PostgreSQL database with pg_restore before `windfall up`")
     click.echo(f"start it: windfall up --data {directory.root}")

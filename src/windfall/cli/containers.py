@@ -29,8 +29,8 @@ def container_of(described: dict[str, Any]) -> dict[str, Any]:
 def asked_for(job: dict[str, Any]) -> str:
     """The vCPUs, the memory and the GPUs that a job asks for."""
     container = container_of(job)
-    asked = {entry["type"]: entry["value"] for entry in container.get("resourceRequirements") or []}
-    vcpus = asked.get("VCPU") or container.get("vcpus")
-    mib = int(asked.get("MEMORY") or container.get("memory") or 0)
-    gpus = [counted(int(asked["GPU"]), "GPU")] if "GPU" in asked else []
+    requirements = {entry["type"]: entry["value"] for entry in container.get("resourceRequirements") or []}
+    vcpus = requirements.get("VCPU") or container.get("vcpus")
+    mib = int(requirements.get("MEMORY") or container.get("memory") or 0)
+    gpus = [counted(int(requirements["GPU"]), "GPU")] if "GPU" in requirements else []
     return ", ".join([counted(float(vcpus or 0), "vCPU"), memory(mib), *gpus])

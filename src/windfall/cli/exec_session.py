@@ -175,20 +175,20 @@ class Session:
                 os.read(self._wake, 4096)
             if self._over.is_set():
                 return
-            told: dict[str, Any] = {}
+            control: dict[str, Any] = {}
             content = b""
             if _STDIN in ready:
                 content = _read(_STDIN)
                 reads = bool(content)
                 if not content:
-                    told["end"] = True
+                    control["end"] = True
             if self._resized:
                 self._resized = False
-                told["rows"], told["columns"] = _size()
+                control["rows"], control["columns"] = _size()
             if self._in_trouble.is_set() and self._wanted.tty and _CTRL_C in content:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-            written = self._send(client, written, content, told)
+            written = self._send(client, written, content, control)
 
     def _send(self, client: Client, written: int, content: bytes, told: dict[str, Any]) -> int:
         """Send one piece of input, whole; the position after it."""

@@ -60,14 +60,14 @@ def execute(node: int | None, tty: bool | None, job: str, command: tuple[str, ..
     from windfall.cli.exec_session import Session, Wanted
 
     client = connect(data)
-    found = job_id(client, job)
+    entered = job_id(client, job)
     if node is not None:
-        if "#" in found:
-            raise BadUsage(f"{found} names a node itself; leave --node out")
-        found = f"{found}#{node}"
+        if "#" in entered:
+            raise BadUsage(f"{entered} names a node itself; leave --node out")
+        entered = f"{entered}#{node}"
     size = shutil.get_terminal_size()
     wanted = Wanted(
-        found,
+        entered,
         command,
         os.environ.get("SHELL", ""),
         tty if tty is not None else sys.stdin.isatty() and sys.stdout.isatty(),

@@ -111,8 +111,8 @@ def _none_of(marks: Sequence[ListedMark], at: str | None) -> str:
             "none of the job's checkpoints can be used; `windfall checkpoints` says what is wrong with each"
         )
     titles = (for_terminal(mark.title, colours=False) for mark in marks if mark.manifest is not None)
-    known = ", ".join(dict.fromkeys(titles))
-    return f"there is no checkpoint at {at!r}; there are: {known or 'none'}"
+    choices = ", ".join(dict.fromkeys(titles))
+    return f"there is no checkpoint at {at!r}; there are: {choices or 'none'}"
 
 
 def _restored(part: StoredPart, marks: Sequence[ListedMark], directory: Path, progress: FetchProgress) -> str:

@@ -69,16 +69,16 @@ def get(
         raise BadUsage("--at is empty; give it a step or a name that `windfall checkpoints` shows")
     client = connect(data)
     wanted = job_id(client, job)
-    known = stored_files(client, wanted)
-    place = directory or Path(_directory_name(known))
+    stored = stored_files(client, wanted)
+    place = directory or Path(_directory_name(stored))
     connections = Connections(data)
     fetching = _Fetching(client, connections, at, only, force=force, quiet=as_json)
     try:
         with _explained_errors(place), _made(place), _interrupted_at_once(connections):
-            if known["arraySize"] is None:
-                fetching.fetch(known, place)
+            if stored["arraySize"] is None:
+                fetching.fetch(stored, place)
             else:
-                fetching.fetch_children(known, place)
+                fetching.fetch_children(stored, place)
     finally:
         connections.close()
     if as_json:
@@ -170,15 +170,15 @@ class _Fetching:
         """Fetch what each child of an array has, into a directory with its number."""
         from windfall.cli.stored import stored_files
 
-        found = False
+        fetched_any = False
         for number in range(known["arraySize"]):
             child = stored_files(self._client, f"{known['jobId']}:{number}")
             if child["logs"]:
-                found = True
+                fetched_any = True
                 below = place / str(number)
                 below.mkdir(exist_ok=True)
                 self.fetch(child, below)
-        if not found:
+        if not fetched_any:
             raise CliError(f"no child of {known['jobId']} has started yet, so there is nothing to fetch")
 
     def fetch(self, known: Known, place: Path) -> None:
@@ -196,17 +196,17 @@ class _Fetching:
             refuse_existing(place / name, force=self._force)
         incoming = place / INCOMING
         incoming.mkdir(mode=0o700, exist_ok=True)
-        found = False
+        fetched_any = False
         for name, part in wanted.items():
             words = part(known, incoming / name)
             if words is not None:
-                found = True
+                fetched_any = True
                 put_in_place(incoming / name, place / name)
                 self.fetched.append({"part": name, "path": str((place / name).absolute()), "content": words})
                 if not self._quiet:
                     click.echo(for_terminal(f"{name:<10}  {words} -> {place / name}", colours=False))
         removed(str(incoming))
-        if not found:
+        if not fetched_any:
             raise CliError(_nothing(known, self._only))
 
     def _checkpoint(self, known: Known, place: Path) -> str | None:
@@ -224,12 +224,12 @@ class _Fetching:
     def _outputs(self, known: Known, place: Path) -> str | None:
         from windfall.cli.fetching import FetchProgress, fetch_output
 
-        told = []
+        lines = []
         for number, output in enumerate(known["outputs"]):
             progress = FetchProgress(f"output {output['name']}")
             part = self._part(known, {"part": "output", "output": number}, progress)
-            told.append(fetch_output(part, output, number, place, progress))
-        return ", ".join(words for words in told if words is not None) or None
+            lines.append(fetch_output(part, output, number, place, progress))
+        return ", ".join(words for words in lines if words is not None) or None
 
     def _logs(self, known: Known, place: Path) -> str | None:
         from windfall.cli.log_reading import read_all

@@ -59,8 +59,8 @@ def fence(gpu: str, reason: str, data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    held = f"; {counted(answer['heldBy'], 'job')} on it will end as ever" if answer["heldBy"] else ""
-    click.echo(f"{answer['gpuId']} gets no new job{held}")
+    held_by = f"; {counted(answer['heldBy'], 'job')} on it will end as ever" if answer["heldBy"] else ""
+    click.echo(f"{answer['gpuId']} gets no new job{held_by}")
 
 
 @gpus.command()

@@ -57,7 +57,7 @@ def read_options(context: click.Context, file: Path | None, defaults: Path) -> l
     if len(jobs) > 1 and (one := next((name for name in ("name", _COMMAND) if explicit.get(name)), None)):
         word = "a command after --" if one == _COMMAND else "--name"
         raise BadUsage(f"{file} has {len(jobs)} jobs, and {word} is for one; leave it out")
-    found = []
+    options_of_jobs = []
     for tables in jobs:
         options = {name: value for name, value in given.items() if name not in explicit}
         for values in (*(_read(context, table) for table in tables), explicit):
@@ -65,8 +65,8 @@ def read_options(context: click.Context, file: Path | None, defaults: Path) -> l
                 name: (*options.get(name, ()), *value) if name in _LISTS else value
                 for name, value in values.items()
             }
-        found.append(options)
-    return found
+        options_of_jobs.append(options)
+    return options_of_jobs
 
 
 def in_order(jobs: Iterable[JobRequest]) -> list[tuple[str, JobRequest, tuple[str, ...]]]:
@@ -145,12 +145,12 @@ def _load(file: Path) -> dict[str, Any]:
 def _read(context: click.Context, table: _Table) -> Options:
     """The values of a table, converted and checked as those of the command line are."""
     options: Options = {}
-    known = {_key(each): each for each in context.command.params if each.name not in _NOT_KEYS}
+    by_key = {_key(each): each for each in context.command.params if each.name not in _NOT_KEYS}
     for written, value in table.keys.items():
         key = written.replace("_", "-")
-        if key not in known:
-            raise BadUsage(f"{table.where}: there is no key {written!r}; {_near(key, known)}")
-        option = known[key]
+        if key not in by_key:
+            raise BadUsage(f"{table.where}: there is no key {written!r}; {_near(key, by_key)}")
+        option = by_key[key]
         try:
             options[str(option.name)] = option.type_cast_value(context, _raw(table, key, option, value))
         except click.BadParameter as error:

@@ -225,10 +225,10 @@ class LazyGroup(click.Group):
             if name not in COMMANDS:
                 raise CommandLineError(f"there is no command {name!r}; {_meant(name)}")
             args = [name, *args[1:]]
-        found = super().resolve_command(ctx, args)
-        if not sys.stdout.isatty() and not COMMANDS[found[0] or ""].streams:
+        resolved = super().resolve_command(ctx, args)
+        if not sys.stdout.isatty() and not COMMANDS[resolved[0] or ""].streams:
             ctx.with_resource(_in_one_piece())
-        return found
+        return resolved
 
 
 _LONGEST_NAME = max(map(len, COMMANDS))

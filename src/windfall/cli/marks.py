@@ -67,8 +67,8 @@ class ListedMark:
 def marks_of(part: StoredPart) -> list[ListedMark]:
     """All committed checkpoints below a job's prefix, newest first."""
     # Only what is read of a store is used.
-    found = neighbours(cast(ObjectStore, part), _NOBODY)
-    marks = [_mark(part, writer, order) for writer in found for order in writer.orders]
+    writers = neighbours(cast(ObjectStore, part), _NOBODY)
+    marks = [_mark(part, writer, order) for writer in writers for order in writer.orders]
     return sorted(marks, key=lambda mark: (mark.order, -mark.writer.writer), reverse=True)
 
 

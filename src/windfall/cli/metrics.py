@@ -173,8 +173,8 @@ def _sum(*names: str) -> Callable[[Answer], float | None]:
 
 def _mean(name: str) -> Callable[[Answer], float | None]:
     def mean(sample: Answer) -> float | None:
-        known = [gpu[name] for gpu in sample["gpus"] if gpu[name] is not None]
-        return sum(known) / len(known) if known else None
+        values = [gpu[name] for gpu in sample["gpus"] if gpu[name] is not None]
+        return sum(values) / len(values) if values else None
 
     return mean
 

@@ -68,8 +68,8 @@ def _taken(attempt: Attempt) -> str:
     # The last step is often known from what was saved on notice alone.
     steps = [step for step in (progress.get("step"), saved and saved["step"]) if step is not None]
     at = f" at step {max(steps):,}" if steps else ""
-    kept = f"saved: {mark_words(saved)}" if saved else "nothing was saved"
-    return f"taken away{at}; {kept}"
+    outcome = f"saved: {mark_words(saved)}" if saved else "nothing was saved"
+    return f"taken away{at}; {outcome}"
 
 
 def _resumed(attempt: Attempt) -> str:

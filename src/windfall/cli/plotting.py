@@ -50,12 +50,12 @@ class Curve:
 
 def summary(curve: Curve) -> str:
     """The least, the mean by time and the most of a curve."""
-    known = curve.known
-    if not known:
+    points = curve.known
+    if not points:
         return "not known"
-    whole = sum(span for _, span in known) or 1
-    mean = sum(value * span for value, span in known) / whole
-    low, high = min(value for value, _ in known), max(value for value, _ in known)
+    whole = sum(span for _, span in points) or 1
+    mean = sum(value * span for value, span in points) / whole
+    low, high = min(value for value, _ in points), max(value for value, _ in points)
     return f"min {curve.say(low)}  mean {curve.say(mean)}  max {curve.say(high)}"
 
 

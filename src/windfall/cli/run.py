@@ -59,11 +59,12 @@ def run(
     children that failed, at most 100. Ctrl-C stops the job after 3 seconds (exit 130); a second one within
     them detaches and leaves it running.
     """
-    found = read_options(context, file, defaults_path(os.environ))
-    detach = found[0]["detach"]
+    options_of_jobs = read_options(context, file, defaults_path(os.environ))
+    detach = options_of_jobs[0]["detach"]
     own = ("data", "as_json", "dry_run", "file", "detach")
     jobs = [
-        wanted_of({name: value for name, value in options.items() if name not in own}) for options in found
+        wanted_of({name: value for name, value in options.items() if name not in own})
+        for options in options_of_jobs
     ]
     if len(jobs) > 1:
         return _run_several(connect(data), jobs, dry_run=dry_run, as_json=as_json)

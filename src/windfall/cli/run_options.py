@@ -75,10 +75,10 @@ class Duration(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read `90s`, `10m`, `2h`, `1d`, or seconds without a unit."""
-        found = _SPAN.fullmatch(str(value).strip())
-        if found is None:
+        match = _SPAN.fullmatch(str(value).strip())
+        if match is None:
             self.fail(f"{value!r} is not a time; write it as 90s, 10m, 2h or 1d", param, ctx)
-        seconds = int(found[1]) * _SECONDS[found[2].lower()]
+        seconds = int(match[1]) * _SECONDS[match[2].lower()]
         if seconds < _LEAST_TIMEOUT_S:
             self.fail(f"{value} is too short; {_LEAST_TIMEOUT_S}s is the least", param, ctx)
         return seconds

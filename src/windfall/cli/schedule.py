@@ -110,8 +110,8 @@ def _input(client: Client, wanted: JobRequest) -> Any:
     if not is_there:
         make_queue(client, queue)
     find_or_make_definition(client, wanted.image)
-    asked = request(wanted, queue, definition_name(wanted.image))
-    return _in_pascal_case({name: value for name, value in asked.items() if value is not None})
+    submission = request(wanted, queue, definition_name(wanted.image))
+    return _in_pascal_case({name: value for name, value in submission.items() if value is not None})
 
 
 def _in_pascal_case(value: Any) -> Any:
@@ -172,8 +172,8 @@ def _switch(client: Client, name: str, state: str, said: str, *, as_json: bool) 
         sent = client.scheduler("GET", "schedules", own, groupName=group)
     except RequestRefused as refused:
         raise _unknown(refused, name) from None
-    kept = {member: value for member, value in sent.items() if member not in _ADDED}
-    answer = client.scheduler("PUT", "schedules", own, **(kept | {"State": state}))
+    members = {member: value for member, value in sent.items() if member not in _ADDED}
+    answer = client.scheduler("PUT", "schedules", own, **(members | {"State": state}))
     print_json(answer) if as_json else click.echo(f"{name} {said}; see `windfall schedules {name}`")
 
 

@@ -92,7 +92,7 @@ def local_timezone(environment: Mapping[str, str] = os.environ, root: Path = Pat
         return named
     link = root / "localtime"
     if link.is_symlink():
-        _, found, name = str(link.readlink()).partition("zoneinfo/")
-        if found and "/" in name:
+        _, separator, name = str(link.readlink()).partition("zoneinfo/")
+        if separator and "/" in name:
             return name
     return "UTC"

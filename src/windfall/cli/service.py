@@ -190,8 +190,8 @@ def _systemctl(unit: Unit, *words: str) -> str:
 
 def _shown(unit: Unit) -> dict[str, str]:
     printed = _systemctl(unit, "show", f"--property={','.join(_SHOWN)}", f"{unit.name}.service")
-    found = dict(line.partition("=")[::2] for line in printed.splitlines() if "=" in line)
-    return {name: found.get(name, "") for name in _SHOWN}
+    properties = dict(line.partition("=")[::2] for line in printed.splitlines() if "=" in line)
+    return {name: properties.get(name, "") for name in _SHOWN}
 
 
 def _is_active(unit: Unit) -> bool:

@@ -57,9 +57,9 @@ def _heading(queue: Answer, *, unit: str) -> list[str]:
     if queue["kind"] == "fairshare":
         lines[0] += f", use counts over {queue['windowSeconds']:,} s"
         if queue["computeReservation"]:
-            kept = _amounts(queue["kept"], unit=unit)
+            reserved = _amounts(queue["kept"], unit=unit)
             percent = queue["computeReservation"]
-            lines.append(f"kept for shares that are not active: {kept} (computeReservation {percent})")
+            lines.append(f"kept for shares that are not active: {reserved} (computeReservation {percent})")
     return lines
 
 

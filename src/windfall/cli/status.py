@@ -80,13 +80,13 @@ def _machine_fields(machine: Answer) -> list[tuple[str, str]]:
     if not machine:
         return [("machine", "its agent is not connected")]
     gpus, users = machine["gpus"], machine.get("jobUsers") or machine["jobUser"]
-    held = sum(1 for gpu in gpus if gpu["heldBy"])
+    in_use = sum(1 for gpu in gpus if gpu["heldBy"])
     sick = sum(1 for gpu in gpus if gpu["fence"] is not None)
     fenced = f", {sick} fenced: see `windfall gpus`" if sick else ""
     return [
         ("vCPUs", f"{amount(machine['usedVcpus'])} of {amount(machine['vcpus'])} in use"),
         ("memory", f"{memory(machine['usedMemoryMib'])} of {memory(machine['memoryMib'])} in use"),
-        ("GPUs", f"{held} of {len(gpus)} in use{fenced}" if gpus else "none"),
+        ("GPUs", f"{in_use} of {len(gpus)} in use{fenced}" if gpus else "none"),
         (
             "isolation",
             machine["isolation"] + (f", jobs run as {users}" if users else ""),

@@ -83,8 +83,8 @@ def _stop(jobs: tuple[str, ...], operation: str, reason: str, data: Path | None,
 
 def _live_namesakes(client: Client, name: str, stopped: str) -> list[str]:
     """The other jobs of that name that have not ended, as far as one answer tells them."""
-    found: list[str] = client.own("FindJobs", text=name)["jobIds"]
-    ids = [job_id for job_id in found if job_id != stopped and not job_id.startswith(name)]
+    matches: list[str] = client.own("FindJobs", text=name)["jobIds"]
+    ids = [job_id for job_id in matches if job_id != stopped and not job_id.startswith(name)]
     jobs = client.batch("DescribeJobs", jobs=ids[:100])["jobs"] if ids else []
     return [job["jobId"] for job in jobs if job["status"] not in FINISHED and job["jobName"] == name]
 

@@ -75,13 +75,13 @@ class Connections:
             client.close()
 
     def _client(self) -> Client:
-        known: Client | None = getattr(self._local, "client", None)
-        if known is None:
+        client: Client | None = getattr(self._local, "client", None)
+        if client is None:
             # A daemon that was started again may have another address.
-            known = self._local.client = connect(self._data)
+            client = self._local.client = connect(self._data)
             with self._lock:
-                self._open.append(known)
-        return known
+                self._open.append(client)
+        return client
 
     def _say(self, text: str) -> None:
         with self._lock:
@@ -161,11 +161,11 @@ class StoredPart:
                     batch.fetched = True
                     self._fetch(batch.keys)
         with self._lock:
-            known = self._kept.get(key)
-        if known is None:
-            known = self.get_range(key, 0, size)
-            self._keep(key, known)
-        return known
+            content = self._kept.get(key)
+        if content is None:
+            content = self.get_range(key, 0, size)
+            self._keep(key, content)
+        return content
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Some bytes of an object, as many as one answer holds at most."""

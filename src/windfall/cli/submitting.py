@@ -226,11 +226,11 @@ def submit(
     """Submit it, with more tags if given, and make what a fresh daemon lacks; the queue, and the daemon's answer."""
     queue, is_there = (wanted.queue, True) if wanted.queue else choose_queue(client, spot=wanted.spot)
     definition = definition_name(wanted.image)
-    asked = request(wanted, queue, definition)
+    parameters = request(wanted, queue, definition)
     if tags:
-        asked["tags"] = {**wanted.tags, **tags}
+        parameters["tags"] = {**wanted.tags, **tags}
     try:
-        return queue, client.batch("SubmitJob", **asked)
+        return queue, client.batch("SubmitJob", **parameters)
     except RequestRefused as refusal:
         missing = [f"Job definition {definition}", *([] if is_there else [f"Job queue {queue}"])]
         if not any(str(refusal).startswith(f"{name} does not exist") for name in missing):
@@ -240,7 +240,7 @@ def submit(
         make_queue(client, queue)
     find_or_make_definition(client, wanted.image)
     try:
-        return queue, client.batch("SubmitJob", **asked)
+        return queue, client.batch("SubmitJob", **parameters)
     except RequestRefused as refusal:
         raise _in_own_words(refusal, queue) from None
 
@@ -345,18 +345,18 @@ _LAUNCHERS = ("run", "launch")
 def name_of(command: tuple[str, ...]) -> str:
     """A job name that AWS allows: that of the script or module that the command runs, else that of its program."""
     program, *words = command or ("",)
-    found = program.rpartition("/")[2]
+    name = program.rpartition("/")[2]
     if _SCRIPT.fullmatch(program):
-        found = found.rpartition(".")[0]
+        name = name.rpartition(".")[0]
     else:
         for before, word in zip([program, *words], words, strict=False):
             if word == _INLINE:
                 break
             if before == _MODULE:
-                found = word.rpartition(".")[2]
-                if found not in _LAUNCHERS:
+                name = word.rpartition(".")[2]
+                if name not in _LAUNCHERS:
                     break
             elif _SCRIPT.fullmatch(word):
-                found = word.rpartition("/")[2].rpartition(".")[0]
+                name = word.rpartition("/")[2].rpartition(".")[0]
                 break
-    return re.sub(r"[^A-Za-z0-9_]+", "-", found).strip("-_")[:64] or "run"
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64] or "run"

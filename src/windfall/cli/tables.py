@@ -98,12 +98,12 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room:
         max([len(column.title), *(row[number].cell_len for row in cells)])
         for number, column in enumerate(columns)
     ]
-    kept = fitted(columns, widths, room)
+    shown_widths = fitted(columns, widths, room)
     titles = [Text(column.title, style="bold") for column in columns]
     lines = []
     for row in [titles, *cells]:
         line = Text()
-        for number, width in kept.items():
+        for number, width in shown_widths.items():
             cell = row[number].copy()
             cell.truncate(width, overflow="ellipsis")
             cell.align("right" if columns[number].right else "left", width)
@@ -116,12 +116,14 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], room:
 def _folded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> list[Text]:
     """The lines of a table whose last column is shown whole: beside the others, or below them if it has no room."""
     heads = table_lines(columns[:-1], [row[:-1] for row in rows], room)
-    told = [cell if isinstance(cell, Text) else Text(plain(cell)) for cell in (row[-1] for row in rows)]
+    texts = [cell if isinstance(cell, Text) else Text(plain(cell)) for cell in (row[-1] for row in rows)]
     beside = max(head.cell_len for head in heads) + len(GAP)
-    fits = room - beside >= min(NARROWEST_FOLDED, max([len(columns[-1].title), *map(len, told)]))
+    fits = room - beside >= min(NARROWEST_FOLDED, max([len(columns[-1].title), *map(len, texts)]))
     indent = beside if fits else len(GAP)
     lines = []
-    for head, text in zip(heads, [Text(columns[-1].title if fits else "", style="bold"), *told], strict=True):
+    for head, text in zip(
+        heads, [Text(columns[-1].title if fits else "", style="bold"), *texts], strict=True
+    ):
         parts = [
             part for part in text.wrap(console(), max(NARROWEST_FOLDED, room - indent)) if part.plain.strip()
         ]
@@ -141,20 +143,20 @@ def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[
     The widest shrink first, down to what each would keep; then optional ones go; then the
     others shrink further, those first that would keep least.
     """
-    kept = dict(enumerate(widths))
-    while sum(kept.values()) + len(GAP) * (len(kept) - 1) > room:
-        cut = [n for n in kept if columns[n].shrinks and kept[n] > NARROWEST]
-        shrinkable = [n for n in cut if kept[n] > columns[n].least]
-        optional = [n for n in kept if columns[n].optional]
+    shown_widths = dict(enumerate(widths))
+    while sum(shown_widths.values()) + len(GAP) * (len(shown_widths) - 1) > room:
+        cut = [n for n in shown_widths if columns[n].shrinks and shown_widths[n] > NARROWEST]
+        shrinkable = [n for n in cut if shown_widths[n] > columns[n].least]
+        optional = [n for n in shown_widths if columns[n].optional]
         if not shrinkable and optional:
-            del kept[max(optional, key=lambda n: (columns[n].optional, n))]
+            del shown_widths[max(optional, key=lambda n: (columns[n].optional, n))]
         elif shrinkable:
-            kept[max(shrinkable, key=lambda n: (kept[n], n))] -= 1
+            shown_widths[max(shrinkable, key=lambda n: (shown_widths[n], n))] -= 1
         elif cut:
-            kept[min(cut, key=lambda n: (columns[n].least, -kept[n], -n))] -= 1
+            shown_widths[min(cut, key=lambda n: (columns[n].least, -shown_widths[n], -n))] -= 1
         else:
             break
-    return kept
+    return shown_widths
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:

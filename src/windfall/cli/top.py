@@ -95,19 +95,19 @@ def _asked(client: Client) -> Answer:
 
 def _front(client: Client) -> list[Answer]:
     """The first waiting jobs of each queue, in the order in which they start."""
-    found: list[Answer] = []
+    jobs: list[Answer] = []
     for queue in client.queue_names():
         try:
             front = client.batch("GetJobQueueSnapshot", jobQueue=queue)["frontOfQueue"]["jobs"]
-            ids = [job["jobArn"].rpartition("/")[2] for job in front[: FRONT_JOBS - len(found)]]
+            ids = [job["jobArn"].rpartition("/")[2] for job in front[: FRONT_JOBS - len(jobs)]]
             described = client.batch("DescribeJobs", jobs=ids)["jobs"] if ids else []
         except RequestRefused:
             continue  # It was deleted meanwhile.
         by_id = {job["jobId"]: job for job in described}
-        found += [by_id[job_id] | {"jobQueue": queue} for job_id in ids if job_id in by_id]
-        if len(found) >= FRONT_JOBS:
+        jobs += [by_id[job_id] | {"jobQueue": queue} for job_id in ids if job_id in by_id]
+        if len(jobs) >= FRONT_JOBS:
             break
-    return found
+    return jobs
 
 
 @contextlib.contextmanager

@@ -165,8 +165,12 @@ def _jobs(jobs: list[Answer], now: int, width: int) -> list[Text]:
     ]
     ids = shown_ids([job["jobId"] for job in jobs], room=width >= 180)
     rows = [_row(job_id, job, now) for job_id, job in zip(ids, jobs, strict=True)]
-    kept = [n for n in range(len(columns)) if n < 9 or any(str(row[n]) not in ("", UNKNOWN) for row in rows)]
-    return table_lines([columns[n] for n in kept], [[row[n] for n in kept] for row in rows], width)
+    shown_columns = [
+        n for n in range(len(columns)) if n < 9 or any(str(row[n]) not in ("", UNKNOWN) for row in rows)
+    ]
+    return table_lines(
+        [columns[n] for n in shown_columns], [[row[n] for n in shown_columns] for row in rows], width
+    )
 
 
 def _row(job_id: str, job: Answer, now: int) -> list[str | Text]:

@@ -147,23 +147,23 @@ def own_warnings(settings: Settings) -> list[str]:
     """What is likely to go wrong with where the daemon listens and where it writes, each with what to do."""
     from windfall.agent.checkup.room import LEAST_DISK_BYTES
 
-    found = []
+    warnings = []
     if not _is_loopback(settings.host):
-        found.append(
+        warnings.append(
             f"requests to {settings.host} are signed but not encrypted: others on the network can read them, with logs"
             " and jobs' environments; listen on 127.0.0.1 behind a TLS proxy, as docs/operations.md shows"
         )
     try:
         room = os.statvfs(settings.data)
     except OSError:
-        return found
+        return warnings
     free_bytes = room.f_bavail * room.f_frsize
     if free_bytes < LEAST_DISK_BYTES:
-        found.append(
+        warnings.append(
             f"only {free_bytes >> 20:,} MiB are free for {settings.data}, and a full disk stops everything: free at"
             f" least {LEAST_DISK_BYTES >> 20:,} MiB, or choose another disk with --data DIR"
         )
-    return found
+    return warnings
 
 
 def _is_loopback(host: str) -> bool:

@@ -47,14 +47,19 @@ def shape_of(job: Job) -> Shape:
 
 def scheduling_class_of(job: Job) -> SchedulingClass:
     """What else decides when a job has its turn, and whether it may start then."""
-    asked = job.submission
-    if asked.share is None and not asked.priority and not asked.consumables and asked.nodes is None:
+    submission = job.submission
+    if (
+        submission.share is None
+        and not submission.priority
+        and not submission.consumables
+        and submission.nodes is None
+    ):
         return ORDINARY  # as most are
     # A node's tokens are its gang's to hold.
-    is_node = asked.nodes is not None and job.index is not None
-    tokens = () if job.holds_consumables or is_node else asked.consumables
-    gang = gang_of(job, asked.nodes) if asked.nodes is not None and not is_node else None
-    return SchedulingClass(asked.share, asked.priority, tokens, gang)
+    is_node = submission.nodes is not None and job.index is not None
+    tokens = () if job.holds_consumables or is_node else submission.consumables
+    gang = gang_of(job, submission.nodes) if submission.nodes is not None and not is_node else None
+    return SchedulingClass(submission.share, submission.priority, tokens, gang)
 
 
 def gang_of(job: Job, nodes: Nodes) -> Gang:

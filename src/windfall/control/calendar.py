@@ -77,7 +77,7 @@ def _due_now(state: State, schedule: Schedule, round_: Round) -> list[Due]:
     window_ms = (schedule.window_minutes or 0) * 60_000
     max_age_s = schedule.target.retry.max_age_s
     oldest = round_.now - max_age_s * 1000 - window_ms - LATE_MS
-    found: list[Due] = []
+    passed: list[Due] = []
     coming = due_times(schedule, schedule.decided_at, zone, summer_time)
     first = next(coming, None)
     if first is not None and first.at < oldest:
@@ -86,13 +86,13 @@ def _due_now(state: State, schedule: Schedule, round_: Round) -> list[Due]:
         note = f"no daemon ran at its time, and it is older than MaximumEventAgeInSeconds ({max_age_s} s)"
         if others:
             note += f"; so is every other due time before {moment(state, schedule, oldest)}"
-        found.append(Due(first.at, note, skipped=True))
+        passed.append(Due(first.at, note, skipped=True))
         coming = due_times(schedule, oldest - 1, zone, summer_time)
         first = next(coming, None)
     while first is not None and first.at <= round_.now:
-        found.append(first)
+        passed.append(first)
         first = next(coming, None)
-    return found
+    return passed
 
 
 def _judge_missed(state: State, schedule: Schedule, ticks: list[Tick], now: int) -> None:

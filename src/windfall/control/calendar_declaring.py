@@ -56,12 +56,12 @@ def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: R
 
     New times count from now on. Where the times did not change, none that is due already gets lost.
     """
-    asked = command.schedule
-    old = _schedule(state, asked.key)
+    wanted = command.schedule
+    old = _schedule(state, wanted.key)
     new = replace(
-        asked, created_at=old.created_at, modified_at=round_.now, tags=old.tags, last_run=old.last_run
+        wanted, created_at=old.created_at, modified_at=round_.now, tags=old.tags, last_run=old.last_run
     )
-    new = replace(new, submitter=_submitter_after(old, asked))
+    new = replace(new, submitter=_submitter_after(old, wanted))
     if _times(new) == _times(old) and old.switch is Switch.ENABLED:
         new = replace(new, decided_at=old.decided_at)
     else:

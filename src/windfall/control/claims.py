@@ -87,10 +87,10 @@ class LeftPlaces:
         """Drop what counts no more; the answer is whose records are others now."""
         changed = []
         for job in list(self._jobs.values()):
-            kept = tuple(left for left in job.left_places if left.deadline_at + KEPT_AFTER_MS > now)
-            if kept != job.left_places:
-                job.left_places = kept
+            left_places = tuple(left for left in job.left_places if left.deadline_at + KEPT_AFTER_MS > now)
+            if left_places != job.left_places:
+                job.left_places = left_places
                 changed.append(job)
-            if job.finished or not kept:
+            if job.finished or not left_places:
                 del self._jobs[job.id]
         return changed

@@ -160,12 +160,12 @@ def tokens_named(state: State, queues: Iterable[QueueView]) -> Mapping[str, Toke
     names = {
         name for view in queues for group in view.groups for name, _ in group.scheduling_class.tokens
     }.intersection(state.consumables)
-    found = {}
+    by_name = {}
     for name in names:
         it = state.consumables[name]
         holders = state.token_holders.get(name, {})
-        found[name] = Tokens(it.free, max(0, it.total - it.consumed), holders, it.replenishable)
-    return found
+        by_name[name] = Tokens(it.free, max(0, it.total - it.consumed), holders, it.replenishable)
+    return by_name
 
 
 def _names(job: Job, resource: str) -> bool:

@@ -16,8 +16,8 @@ DELETIONS_MAX = 10_000
 
 def is_done(state: State, key: str, client_token: str | None, now: int) -> bool:
     """Whether this very request has been carried out before."""
-    known = None if client_token is None else state.deletions.get(_request(key, client_token))
-    return known is not None and now - known.at < CLIENT_TOKEN_MS
+    deletion = None if client_token is None else state.deletions.get(_request(key, client_token))
+    return deletion is not None and now - deletion.at < CLIENT_TOKEN_MS
 
 
 def note_deletion(state: State, key: str, client_token: str | None, round_: Round) -> None:

@@ -24,8 +24,8 @@ def nodes_of(state: State, gang: Job) -> list[Job]:
     nodes = gang.submission.nodes
     if nodes is None:
         return []
-    found = (state.jobs.get(node_id(gang.id, number)) for number in nodes.others)
-    return [node for node in found if node is not None]
+    jobs = (state.jobs.get(node_id(gang.id, number)) for number in nodes.others)
+    return [node for node in jobs if node is not None]
 
 
 def members(state: State, job: Job) -> list[Job]:

@@ -46,10 +46,10 @@ def check_gpu_wish(
 def _check_somebody_shares(state: State, environments: Sequence[EnvironmentName], share: float) -> None:
     whole: list[GpuDevice] = []
     for name in environments:
-        found = _only_devices(state, name)
-        if found is None or any(can_be_shared(gpu) for gpu in found):
+        devices = _only_devices(state, name)
+        if devices is None or any(can_be_shared(gpu) for gpu in devices):
             return
-        whole += [gpu for gpu in found if gpu not in whole]
+        whole += [gpu for gpu in devices if gpu not in whole]
     if whole:
         notes = dict.fromkeys(note for gpu in whole for note in gpu.notes)
         why = f" ({'; '.join(notes)})" if notes else ""
@@ -66,9 +66,9 @@ def _only_devices(state: State, name: EnvironmentName) -> tuple[GpuDevice, ...] 
         return None
     machines = {offer.machine for offer in offers}
     machines |= {instance.machine for instance in state.instances.values() if instance.environment == name}
-    known = [
+    present = [
         state.machines[machine_id]
         for machine_id in machines
         if machine_id is not None and machine_id in state.machines
     ]
-    return tuple(gpu for machine in known for gpu in machine.gpus) if known else None
+    return tuple(gpu for machine in present for gpu in machine.gpus) if present else None

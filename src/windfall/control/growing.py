@@ -43,16 +43,16 @@ def ask_for_more(state: State, job: Job, attempt: Attempt) -> str | None:
         attempt.stop_words = f"{share:g} of a GPU was too little; tried again with {more}"
         return None
     memories = [gpu.memory_mib for gpu in _devices_of(state, attempt)]
-    known = [memory for memory in memories if memory is not None]
-    if not known or len(known) < len(memories):
+    sizes = [memory for memory in memories if memory is not None]
+    if not sizes or len(sizes) < len(memories):
         return (
             "Out of GPU memory, and how much its GPU has is not known, so that a larger one cannot be chosen"
             " (windfall:on-gpu-oom=larger); name one by windfall:gpu-model"
         )
-    job.gpu_memory_floor_mib = max(min(known) + 1, (job.gpu_memory_floor_mib or 0) + 1)
+    job.gpu_memory_floor_mib = max(min(sizes) + 1, (job.gpu_memory_floor_mib or 0) + 1)
     state.outgrown.add(job.id)
     had = ", ".join(listed_kinds(_devices_of(state, attempt)))
-    attempt.stop_words = f"{had} was too small; tried again on a GPU with more than {gib(min(known))}"
+    attempt.stop_words = f"{had} was too small; tried again on a GPU with more than {gib(min(sizes))}"
     return None
 
 
@@ -67,12 +67,12 @@ def fail_the_outgrown(state: State, offers: Offers, round_: Round) -> None:
         if job is None or queue is None or state.backlog.find(job) is None:
             state.outgrown.discard(job_id)
             continue
-        found = [lasting_obstacle(snapshot, name, shape_of(job)) for name in queue.environments]
-        if any(isinstance(reason, NothingOffered) for reason in found):
+        obstacles = [lasting_obstacle(snapshot, name, shape_of(job)) for name in queue.environments]
+        if any(isinstance(reason, NothingOffered) for reason in obstacles):
             continue  # its engine has not said yet what it has
         state.outgrown.discard(job_id)
-        if all(isinstance(reason, _FOR_GOOD) for reason in found):
-            finish(state, job, FAILED, _too_large_for_all(job, found), round_)
+        if all(isinstance(reason, _FOR_GOOD) for reason in obstacles):
+            finish(state, job, FAILED, _too_large_for_all(job, obstacles), round_)
     settle(state, round_)
 
 

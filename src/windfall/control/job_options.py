@@ -91,27 +91,27 @@ def job_options_of(
     if not (tags or parameters or definition.tags or definition.parameters):
         return NONE  # as most jobs are
     sources = (tags, parameters, definition.tags, definition.parameters)
-    found = {name: value for name in JOB_TAGS if (value := _find(name, sources)) is not None}
-    if not found:
+    values = {name: value for name in JOB_TAGS if (value := _find(name, sources)) is not None}
+    if not values:
         return NONE
-    checkpoints = _checkpoints(found.get(CHECKPOINT, ""), job_id, checkpoint_root)
-    git = _git(found[GIT]) if GIT in found else None
-    directory = _directory(found)
-    kept = _kept(found[KEEP], job_id, checkpoint_root) if KEEP in found else ()
+    checkpoints = _checkpoints(values.get(CHECKPOINT, ""), job_id, checkpoint_root)
+    git = _git(values[GIT]) if GIT in values else None
+    directory = _directory(values)
+    outputs = _kept(values[KEEP], job_id, checkpoint_root) if KEEP in values else ()
     # A job that is profiled needs a place for what it says of itself, which every staged one has.
-    is_profiled = _is_yes(PROFILE, found.get(PROFILE, ""))
-    wants_staging = checkpoints is not None or git is not None or bool(kept) or is_profiled
+    is_profiled = _is_yes(PROFILE, values.get(PROFILE, ""))
+    wants_staging = checkpoints is not None or git is not None or bool(outputs) or is_profiled
     return JobOptions(
-        Staging(checkpoints, git, outputs=kept) if wants_staging else None,
-        budget_of(found),
-        gpu_wish_of(found),
-        larger_gpu_on_oom(found),
-        runtime_of(found),
-        pull_of(found),
-        _worker(found.get(WORKER)),
-        stays_on_sick_gpu(found),
-        preemptions_max_of(found),
-        _is_yes(REPLACE_LOST_NODES, found.get(REPLACE_LOST_NODES, "")),
+        Staging(checkpoints, git, outputs=outputs) if wants_staging else None,
+        budget_of(values),
+        gpu_wish_of(values),
+        larger_gpu_on_oom(values),
+        runtime_of(values),
+        pull_of(values),
+        _worker(values.get(WORKER)),
+        stays_on_sick_gpu(values),
+        preemptions_max_of(values),
+        _is_yes(REPLACE_LOST_NODES, values.get(REPLACE_LOST_NODES, "")),
         directory,
     )
 

@@ -79,8 +79,8 @@ def finish(state: State, job: Job, new: JobState, reason: str | None, round_: Ro
         job.summary, job.summary_at = table.summary(), round_.now
     if job.parent is None:
         children = bytes(table.states) if table else None
-        known = FinishedJob(job.id, new, job.submission.array_size, children)
-        state.finished[job.id] = RecentEnd(round_.now, known, job.submission.submitter.tenant)
+        finished = FinishedJob(job.id, new, job.submission.array_size, children)
+        state.finished[job.id] = RecentEnd(round_.now, finished, job.submission.submitter.tenant)
     else:
         note_child(state, job, round_)
     round_.ended.append(NewlyFinished(job.id, new is SUCCEEDED, job.parent, job.index))

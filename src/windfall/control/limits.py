@@ -55,8 +55,8 @@ def next_limit(state: State, job: Job) -> LimitDeadline | None:
         return None
     if attempt is None and job.state is not RUNNABLE:
         return None
-    found = [*_time_limits(job, attempt), *_budget(state, job, attempt)]
-    return min(found, key=lambda due: due.at, default=None)
+    limits = [*_time_limits(job, attempt), *_budget(state, job, attempt)]
+    return min(limits, key=lambda due: due.at, default=None)
 
 
 def end_overdue(state: State, round_: Round) -> None:
@@ -111,8 +111,8 @@ def reached_while_waiting(state: State, job: Job, now: int) -> StopCause | None:
     submission = job.submission
     if submission.limits is None and submission.budget_usd is None:
         return None
-    found = [due for due in (*_time_limits(job, None), *_budget(state, job, None)) if due.at <= now]
-    return min(found, key=lambda due: due.at).cause if found else None
+    reached = [due for due in (*_time_limits(job, None), *_budget(state, job, None)) if due.at <= now]
+    return min(reached, key=lambda due: due.at).cause if reached else None
 
 
 def _reason(state: State, job: Job, cause: StopCause) -> str:
@@ -122,9 +122,9 @@ def _reason(state: State, job: Job, cause: StopCause) -> str:
 
 def _budget_reason(job: Job) -> str:
     staging = job.submission.staging
-    kept = staging is not None and staging.checkpoints is not None
+    has_checkpoint = staging is not None and staging.checkpoints is not None
     text = f"Budget of ${job.submission.budget_usd:,.2f} spent (windfall:budget-usd)"
-    return f"{text}; its last checkpoint is kept" if kept else text
+    return f"{text}; its last checkpoint is kept" if has_checkpoint else text
 
 
 def _stop(state: State, job: Job, cause: StopCause, round_: Round) -> None:
@@ -145,24 +145,24 @@ def _time_limits(job: Job, attempt: Attempt | None) -> list[LimitDeadline]:
     limits = job.submission.limits
     if limits is None:
         return []
-    found = []
+    deadlines = []
     if limits.wait_s is not None:
-        found.append(LimitDeadline(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME))
+        deadlines.append(LimitDeadline(job.created_at + limits.wait_s * 1000, StopCause.WAIT_TIME))
     if limits.run_s is not None:
         before = job.tries if attempt is None else job.tries[:-1]
         left_ms = limits.run_s * 1000 - sum(_run_ms(tried) for tried in before)
         if attempt is not None and attempt.started_at is not None:
-            found.append(LimitDeadline(attempt.started_at + left_ms, StopCause.RUN_TIME))
+            deadlines.append(LimitDeadline(attempt.started_at + left_ms, StopCause.RUN_TIME))
         elif left_ms <= 0:
-            found.append(LimitDeadline(job.created_at, StopCause.RUN_TIME))
+            deadlines.append(LimitDeadline(job.created_at, StopCause.RUN_TIME))
     if limits.pending_s is not None and attempt is None:
         since, waited_ms = job.created_at, 0
         for tried in job.tries:
             waited_ms += max(0, tried.placed_at - since)
             since = tried.stopped_at or tried.placed_at
         at = since + limits.pending_s * 1000 - waited_ms
-        found.append(LimitDeadline(at, StopCause.PENDING_TIME))
-    return found
+        deadlines.append(LimitDeadline(at, StopCause.PENDING_TIME))
+    return deadlines
 
 
 def _run_ms(attempt: Attempt) -> int:

@@ -69,8 +69,8 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
         let_go(state, instance_id, round_)
     for reclaim in plan.reclaims:
         take_back(state, reclaim, round_)
-    kept = (*plan.reservations, *plan.claims)
-    state.reservations = {r.job_id: (r.instance, r.expected_at) for r in kept}
+    reservations = (*plan.reservations, *plan.claims)
+    state.reservations = {r.job_id: (r.instance, r.expected_at) for r in reservations}
     return refused
 
 

@@ -102,8 +102,8 @@ def queue_shares(state: State, name: QueueName, now: int) -> QueueShares | None:
     else:
         total, unit = capacity_of(state, queue)[0], "VCPU"
         view = fair_share_view(state, queue, now)
-    found = _quota_shares(state, name, tallies) if view is None else _fair_shares(view, tallies)
-    shares = tuple(sorted(found, key=lambda share: (-share.held.fraction_of(total), share.name)))
+    unordered = _quota_shares(state, name, tallies) if view is None else _fair_shares(view, tallies)
+    shares = tuple(sorted(unordered, key=lambda share: (-share.held.fraction_of(total), share.name)))
     answer = QueueShares(name, queue.policy, total, used, shares, unit=unit)
     if view is None:
         return answer
@@ -122,33 +122,33 @@ def queue_shares(state: State, name: QueueName, now: int) -> QueueShares | None:
 
 
 def _tallies(state: State, queue: JobQueue) -> dict[str | None, _Tally]:
-    found: dict[str | None, _Tally] = {}
+    tallies: dict[str | None, _Tally] = {}
     for job in state.attempts.values():
         if job.submission.queue == queue.name:
             needs = job.needs
             units = {"VCPU": needs.vcpus, "GPU": float(needs.gpus), "MEMORY": float(needs.memory_mib)}
-            found.setdefault(job.submission.share, _Tally()).add(amount_of(needs), units)
+            tallies.setdefault(job.submission.share, _Tally()).add(amount_of(needs), units)
     for group in state.backlog.groups(queue.name):
         first = next(iter(group.entries))
-        tally = found.setdefault(group.scheduling_class.share, _Tally())
+        tally = tallies.setdefault(group.scheduling_class.share, _Tally())
         tally.waits(
             group.count, group.scheduling_class.priority, first.order, first.job_id, first.runnable_at
         )
-    return found
+    return tallies
 
 
 def _service_tallies(state: State, queue: JobQueue) -> dict[str | None, _Tally]:
-    found: dict[str | None, _Tally] = {}
+    tallies: dict[str | None, _Tally] = {}
     for job in state.service_jobs.values():
         if job.queue != queue.name:
             continue
-        tally = found.setdefault(job.quota_share or job.share, _Tally())
+        tally = tallies.setdefault(job.quota_share or job.share, _Tally())
         if job.state in HOLDING:
             instances = float(sum(job.instances.values()))
             tally.add(Amount(instances), {**job.instances, INSTANCES: instances})
         else:
             tally.waits(1, job.priority, job.order, job.id, job.runnable_at or job.created_at)
-    return found
+    return tallies
 
 
 def _fair_shares(view: FairShareView, tallies: Mapping[str | None, _Tally]) -> Iterator[ShareStatus]:
@@ -168,9 +168,9 @@ def _fair_shares(view: FairShareView, tallies: Mapping[str | None, _Tally]) -> I
 def _quota_shares(
     state: State, queue: QueueName, tallies: Mapping[str | None, _Tally]
 ) -> Iterator[ShareStatus]:
-    found = [share for share in state.quota_shares.values() if share.queue == queue]
-    quotas = Quotas(found, {name: tally.units for name, tally in tallies.items() if name is not None})
-    for share in found:
+    shares = [share for share in state.quota_shares.values() if share.queue == queue]
+    quotas = Quotas(shares, {name: tally.units for name, tally in tallies.items() if name is not None})
+    for share in shares:
         tally, limits = tallies.get(share.name, _Tally()), quotas.limits(share.name)
         yield ShareStatus(
             share.name,

@@ -101,12 +101,12 @@ def check_quota_share(state: State, queue: JobQueue, share: str | None) -> None:
             f"Job queue {queue.name} is divided into quota shares: name one of them in shareIdentifier"
             f" ({_names(shares_of(state, queue.name))})"
         )
-    known = state.quota_shares.get(f"{queue.name}/{share}")
-    if known is None:
+    quota_share = state.quota_shares.get(f"{queue.name}/{share}")
+    if quota_share is None:
         raise NotFound(
             f"Job queue {queue.name} has no quota share {share[:128]} ({_names(shares_of(state, queue.name))})"
         )
-    if known.switch is Switch.DISABLED:
+    if quota_share.switch is Switch.DISABLED:
         raise Invalid(
             f"Quota share {share} is DISABLED and takes no new jobs; enable it with update-quota-share"
         )
@@ -141,8 +141,8 @@ def quota_views(state: State) -> dict[QueueName, QuotaView]:
         counted = (used,) if job.attempt.stop_cause is None else (used, leaving)
         for unit, amount in in_units(job.needs).items():
             for each in counted:
-                held = each[queue].setdefault(share, {})
-                held[unit] = held.get(unit, 0.0) + amount
+                amounts = each[queue].setdefault(share, {})
+                amounts[unit] = amounts.get(unit, 0.0) + amount
     return {
         name: QuotaView(tuple(shares_of(state, name)), used[name], leaving[name]) for name in sorted(queues)
     }

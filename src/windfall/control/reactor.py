@@ -192,9 +192,9 @@ def close(state: State, round_: Round) -> None:
     service_jobs.follow(state, round_)
     if round_.closed:
         round_.instructions = [
-            asked
-            for asked in round_.instructions
-            if not (isinstance(asked, _FOR_LIVE) and asked.token in round_.closed)
+            instruction
+            for instruction in round_.instructions
+            if not (isinstance(instruction, _FOR_LIVE) and instruction.token in round_.closed)
         ]
     for job_id in list(round_.changes.jobs):
         table = state.children.get(job_id)

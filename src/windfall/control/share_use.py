@@ -42,15 +42,15 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9]{1,255}")
 
 def fair_share_policy(state: State, queue: QueueName) -> FairShare | None:
     """The fair-share policy of a queue, if it has one."""
-    found = state.queues.get(queue)
-    policy = None if found is None or found.policy is None else state.policies.get(found.policy)
+    job_queue = state.queues.get(queue)
+    policy = None if job_queue is None or job_queue.policy is None else state.policies.get(job_queue.policy)
     return None if policy is None else policy.fair_share
 
 
 def check_share(state: State, queue: QueueName, share: str | None, priority: int | None, now: int) -> None:
     """Refuse a share or priority where there are none, and a share that is missing, misnamed or one too many."""
-    found = state.queues[queue]
-    if found.policy is None:
+    job_queue = state.queues[queue]
+    if job_queue.policy is None:
         if share is not None or priority is not None:
             raise Invalid(f"{ON_FIFO_QUEUE} Queue {queue} has none: submit without them, or to another queue")
         return
@@ -62,8 +62,8 @@ def check_share(state: State, queue: QueueName, share: str | None, priority: int
     if _IDENTIFIER.fullmatch(share) is None:
         raise Invalid(f"shareIdentifier {share[:260]!r} must have 1 to 255 letters and digits")
     meter = state.shares.find(queue, share)
-    known = meter is not None and meter.is_active(now)
-    if not known and len(state.shares.active(queue, now)) >= ACTIVE_MAX:
+    is_active = meter is not None and meter.is_active(now)
+    if not is_active and len(state.shares.active(queue, now)) >= ACTIVE_MAX:
         raise Conflict(
             f"Failed to create shareIdentifier {share}: queue {queue} has {ACTIVE_MAX} active shares, which is the"
             f" most; use one of them, or wait until one has had no job for {window_s(policy):,} s"
@@ -204,9 +204,9 @@ def capacity_of(state: State, queue: JobQueue) -> tuple[Amount, Amount]:
             environment.provisioning is Provisioning.UNMANAGED and environment.max_vcpus >= UNBOUNDED_VCPUS
         )
         for machine, amount in shared.items():
-            known = machines.get(machine, NONE)
-            more = Amount(max(0.0, amount.vcpus - known.vcpus), max(0.0, amount.gpus - known.gpus))
-            machines[machine] = known + more
+            counted = machines.get(machine, NONE)
+            more = Amount(max(0.0, amount.vcpus - counted.vcpus), max(0.0, amount.gpus - counted.gpus))
+            machines[machine] = counted + more
             own += more
         total += own
         bounded += NONE if unbounded else own

@@ -96,7 +96,7 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
 def _claims(state: State, now: int) -> list[Claim]:
     """The jobs that attempts were asked to leave for, as far as they still wait."""
     claims = []
-    kept: Counter[JobId] = Counter()
+    claimed: Counter[JobId] = Counter()
     for (job_id, machine), count in state.left_places.counted(now).items():
         job = state.jobs.get(job_id)
         waiting = state.backlog.find(job) if job is not None else None
@@ -104,8 +104,8 @@ def _claims(state: State, now: int) -> list[Claim]:
             places = min(count, waiting.count)
             if job.submission.share is not None or job.is_gang:
                 # Several may leave for one job, on several machines: for its quota, or for its nodes.
-                places = min(places, waiting.count - kept[job_id])
-                kept[job_id] += places
+                places = min(places, waiting.count - claimed[job_id])
+                claimed[job_id] += places
             shape, scheduling_class = key_in_queue(job)
             left_at = state.left_places.left_at(job_id) if job.is_gang else None
             claims.append(

@@ -56,7 +56,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         resources = nodes.resources(nodes.main)
     largest = resources if nodes is None else most_gpus(nodes)
     _check_capability(state, queue, largest)
-    known = _resolve(state, command, round_)
+    dependencies = _resolve(state, command, round_)
     options = _job_options(state, command, definition)
     _check_worker(options, command.array_size)
     check_node_options(nodes, options)
@@ -107,7 +107,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     if command.array_size is not None:
         state.children[job.id] = ChildTable.of(command.array_size, PENDING)
         job.rest = PENDING
-    _enter(state, job, known, round_)
+    _enter(state, job, dependencies, round_)
     return job
 
 
@@ -284,18 +284,18 @@ def _resolve(state: State, command: SubmitJob, round_: Round) -> _Dependencies:
                 continue
         if dependency.job_id is None:
             raise Invalid("A dependency needs a jobId, unless its type is SEQUENTIAL")
-        known = _look_up(state, dependency.job_id, command.finished, round_)
-        if known is None:
+        awaited = _look_up(state, dependency.job_id, command.finished, round_)
+        if awaited is None:
             raise NotFound(f"Job {dependency.job_id} does not exist, so nothing can depend on it")
-        _check_n_to_n(dependency, known, command.array_size)
+        _check_n_to_n(dependency, awaited, command.array_size)
         n_to_n = dependency.type is DependencyType.N_TO_N
-        if known.state is FAILED and n_to_n and known.children is not None:
-            resolved.failed_children |= _failed_among(known.children)
+        if awaited.state is FAILED and n_to_n and awaited.children is not None:
+            resolved.failed_children |= _failed_among(awaited.children)
             waits.by_child = True
-        elif known.state is FAILED:
+        elif awaited.state is FAILED:
             resolved.failed = True
-        elif known.state is not SUCCEEDED:
-            (waits.n_to_n if n_to_n else waits.whole).add(known.id)
+        elif awaited.state is not SUCCEEDED:
+            (waits.n_to_n if n_to_n else waits.whole).add(awaited.id)
             waits.by_child = waits.by_child or n_to_n
     if len(resolved.failed_children) == command.array_size:
         resolved.failed = True  # with all its children at once, which then need no records
@@ -335,7 +335,7 @@ def _look_up(
             return FinishedJob(job_id, state_of_code(ended[index]))
     if (end := _recent(state, job_id, round_)) is not None:
         return end
-    return next((known for known in finished if known.id == job_id and known.state in TERMINAL), None)
+    return next((stored for stored in finished if stored.id == job_id and stored.state in TERMINAL), None)
 
 
 def _recent(state: State, job_id: JobId, round_: Round) -> FinishedJob | None:

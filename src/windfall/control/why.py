@@ -161,8 +161,8 @@ def _held(state: State, job: Job) -> list[tuple[str, str]]:
 
 
 def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
-    if held := _held(state, job):
-        return Why(job.id, job.state, [*held, *_taken_away(job)], [])
+    if reasons := _held(state, job):
+        return Why(job.id, job.state, [*reasons, *_taken_away(job)], [])
     waiting = state.backlog.find(job)
     if waiting is None:
         return Why(job.id, job.state, [("settling", "has just become RUNNABLE and is being looked at")])
@@ -207,20 +207,20 @@ def _held_by(state: State, job: Job, explanation: Explanation, now: int) -> list
             if instance.id in state.occupancy.instances
             and (instance.id == reason.instance or (machine is not None and instance.machine == machine))
         ]
-        held = [
+        holders = [
             (reason.resource.of(hold.resources), state.attempts[token])
             for use in uses
             for token, hold in use.holds.items()
             if token in state.attempts and reason.resource.of(hold.resources)
         ]
-        held.sort(key=lambda pair: -pair[0])
+        holders.sort(key=lambda pair: -pair[0])
         tenant = job.submission.submitter.tenant
-        own = [pair for pair in held if pair[1].submission.submitter.tenant == tenant]
+        own = [pair for pair in holders if pair[1].submission.submitter.tenant == tenant]
         said += [
             ("held_by", _holder(reason.resource, amount, holder, now))
             for amount, holder in own[:NAMED_HOLDERS]
         ]
-        if others := len(held) - len(own[:NAMED_HOLDERS]):
+        if others := len(holders) - len(own[:NAMED_HOLDERS]):
             whose = " of other tenants" if len(own) <= NAMED_HOLDERS else ""
             said.append(("held_by", f"{counted(others, 'more job', 'more jobs')}{whose} hold the rest"))
     return said
@@ -242,8 +242,8 @@ def _taken_away(job: Job) -> list[tuple[str, str]]:
     if last is None or not last.interrupted:
         return []
     words = last.stop_words or "its instance was lost without notice"
-    kept = "" if last.checkpoint is None else f"; it goes on from checkpoint {last.checkpoint.name}"
-    return [("interrupted", f"attempt {last.number} was interrupted: {words}{kept}")]
+    resumes = "" if last.checkpoint is None else f"; it goes on from checkpoint {last.checkpoint.name}"
+    return [("interrupted", f"attempt {last.number} was interrupted: {words}{resumes}")]
 
 
 def _fenced_beside(

@@ -109,10 +109,10 @@ class ExecSessions:
             await self._begin(caller, entrance, asked)
 
     async def _begin(self, caller: Caller, entrance: Entrance, asked: Exec) -> None:
-        known = self._open.get(asked.session)
-        if known is not None and known.caller == caller:
+        open_session = self._open.get(asked.session)
+        if open_session is not None and open_session.caller == caller:
             return
-        if known is not None:
+        if open_session is not None:
             raise ApiError("Invalid", "This id of a session is in use; choose another.")
         if sum(session.caller.tenant == caller.tenant for session in self._open.values()) >= MOST_PER_TENANT:
             raise ApiError(
@@ -162,12 +162,12 @@ class Execs:
 
     async def start(self, call: Call) -> dict[str, Any]:
         """Begin a session: a command, or a shell, inside a running job."""
-        job_id, asked = JobId(needed_text(call, "jobId")), wanted_command(call)
+        job_id, wanted = JobId(needed_text(call, "jobId")), wanted_command(call)
         entrance: Entrance | None = await self._loop.inspect(_Running(job_id))
         if entrance is None:
             raise await self._not_running(job_id)
         _check_rights(call.caller, entrance.submitter, job_id)
-        whole = Exec(**asked, token=entrance.token)
+        whole = Exec(**wanted, token=entrance.token)
         await self._sessions.begin(call.caller, entrance, whole)
         # The first word alone: arguments may hold what nobody else should read.
         word = whole.command[0][:100] if whole.command else "a shell"

@@ -311,8 +311,8 @@ class Leading:
 
     async def dial(self, engine: str | None, instance: InstanceId) -> Stream:
         """A byte stream to the agent that has an instance of an engine; None means the default engine."""
-        found = self._engines.get(engine or "") or next(iter(self._engines.values()))
-        reader, writer = await found.dial(instance)
+        chosen_engine = self._engines.get(engine or "") or next(iter(self._engines.values()))
+        reader, writer = await chosen_engine.dial(instance)
         return reader, writer
 
     def _remove_logs(self, task_ids: Sequence[str]) -> None:

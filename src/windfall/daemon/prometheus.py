@@ -155,11 +155,11 @@ def _queues(seen: _Seen, counts: Any) -> list[Family]:
 
 def _machine(seen: _Seen) -> list[Family]:
     total = Family("windfall_capacity", "gauge", "What all machines have.")
-    held = Family("windfall_capacity_held", "gauge", "What jobs hold of it.")
+    in_use = Family("windfall_capacity_held", "gauge", "What jobs hold of it.")
     for name, (have, used) in seen.totals.items():
         total.add(have, resource=name)
-        held.add(used, resource=name)
-    return [total, held]
+        in_use.add(used, resource=name)
+    return [total, in_use]
 
 
 #: Name, help, and how it follows from a sample.
@@ -177,18 +177,18 @@ _GPU_VALUES: tuple[tuple[str, str, Callable[[GpuSample], float]], ...] = (
 def _gpus(devices: list[_Device], samples: dict[str, GpuSample]) -> list[Family]:
     memory = Family("windfall_gpu_memory_bytes", "gauge", "Memory of the GPU.")
     fenced = Family("windfall_gpu_fenced", "gauge", "1 for a GPU that no new job gets.")
-    held = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds; job_id names the job.")
+    in_use = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds; job_id names the job.")
     values = [(Family(name, "gauge", text), value) for name, text, value in _GPU_VALUES]
     for device in devices:
         labels = {"gpu": device.id, "name": device.name, "simulated": "true" if device.simulated else None}
         memory.add(None if device.memory_mib is None else device.memory_mib * _MIB, **labels)
         fenced.add(float(device.fence is not None), **labels)
-        held.add(float(device.holder is not None), **labels, job_id=device.holder)
+        in_use.add(float(device.holder is not None), **labels, job_id=device.holder)
         sample = samples.get(device.id)
         if sample is not None:
             for family, value in values:
                 family.add(value(sample), **labels)
-    return [memory, fenced, held, *(family for family, _ in values)]
+    return [memory, fenced, in_use, *(family for family, _ in values)]
 
 
 _JOB_VALUES: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (

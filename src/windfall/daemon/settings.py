@@ -228,16 +228,16 @@ _PATTERNS: dict[str, tuple[str, str]] = {
 def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
     """Merge the settings; `options` are the command line's, None meaning not given."""
     environ = os.environ if environment is None else environment
-    known = {field.name for field in fields(Settings)}
+    names = {field.name for field in fields(Settings)}
     given = {name: value for name, value in options.items() if value is not None}
     data = Path(given.pop("data", None) or default_data()).absolute()
-    from_file = _read_file(data / CONFIG_NAME, known)
+    from_file = _read_file(data / CONFIG_NAME, names)
     from_environment = {
         name: environ[key]
-        for name in known - {"data"}
+        for name in names - {"data"}
         if (key := ENVIRONMENT_PREFIX + name.upper()) in environ
     }
-    _check_spelling(environ, known)
+    _check_spelling(environ, names)
     merged: dict[str, Any] = {**from_file, **from_environment, **given}
     return replace(Settings(data), **{name: _checked(name, value) for name, value in merged.items()})
 

@@ -90,8 +90,8 @@ def credential_of(url: str, tenant: str) -> str:
 
 def host_of(url: str) -> str:
     """The host that an address of https or ssh names, with an unusual port; empty for any other address."""
-    if found := _AUTHORITY.fullmatch(url):
-        host = found[2].lower().removesuffix(_USUAL_PORTS[found[1]])
+    if match := _AUTHORITY.fullmatch(url):
+        host = match[2].lower().removesuffix(_USUAL_PORTS[match[1]])
     elif "://" not in url and (short := _SCP_LIKE.fullmatch(url)):
         host = short[1].lower()
     else:
@@ -150,5 +150,5 @@ def _check(credential: GitCredential) -> None:
 
 
 def _is_host(text: str) -> bool:
-    found = _HOST.fullmatch(text)
-    return found is not None and int(found[1] or 1) <= _PORT_MAX
+    match = _HOST.fullmatch(text)
+    return match is not None and int(match[1] or 1) <= _PORT_MAX

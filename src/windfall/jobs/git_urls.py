@@ -26,8 +26,8 @@ def carries_secret(url: str) -> bool:
     """Whether an address has a password in it, or what looks like a token."""
     if _AFTER_PATH.search(url):
         return True
-    found = _USER_INFO.match(url)
-    return found is not None and (":" in found[2] or _LIKE_TOKEN.fullmatch(found[2]) is not None)
+    match = _USER_INFO.match(url)
+    return match is not None and (":" in match[2] or _LIKE_TOKEN.fullmatch(match[2]) is not None)
 
 
 def _hidden(found: re.Match[str]) -> str:

@@ -78,13 +78,13 @@ def host_command(container: ContainerSpec, mappings: Iterable[ImageMapping]) -> 
     own, program = container.entrypoint, container.on_host
     if mapping is not None:
         argv = (mapping.entrypoint if own is None else own) + container.command
-        found = HostCommand(argv, mapping.directory, {**mapping.environment, **container.environment})
+        command = HostCommand(argv, mapping.directory, {**mapping.environment, **container.environment})
     elif program is not None:
         environment = {**container.environment, **program.environment}
-        found = HostCommand(program.command, program.directory, environment)
+        command = HostCommand(program.command, program.directory, environment)
     else:
-        found = HostCommand((own or ()) + container.command, None, container.environment)
-    return found if found.argv else None
+        command = HostCommand((own or ()) + container.command, None, container.environment)
+    return command if command.argv else None
 
 
 def not_runnable_reason(container: ContainerSpec) -> str:

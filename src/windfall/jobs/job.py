@@ -267,8 +267,8 @@ class Job:
     def needs(self) -> Resources:
         """What it holds while it runs: what AWS was told, but of a shared GPU its part."""
         share = self.share
-        asked = self.resources
-        return asked if share is None else replace(asked, gpus=held_part(share))
+        resources = self.resources
+        return resources if share is None else replace(resources, gpus=held_part(share))
 
     @property
     def resources(self) -> Resources:

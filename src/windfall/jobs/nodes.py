@@ -99,12 +99,12 @@ class Nodes:
     @property
     def consumables(self) -> tuple[tuple[str, int], ...]:
         """The consumable resources that all nodes together hold, by name."""
-        held: dict[str, int] = {}
+        totals: dict[str, int] = {}
         if any(group.consumables for group in self.groups):
             for number in range(self.count):
                 for name, quantity in self.group(number).consumables:
-                    held[name] = held.get(name, 0) + quantity
-        return tuple(sorted(held.items()))
+                    totals[name] = totals.get(name, 0) + quantity
+        return tuple(sorted(totals.items()))
 
 
 def check_plan(plan: NodePlan) -> None:
@@ -184,19 +184,19 @@ def _matched(
     ranges: Sequence[NodeRange], sent: Sequence[GroupOverrides], count: int
 ) -> dict[tuple[int, int], GroupOverrides]:
     """Overrides by the bounds of the range that they are for, or AWS's own refusal."""
-    known = {_bounds(node_range, count) for node_range in ranges}
-    unknown = [override for override in sent if _bounds(override, count) not in known]
+    bounds = {_bounds(node_range, count) for node_range in ranges}
+    unknown = [override for override in sent if _bounds(override, count) not in bounds]
     if unknown:
         targets = ", ".join(
             f"{first}:{last}" for first, last in (_bounds(override, count) for override in unknown)
         )
         raise Invalid(f"NodeOverride targets should match job definition. Non matching targets - {targets}")
-    found = {_bounds(override, count): override for override in sent}
-    if len(found) < len(sent):
+    by_bounds = {_bounds(override, count): override for override in sent}
+    if len(by_bounds) < len(sent):
         raise Invalid(
             "Each node range can be overridden once; two nodePropertyOverrides have the same targetNodes"
         )
-    return found
+    return by_bounds
 
 
 def _bounds(bounded: NodeRange | GroupOverrides, count: int) -> tuple[int, int]:

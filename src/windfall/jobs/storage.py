@@ -52,10 +52,10 @@ def locate(uri: str) -> Location:
     """Read a URI as everything that opens storage does; BadLocation for what could be understood in two ways."""
     if uri == ALL_BUCKETS:
         return Location(S3, ())
-    found = _URI.fullmatch(uri)
-    if found is None:
+    match = _URI.fullmatch(uri)
+    if match is None:
         raise BadLocation(f"{uri!r} is not object storage: give file:///directory or s3://bucket/prefix")
-    scheme, host, path = found.groups()
+    scheme, host, path = match.groups()
     if any(letter in "?#" or letter < " " or letter == "\x7f" for letter in uri):
         raise BadLocation(
             f"{uri!r} has a query, a fragment or a control character:"
@@ -216,15 +216,15 @@ class StorageLayout:
     def grants(self, tenant: str, places: tuple[StoragePlace, ...]) -> tuple[Grant, ...]:
         """All that the jobs of a tenant's submit keys may use."""
         own = [self.checkpoint_root(tenant), self.bucket_root(tenant)]
-        found = [Grant(uri, write=True) for uri in own if uri is not None]
+        grants = [Grant(uri, write=True) for uri in own if uri is not None]
         if self.serves_s3 and tenant == DEFAULT_TENANT:
-            found.append(Grant(ALL_BUCKETS, write=True, but_not=self._of_others(tenant, places)))
-        found += [
+            grants.append(Grant(ALL_BUCKETS, write=True, but_not=self._of_others(tenant, places)))
+        grants += [
             Grant(place.uri, place.write)
             for place in places
             if place.tenant in (None, tenant) and self._may_be_given(locate(place.uri))
         ]
-        return tuple(found)
+        return tuple(grants)
 
     def _may_be_given(self, place: Location) -> bool:
         """Looked at again because the daemon's directories may have moved since the place was registered."""

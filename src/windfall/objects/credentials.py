@@ -71,9 +71,9 @@ def resolved(options: ObjectOptions, environment: Mapping[str, str]) -> ObjectOp
         or DEFAULT_REGION
     )
     allow_http = options.allow_http or environment.get("AWS_ALLOW_HTTP", "").lower() == "true"
-    found = replace(options, endpoint_url=endpoint, region=region, allow_http=allow_http, profile=profile)
-    _check_endpoint(found)
-    return _with_keys(found, stored, environment, by_name=options.profile is not None)
+    completed = replace(options, endpoint_url=endpoint, region=region, allow_http=allow_http, profile=profile)
+    _check_endpoint(completed)
+    return _with_keys(completed, stored, environment, by_name=options.profile is not None)
 
 
 def _with_keys(

@@ -114,9 +114,9 @@ class FileObjects:
             except OSError as error:
                 raise self._error(error, "/".join(segments)) from error
             pending += [(*segments, name) for name in directories]
-            for name, found in entries:
+            for name, status in entries:
                 key = "/".join((*segments, name))
-                yield Entry(key, found.st_size, found.st_mtime_ns // 1_000_000)
+                yield Entry(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def _check_way(self, segments: tuple[str, ...], prefix: str) -> None:
         """See that only the last name is not a directory: an object. BadUri where one on the way to it is."""
@@ -133,12 +133,12 @@ class FileObjects:
         """What is known of one object."""
         try:
             with self._translated(key), self._holder(key) as (at, name):
-                found = os.stat(name, dir_fd=at, follow_symlinks=False)
+                status = os.stat(name, dir_fd=at, follow_symlinks=False)
         except NotFound:
             return None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return None
-        return Entry(key, found.st_size, found.st_mtime_ns // 1_000_000)
+        return Entry(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def copy(self, source: str, target: str) -> None:
         """A second object with the same content; shares its blocks where the file system can."""
@@ -202,12 +202,12 @@ class FileObjects:
         """A fresh file beside the object's place. A delete may take the empty directory away in between: try again."""
         incoming = f"{INCOMING}{secrets.token_hex(8)}"
         for attempt in range(8):
-            with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as stack:
                 try:
                     if attempt:
                         self._see_anchor()
                     directory = self._beneath.directory((*self._root, *above), make=attempt > 0)
-                    at = held.enter_context(directory)
+                    at = stack.enter_context(directory)
                     fd = os.open(incoming, _INCOMING_FLAGS, 0o600, dir_fd=at)
                 except FileNotFoundError:
                     continue
@@ -291,14 +291,14 @@ def _looked_into(directory: int) -> tuple[list[str], list[tuple[str, os.stat_res
                 directories.append(entry.name)
                 continue
             try:
-                found = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # deleted since the directory was read
             if entry.name.startswith(INCOMING):
-                if time.time() - found.st_mtime > ABANDONED_S:
+                if time.time() - status.st_mtime > ABANDONED_S:
                     _forget(entry.name, directory)
-            elif stat.S_ISREG(found.st_mode):
-                files.append((entry.name, found))
+            elif stat.S_ISREG(status.st_mode):
+                files.append((entry.name, status))
     return directories, files
 
 

@@ -34,10 +34,10 @@ def open_objects(
         anchor = (os.environ if environment is None else environment).get(ANCHOR_VARIABLE)
         return _open_files(uri, Path(location.path), anchor, base)
     bucket, *prefix = location.segments
-    found = resolved(options or ObjectOptions(), os.environ if environment is None else environment)
+    completed = resolved(options or ObjectOptions(), os.environ if environment is None else environment)
     from windfall.objects.s3 import S3Objects
 
-    return S3Objects(bucket, "/".join(prefix), found)
+    return S3Objects(bucket, "/".join(prefix), completed)
 
 
 def located(uri: str) -> Location:

@@ -150,10 +150,10 @@ class S3Objects:
 
     def _stream_into(self, key: str, file: IO[bytes]) -> int:
         """Bytes as they come; a stream that ends early is a fault, not a short object."""
-        found = obstore.get(self._store, self._full(key))
-        size = int(found.meta["size"])
+        response = obstore.get(self._store, self._full(key))
+        size = int(response.meta["size"])
         done = 0
-        for piece in found.stream(min_chunk_size=4 << 20):
+        for piece in response.stream(min_chunk_size=4 << 20):
             file.write(piece)
             done += len(piece)
         if done != size:
@@ -165,17 +165,17 @@ class S3Objects:
         below = (self._prefix + prefix).rstrip("/") or None
         with self._translated(prefix):
             for batch in obstore.list(self._store, below, chunk_size=1000):
-                for found in batch:
-                    yield self._entry(found["path"], found["size"], found["last_modified"].timestamp())
+                for meta in batch:
+                    yield self._entry(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
     def head(self, key: str) -> Entry | None:
         """What is known of one object."""
         try:
             with self._translated(key):
-                found = obstore.head(self._store, self._full(key))
+                meta = obstore.head(self._store, self._full(key))
         except NotFound:
             return None
-        return self._entry(found["path"], found["size"], found["last_modified"].timestamp())
+        return self._entry(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
     def copy(self, source: str, target: str) -> None:
         """A second object with the same content, made by the server."""

@@ -79,10 +79,10 @@ def _session(content: bytes) -> SessionCredentials:
 
 def _error(content: bytes) -> str:
     try:
-        found = {part.tag.rpartition("}")[2]: part.text or "" for part in _tree(content).iter()}
+        texts = {part.tag.rpartition("}")[2]: part.text or "" for part in _tree(content).iter()}
     except ObjectsError:
         return ""
-    return found.get("Message", "")
+    return texts.get("Message", "")
 
 
 def _tree(content: bytes) -> Any:

@@ -34,10 +34,10 @@ class Field:
 
     def numbers(self, text: str) -> tuple[int, ...]:
         """All values that a field without special words means, in order."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for item in self.items(text):
-            found.update(self.range_of(item))
-        return tuple(sorted(found))
+            numbers.update(self.range_of(item))
+        return tuple(sorted(numbers))
 
     def items(self, text: str) -> list[str]:
         """The parts of a list."""

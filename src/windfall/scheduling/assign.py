@@ -224,8 +224,8 @@ def _options(assignment: Assignment, line: Line) -> list[Option]:
     """Where the jobs of a line can go, environment by environment in the queue's order."""
     shape = line.group.shape
     names = takers(assignment.snapshot, line.view.queue.environments, shape.resources)
-    found = ((assignment.floor.places(name, shape), names[:number]) for number, name in enumerate(names))
-    return [(places, before) for places, before in found if places is not None]
+    options = ((assignment.floor.places(name, shape), names[:number]) for number, name in enumerate(names))
+    return [(places, before) for places, before in options if places is not None]
 
 
 def _fill(assignment: Assignment, line: Line, all_places: list[Option], most: int) -> None:
@@ -282,17 +282,17 @@ def _fill_claimed(assignment: Assignment, line: Line, most: int) -> None:
     floor, before = assignment.floor, line.placed
     # First where they were freed for it. Then anywhere, with a new search: the earlier one ran while the
     # line's own places were kept from it too.
-    freed = [held.places[0].room for held in lifted]
+    freed = [claim.places[0].room for claim in lifted]
     rooms = [freed, *(floor.rooms.get(name, ()) for name in names)]
     _fill(assignment, line, [(Places(line.shape, some, floor.now), ()) for some in rooms], most)
     if line.placed == before:
         assignment.claims.restore(line, lifted)
         return
-    for held in lifted[: max(0, len(lifted) - (line.placed - before))]:
+    for claim in lifted[: max(0, len(lifted) - (line.placed - before))]:
         if line.scheduling_class.gang is None:
-            assignment.claims.claim_one_of(held.job_id, line, (held.places[0].room,), ask=False)
+            assignment.claims.claim_one_of(claim.job_id, line, (claim.places[0].room,), ask=False)
         else:
-            assignment.claims.claim(held.job_id, line, names, ask=False)
+            assignment.claims.claim(claim.job_id, line, names, ask=False)
 
 
 def _claim_head(assignment: Assignment, left: Blocked) -> int:
@@ -355,10 +355,12 @@ def _reserve_gang(
     assignment: Assignment, key: frozenset[EnvironmentName], left: Blocked, gang: Gang
 ) -> Reservation | None:
     """Reserve as many machines as a multi-node job needs; returns the one that is free last."""
-    kept = keep_rooms(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
-    if not kept:
+    prospects = keep_rooms(assignment.floor, assignment.pools, left.environments, gang, left.head.job_id)
+    if not prospects:
         return None
-    made = [Reservation(left.head.job_id, prospect.room.view.id, prospect.expected_at) for prospect in kept]
+    made = [
+        Reservation(left.head.job_id, prospect.room.view.id, prospect.expected_at) for prospect in prospects
+    ]
     assignment.reservations += made
     assignment.reserved_sets.add(key)
     return max(made, key=lambda reservation: (reservation.expected_at is None, reservation.expected_at or 0))

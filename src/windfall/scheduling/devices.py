@@ -122,8 +122,8 @@ class Devices:
             insort(self.whole, gpu_id, key=self.known.rank.__getitem__)
 
     def _fitting(self, wish: GpuWish | None, kept: Kept) -> list[GpuDevice]:
-        found = (self._device(gpu_id) for gpu_id in self.whole if gpu_id not in kept)
-        return [gpu for gpu in found if wish is None or wish.admits(gpu.name, gpu.memory_mib)]
+        gpus = (self._device(gpu_id) for gpu_id in self.whole if gpu_id not in kept)
+        return [gpu for gpu in gpus if wish is None or wish.admits(gpu.name, gpu.memory_mib)]
 
     def _device(self, gpu_id: str) -> GpuDevice:
         return self.known.by_id.get(gpu_id) or GpuDevice(gpu_id, "")

@@ -122,20 +122,20 @@ def dispatch_order(
         merged = merge(*(group.entries for group in view.groups), key=attrgetter("order"))
         waiting = ((entry.job_id, entry) for entry in merged if entry.count > 0)
         return list(islice(waiting, max(limit, 0)))
-    turns, found = Turns([view]), list[tuple[JobId, Waiting]]()
-    while len(found) < limit and (line := turns.first()) is not None:
+    turns, order = Turns([view]), list[tuple[JobId, Waiting]]()
+    while len(order) < limit and (line := turns.first()) is not None:
         if quota is not None:
             quota.borrowing = turns.borrowing
             if quota.waits_to_borrow(line):
                 turns.defer()
                 continue
             quota.started(line, line.left_of_head)
-        found.append((line.head.job_id, line.head))
+        order.append((line.head.job_id, line.head))
         # As if all had found a place. Giving an array all its places at once changes nothing: the next job of
         # its share has its turn when the share has been charged for all of them.
         line.placed += line.left_of_head
         turns.head_done()
-    return found
+    return order
 
 
 def jobs_ahead(view: QueueView, waiting: Waiting, scheduling_class: SchedulingClass = ORDINARY) -> int:

@@ -82,7 +82,7 @@ class Holders:
 
         A set in which an attempt already leaves or ends is not a candidate.
         """
-        found, seen = [], set[JobId]()
+        sets, seen = [], set[JobId]()
         for release in releases:
             gang = None if release.alone else release.gang
             if gang is not None and gang in seen:
@@ -94,5 +94,5 @@ class Holders:
                 others = (node for node in self._gangs.get(gang, ()) if node.token != release.token)
                 members = (release, *others)
             if not any(member.token in self.asked or self.ends_soon(member) for member in members):
-                found.append(EvictionSet(members, sum(member.loss for member in members)))
-        return found
+                sets.append(EvictionSet(members, sum(member.loss for member in members)))
+        return sets

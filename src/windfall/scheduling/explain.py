@@ -153,13 +153,13 @@ def explain(
     passing = _passing(assignment, open_names, asking)
     rooms = [room for name in open_names for room in assignment.floor.rooms.get(name, ())]
     chosen = soonest(rooms, shape, snapshot.now) if gang is None else None
-    held = _claimed(assignment, left) if asks else []
+    claimed = _claimed(assignment, left) if asks else []
     reservation = None if barred else _reservation(assignment, view, left)
     expected_at = chosen.expected_at if chosen is not None else None
     reasons = [*barred]
-    if held:
-        expected_at = held[0].expected_at
-        reasons += _left_to_it(held, queue)
+    if claimed:
+        expected_at = claimed[0].expected_at
+        reasons += _left_to_it(claimed, queue)
     if reservation is not None:
         reasons.append(_reserved(snapshot, waiting, reservation))
     reasons += passing
@@ -182,12 +182,12 @@ def _never(
     helpful: tuple[Counterfactual, ...],
 ) -> Explanation:
     """The job cannot start unless it or its environments are changed."""
-    found = [reason for reason in lasting if reason is not None]
-    reasons: list[Reason] = [*found, *_disabled(view)]
+    obstacles = [reason for reason in lasting if reason is not None]
+    reasons: list[Reason] = [*obstacles, *_disabled(view)]
     if not takers(snapshot, view.queue.environments, NOTHING):
         aws = AwsReason.INVALID
         reasons.insert(0, NoEnvironmentEnabled(view.queue.name))
-    elif any(isinstance(reason, MaxVcpusTooSmall) for reason in found):
+    elif any(isinstance(reason, MaxVcpusTooSmall) for reason in obstacles):
         aws = AwsReason.MAX_VCPUS
     else:
         aws = AwsReason.TOO_LARGE
@@ -205,13 +205,13 @@ def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Rese
 
 def _claimed(assignment: Assignment, left: Blocked) -> list[KeptPlaces]:
     """The places that others vacate for the job, or for the children of an array."""
-    found: list[KeptPlaces] = []
-    while len(found) < min(left.count, MOST_AT_ONCE):
-        held = claim(assignment, left, left.head.job_id)
-        if held is None:
+    claimed: list[KeptPlaces] = []
+    while len(claimed) < min(left.count, MOST_AT_ONCE):
+        places = claim(assignment, left, left.head.job_id)
+        if places is None:
             break
-        found.append(held)
-    return found
+        claimed.append(places)
+    return claimed
 
 
 def _left_to_it(held: list[KeptPlaces], queue: QueueName) -> list[Reason]:
@@ -238,13 +238,13 @@ def _reserved(snapshot: Snapshot, waiting: Waiting, reservation: Reservation) ->
 def _passing(assignment: Assignment, names: tuple[EnvironmentName, ...], asking: Asking) -> list[Reason]:
     """The obstacles in each environment that could take it."""
     gang = asking.scheduling_class.gang
-    found: list[Reason] = []
+    reasons: list[Reason] = []
     for name in names:
         if gang is None:
-            found += passing_obstacles(assignment, name, asking.shape, asking.head.count)
+            reasons += passing_obstacles(assignment, name, asking.shape, asking.head.count)
         else:
-            found += passing_gang_obstacles(assignment, name, gang)
-    return found
+            reasons += passing_gang_obstacles(assignment, name, gang)
+    return reasons
 
 
 def _before_it(snapshot: Snapshot, view: QueueView, asking: Asking, position: int) -> list[Reason]:

@@ -101,8 +101,8 @@ class FairShareView:
     @property
     def held(self) -> Amount:
         """What all of them hold."""
-        held = [view.held for view in self.shares.values()]
-        return Amount(sum(amount.vcpus for amount in held), sum(amount.gpus for amount in held))
+        amounts = [view.held for view in self.shares.values()]
+        return Amount(sum(amount.vcpus for amount in amounts), sum(amount.gpus for amount in amounts))
 
 
 def window_s(policy: FairShare) -> int:
@@ -121,20 +121,20 @@ def weights_of(policy: FairShare, active: Iterable[str]) -> dict[str, float]:
     exact = {it.identifier: it.weight for it in policy.weights if not it.identifier.endswith("*")}
     prefixes = {it.identifier[:-1]: it.weight for it in policy.weights if it.identifier.endswith("*")}
     lengths = sorted({len(prefix) for prefix in prefixes}, reverse=True)
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     members: dict[str, list[str]] = {}
     for name in active:
         if name in exact:
-            found[name] = exact[name]
+            weights[name] = exact[name]
             continue
         prefix = next((name[:length] for length in lengths if name[:length] in prefixes), None)
         if prefix is None:
-            found[name] = 1.0
+            weights[name] = 1.0
         else:
             members.setdefault(prefix, []).append(name)
     for prefix, names in members.items():
-        found.update(dict.fromkeys(names, prefixes[prefix] * len(names)))
-    return found
+        weights.update(dict.fromkeys(names, prefixes[prefix] * len(names)))
+    return weights
 
 
 def kept_for_others(policy: FairShare, active: int, total: Amount) -> Amount:

@@ -179,10 +179,10 @@ class Room:
         machine.memory_mib -= wanted.memory_mib
         gpu_ids: tuple[str, ...] = ()
         if wanted.gpus:
-            kept = NONE_KEPT if machine.guard is None else machine.guard.kept_from(shape, now)
-            found = machine.devices.find(shape, kept)
-            assert found is not None, "a job is given a place that does not hold it"
-            gpu_ids = found
+            reserved = NONE_KEPT if machine.guard is None else machine.guard.kept_from(shape, now)
+            devices = machine.devices.find(shape, reserved)
+            assert devices is not None, "a job is given a place that does not hold it"
+            gpu_ids = devices
             machine.devices.take(shape, gpu_ids)
             self.gpus -= wanted.gpus
         self.started.append((shape, gpu_ids))
@@ -262,8 +262,8 @@ class Places:
         gpu_ids = devices.find(self._shape) or ()
         if self._shape.is_part and gpu_ids and gpu_ids[0] in devices.parts:
             return -1
-        known = (devices.known.by_id.get(gpu_id) for gpu_id in gpu_ids)
-        return max((gpu.memory_mib or 0 for gpu in known if gpu is not None), default=0)
+        gpus = (devices.known.by_id.get(gpu_id) for gpu_id in gpu_ids)
+        return max((gpu.memory_mib or 0 for gpu in gpus if gpu is not None), default=0)
 
     def tightest(self) -> Room | None:
         """The tightest place that still holds the shape; None once there is none, for the rest of the plan."""

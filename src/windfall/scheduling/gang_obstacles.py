@@ -71,6 +71,6 @@ def passing_gang_obstacles(assignment: Assignment, name: EnvironmentName, gang: 
     comes = can_come(assignment.pools[name], standees)
     for shape, _ in standees[:1]:
         # With its own nodes in their places: the next one lacks what they leave.
-        found = list(passing_obstacles(assignment, name, shape))
-        yield from (reason for reason in found if comes or reason.code != LaunchesNext.code)
+        reasons = list(passing_obstacles(assignment, name, shape))
+        yield from (reason for reason in reasons if comes or reason.code != LaunchesNext.code)
     put_back(seats, floor.now)

@@ -166,11 +166,11 @@ def keep_rooms(
         rooms = [room for room in floor.rooms.get(name, ()) if room.machine.guard is None]
         # A busy machine is not held back if what is free and what is launching is enough.
         for only_free in (True, False):
-            kept, left = _kept(rooms, gang, job_id, floor.now, only_free=only_free)
+            prospects, left = _kept(rooms, gang, job_id, floor.now, only_free=only_free)
             coming = [replace(bin_) for bin_ in pools[name].coming]
             if all(pack(coming, shape, count) == 0 for shape, count in left):
-                return kept
-            for chosen in kept:
+                return prospects
+            for chosen in prospects:
                 chosen.room.machine.guard = None
     return []
 
@@ -182,23 +182,23 @@ def _kept(
     prospects = []
     for room in rooms:
         together = _together(room, waiting)
-        found = None if together is None else prospect(room, together[0], now)
-        if found is not None:
-            prospects.append(found)
-    kept: list[Prospect] = []
-    for chosen in sorted(prospects, key=lambda found: found.rank):
+        candidate = None if together is None else prospect(room, together[0], now)
+        if candidate is not None:
+            prospects.append(candidate)
+    reserved: list[Prospect] = []
+    for chosen in sorted(prospects, key=lambda candidate: candidate.rank):
         together = _together(chosen.room, waiting)
         if together is None or chosen.room.machine.guard is not None:
             continue
         shape, taken = together
-        found = prospect(chosen.room, shape, now)
-        if found is None or (only_free and found.expected_at != now):
+        candidate = prospect(chosen.room, shape, now)
+        if candidate is None or (only_free and candidate.expected_at != now):
             continue
-        chosen.room.machine.guard = guard_for(job_id, found, shape, now)
-        kept.append(found)
+        chosen.room.machine.guard = guard_for(job_id, candidate, shape, now)
+        reserved.append(candidate)
         for part, count in zip(waiting, taken, strict=True):
             part.left -= count
-    return kept, [(part.shape, part.left) for part in waiting if part.left]
+    return reserved, [(part.shape, part.left) for part in waiting if part.left]
 
 
 def _together(room: Room, waiting: Iterable[_Part]) -> tuple[Shape, list[int]] | None:

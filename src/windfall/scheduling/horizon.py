@@ -68,9 +68,9 @@ class Horizon:
     def own(self, room: Room, *, exact: bool) -> Resources:
         """What an instance will have of its own claim; `exact` where particular GPUs matter."""
         guard = room.machine.guard
-        kept = guard.beside.get(room.view.id) if guard is not None else None
-        if kept is not None:
-            return kept
+        beside = guard.beside.get(room.view.id) if guard is not None else None
+        if beside is not None:
+            return beside
         own = room.own + freed_by(self.coming((room,)))
         return unbounded_gpus(room, own) if exact else own
 

@@ -138,8 +138,8 @@ class Pool:
             each = times(shape, offer.resources)
             return -(-jobs // each) if each else 1
 
-        found = in_order(environment, offers, fitting, filled)
-        return found[:1] if environment.allocation == BEST_FIT else found
+        ordered = in_order(environment, offers, fitting, filled)
+        return ordered[:1] if environment.allocation == BEST_FIT else ordered
 
     def holds(self, offer: Offer, shape: Shape) -> bool:
         """Whether one instance of an offer is enough for a job."""

@@ -21,5 +21,7 @@ def plan(snapshot: Snapshot) -> Plan:
         terminations=terminations(assignment),
         reservations=tuple(assignment.reservations),
         reclaims=tuple(assignment.claims.reclaims),
-        claims=tuple(reservation for held in assignment.claims.all() for reservation in held.reservations),
+        claims=tuple(
+            reservation for places in assignment.claims.all() for reservation in places.reservations
+        ),
     )

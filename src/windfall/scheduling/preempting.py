@@ -128,12 +128,12 @@ class PlaceNeed:
     def short(self) -> set[str]:
         """The units that it lacks anywhere."""
         lacks = {} if self.terms is None else self.terms.lacks
-        found = {unit for unit, amount in lacks.items() if amount > 0}
+        units = {unit for unit, amount in lacks.items() if amount > 0}
         for missing in (self.own, self.machine.missing):
-            found |= {unit for unit, amount in in_units(missing).items() if amount > 0}
+            units |= {unit for unit, amount in in_units(missing).items() if amount > 0}
         if self.machine.devices is not None and self.machine.devices.missing() > 0:
-            found.add("GPU")
-        return found
+            units.add("GPU")
+        return units
 
 
 @dataclass(slots=True)
@@ -150,13 +150,13 @@ class Preempting:
         if quotas is None:
             return None
         share, amounts = asking.scheduling_class.share or "", amounts_of(asking)
-        held = self._attempts(asking.queue)
+        releases = self._attempts(asking.queue)
         left = self.gate.left[asking.queue]
         above = {name for name in left.shares if name != share and left.above(name)}
         if not above or not quotas.entitles(share, amounts):
             above = set()
-        known = quotas.shares.get(share)
-        within = known is not None and known.preempts_within
+        quota_share = quotas.shares.get(share)
+        within = quota_share is not None and quota_share.preempts_within
         priority = asking.scheduling_class.priority
         return Terms(
             asking.queue,
@@ -165,11 +165,11 @@ class Preempting:
             quotas,
             left,
             quotas.missing(share, amounts),
-            tuple(self.holders.eviction_sets(release for release in held if release.share in above)),
+            tuple(self.holders.eviction_sets(release for release in releases if release.share in above)),
             tuple(
                 self.holders.eviction_sets(
                     release
-                    for release in held
+                    for release in releases
                     if within and release.share == share and release.priority < priority
                 )
             ),
@@ -224,8 +224,8 @@ def least_loss(need: ShareNeed, others: Sequence[EvictionSet]) -> tuple[Eviction
     )
     if alone is not None:
         choices.append((alone,))
-    found = [chosen for chosen in choices if chosen is not None]
-    return min(found, key=cost_of, default=None)
+    possible = [chosen for chosen in choices if chosen is not None]
+    return min(possible, key=cost_of, default=None)
 
 
 def above_limits(terms: Terms, short: set[str], ordered: Sequence[EvictionSet]) -> list[EvictionSet]:

@@ -96,19 +96,19 @@ class ProjectedCapacity:
         return copies
 
     def _machine(self, machine: MachineRoom, shared: Resources, leaving: Sequence[Release]) -> MachineRoom:
-        known = self._devices.get(machine.view.id)
-        if known is None:
+        remembered = self._devices.get(machine.view.id)
+        if remembered is None:
             # Counts are enough: any devices will do for them.
             count = max(0, int(shared.gpus))
             ids = [*machine.view.devices.ids, *(f"{number}" for number in range(count))][:count]
             devices = Devices(machine.view.devices, ids, {})
         else:
-            devices = known.copy()
+            devices = remembered.copy()
             for release in leaving:
                 if self.horizon.holders.room_of(release).machine is machine:
                     devices.give_back(release.resources.gpus, release.gpu_ids)
-            kept = machine.guard.kept if machine.guard is not None else {}
-            devices.whole[:] = [gpu_id for gpu_id in devices.whole if gpu_id not in kept]
+            reserved = machine.guard.kept if machine.guard is not None else {}
+            devices.whole[:] = [gpu_id for gpu_id in devices.whole if gpu_id not in reserved]
         return MachineRoom(machine.view, shared.vcpus, shared.memory_mib, devices)
 
 

@@ -55,11 +55,11 @@ def amounts_of(asking: InQueue) -> dict[str, float]:
     gang = asking.scheduling_class.gang
     if gang is None:
         return in_units(asking.shape.resources)
-    held: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for shape, count in gang.parts:
         for unit, amount in in_units(shape.resources).items():
-            held[unit] = held.get(unit, 0.0) + amount * count
-    return held
+            amounts[unit] = amounts.get(unit, 0.0) + amount * count
+    return amounts
 
 
 class QuotaGate:

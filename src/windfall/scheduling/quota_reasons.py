@@ -54,8 +54,8 @@ class QuotaReason:
     def text(self) -> str:
         if self.verdict is QuotaVerdict.UNKNOWN:
             return f"queue {self.queue} has no quota share {self.share} any more: create it, or submit the job again"
-        held = f"its quota share {self.share} holds {in_words(self.used)} of {in_words(self.limits)}"
-        own = f"asks for {in_words(self.asked)}; {held}"
+        use = f"its quota share {self.share} holds {in_words(self.used)} of {in_words(self.limits)}"
+        own = f"asks for {in_words(self.asked)}; {use}"
         if self.aws_reason is not None:
             return f"{own}; it never starts so: {self.aws_reason.value.partition(' - ')[2]}"
         if self.verdict is QuotaVerdict.LIMIT:
@@ -70,8 +70,8 @@ class QuotaReason:
 
 def quota_words(reasons: Iterable[object]) -> str | None:
     """AWS's text for a job that its quota share can never hold, if one of these reasons says so."""
-    found = (reason.aws_reason for reason in reasons if isinstance(reason, QuotaReason))
-    return next((words.value for words in found if words is not None), None)
+    aws_reasons = (reason.aws_reason for reason in reasons if isinstance(reason, QuotaReason))
+    return next((words.value for words in aws_reasons if words is not None), None)
 
 
 def quota_reason(quotas: Quotas, queue: QueueName, share: str, amounts: Amounts) -> QuotaReason:

@@ -71,9 +71,9 @@ class Quotas:
 
     def note(self, share: str, amounts: Amounts, count: int = 1) -> None:
         """Count jobs that have started in a share; negative, jobs that have ended."""
-        held = self._used.setdefault(share, {})
+        used = self._used.setdefault(share, {})
         for unit, amount in amounts.items():
-            held[unit] = held.get(unit, 0.0) + amount * count
+            used[unit] = used.get(unit, 0.0) + amount * count
 
     def used(self, share: str) -> Amounts:
         """What a share holds."""
@@ -88,17 +88,17 @@ class Quotas:
         limit = self.limits(share).get(unit)
         if limit is None:
             return inf
-        known = self.shares[share]
-        if known.sharing is not SharingStrategy.LEND_AND_BORROW:
+        quota_share = self.shares[share]
+        if quota_share.sharing is not SharingStrategy.LEND_AND_BORROW:
             return limit
-        if known.borrow_percent == UNLIMITED_BORROWING:
+        if quota_share.borrow_percent == UNLIMITED_BORROWING:
             return inf
-        return limit * (1 + known.borrow_percent / 100)
+        return limit * (1 + quota_share.borrow_percent / 100)
 
     def above(self, share: str) -> dict[str, float]:
         """By how much a share exceeds its own limits, for the units where it does."""
-        held = self.used(share)
-        over = {unit: held.get(unit, 0.0) - limit for unit, limit in self.limits(share).items()}
+        used = self.used(share)
+        over = {unit: used.get(unit, 0.0) - limit for unit, limit in self.limits(share).items()}
         return {unit: amount for unit, amount in over.items() if amount > _EQUAL}
 
     def borrowed(self, unit: str) -> float:
@@ -119,9 +119,9 @@ class Quotas:
 
     def entitles(self, share: str, amounts: Amounts, count: int = 1) -> bool:
         """Whether this many jobs stay within their share's own limits."""
-        held, limits = self.used(share), self.limits(share)
+        used, limits = self.used(share), self.limits(share)
         return share in self.shares and all(
-            held.get(unit, 0.0) + amount * count <= limits.get(unit, inf) + _EQUAL
+            used.get(unit, 0.0) + amount * count <= limits.get(unit, inf) + _EQUAL
             for unit, amount in amounts.items()
             if amount
         )
@@ -204,16 +204,16 @@ class Quotas:
         limit = self.limits(share).get(unit)
         if limit is None:
             return 0.0
-        held, lends = (
+        used, lends = (
             self.used(share).get(unit, 0.0),
             self.shares[share].sharing is not SharingStrategy.RESERVE,
         )
-        after = held + amount
+        after = used + amount
         too_much = after - self.ceiling(share, unit)
         if not lends and after <= limit + _EQUAL:
             return too_much
         # What it takes of its own limit it no longer lends; what it takes beyond that it borrows.
-        own = min(amount, max(0.0, limit - held))
+        own = min(amount, max(0.0, limit - used))
         borrowed = self.borrowed(unit) + amount - own
         lendable = self.lendable(unit) - (own if lends else 0.0)
         return max(too_much, borrowed - lendable)

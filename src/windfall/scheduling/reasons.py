@@ -93,9 +93,9 @@ class AsksTooMuch:
     largest: float
 
     def text(self) -> str:
-        asked = amount_of(self.resource, self.asked)
+        amount = amount_of(self.resource, self.asked)
         largest = f"the largest instance of {self.environment} has {number(self.largest)}"
-        return f"asks for {asked}, and {largest}: it can never run there"
+        return f"asks for {amount}, and {largest}: it can never run there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +185,10 @@ class PlaceReserved:
     expected_at: int | None
 
     def text(self) -> str:
-        kept = f"a place on {self.instance} is reserved for it since {utc(self.since)}"
+        reserved = f"a place on {self.instance} is reserved for it since {utc(self.since)}"
         if self.expected_at is None:
-            return f"{kept}, free when running jobs without a time limit end"
-        return f"{kept}, expected at {utc(self.expected_at)} at the latest"
+            return f"{reserved}, free when running jobs without a time limit end"
+        return f"{reserved}, expected at {utc(self.expected_at)} at the latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +316,8 @@ class RoomTaken:
 
     def text(self) -> str:
         free, verb = number(self.free), "is" if self.free == 1 else "are"
-        asked = amount_of(self.resource, self.asked) + self.kind
-        needs = f"needs {asked}, {free} of {number(self.total)} {verb} free"
+        amount = amount_of(self.resource, self.asked) + self.kind
+        needs = f"needs {amount}, {free} of {number(self.total)} {verb} free"
         runs = "runs" if self.running == 1 else "run"
         where = f"on {self.instance} of {self.environment}"
         return f"{needs} {where}, where {counted(self.running, 'job', 'jobs')} {runs}"
@@ -333,11 +333,11 @@ class HeldBack:
     expected_at: int | None
 
     def text(self) -> str:
-        held = f"the free room on {self.instance} is reserved for job {self.by_job}"
+        reserved = f"the free room on {self.instance} is reserved for job {self.by_job}"
         return (
-            held
+            reserved
             if self.expected_at is None
-            else f"{held}, which is expected to start at {utc(self.expected_at)}"
+            else f"{reserved}, which is expected to start at {utc(self.expected_at)}"
         )
 
 

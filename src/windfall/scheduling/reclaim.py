@@ -68,7 +68,7 @@ class Claims:
 
     def all(self) -> Iterator[KeptPlaces]:
         """All that is kept."""
-        return (held for each in self.held.values() for held in each)
+        return (claim for each in self.held.values() for claim in each)
 
     def keep_earlier(self, snapshot: Snapshot) -> None:
         """Keep what others were asked to vacate before; more urgent jobs that may be preempted get none of it."""
@@ -164,20 +164,20 @@ class Claims:
 
     def lift(self, asking: InQueue, first: int = 0) -> list[KeptPlaces]:
         """Stop keeping the places of these jobs, except for the first ones, so that they can be taken."""
-        kept = self.held.get(group_key(asking), [])
-        lifted = kept[first:]
-        del kept[first:]
-        for held in lifted:
-            for place in held.places:
+        claims = self.held.get(group_key(asking), [])
+        lifted = claims[first:]
+        del claims[first:]
+        for claim in lifted:
+            for place in claim.places:
                 lift(place)
         self.pledge(asking, -len(lifted))
         return lifted
 
     def restore(self, asking: InQueue, lifted: Iterable[KeptPlaces]) -> None:
         """Keep again what was lifted, with nothing taken in between."""
-        for held in lifted:
-            self._horizon.keep(held.job_id, held.places, (), held.expected_at)
-            self.held.setdefault(group_key(asking), []).append(held)
+        for claim in lifted:
+            self._horizon.keep(claim.job_id, claim.places, (), claim.expected_at)
+            self.held.setdefault(group_key(asking), []).append(claim)
             self.pledge(asking)
 
     def pledge(self, asking: InQueue, count: int = 1) -> None:
@@ -198,8 +198,8 @@ class Claims:
             return None  # Its own environment's claim is used up: no other attempt helps by leaving.
         needed = None
         if exact:
-            kept = guard.kept if guard is not None else NONE_KEPT
-            needed = NeededDevices(shape, self._horizon.devices(machine), kept)
+            reserved = guard.kept if guard is not None else NONE_KEPT
+            needed = NeededDevices(shape, self._horizon.devices(machine), reserved)
         on_machine = Need(wanted - self._horizon.shared(room, exact=exact), needed)
         need = PlaceNeed(room, wanted - own, on_machine, terms, self._horizon.holders)
         chosen: tuple[EvictionSet, ...] | None = ()
@@ -249,24 +249,24 @@ class Claims:
     def _take(self, job_id: JobId, asking: InQueue, offer: _Offer) -> KeptPlaces:
         now, holders = self.floor.now, self._horizon.holders
         machines = {id(place.room.machine): place.room.machine for place in offer.places}
-        asked = list(members_of(offer.asked))
-        if asked:
-            leaving, expected_at = asked, now + self.notice_ms
+        victims = list(members_of(offer.asked))
+        if victims:
+            leaving, expected_at = victims, now + self.notice_ms
         else:
             rooms = (room for machine in machines.values() for room in machine.rooms)
             coming = list(self._horizon.coming(rooms))
             leaving = [release for release in coming if release.leaving]
             expected_at = max((release.at or now for release in leaving or coming), default=now)
-        held = KeptPlaces(job_id, offer.places, max(expected_at, now), tuple(leaving), bool(asked))
-        self._horizon.keep(job_id, offer.places, asked, held.expected_at)
-        self.held.setdefault(group_key(asking), []).append(held)
-        holders.asked.update(release.token for release in asked)
+        claim = KeptPlaces(job_id, offer.places, max(expected_at, now), tuple(leaving), bool(victims))
+        self._horizon.keep(job_id, offer.places, victims, claim.expected_at)
+        self.held.setdefault(group_key(asking), []).append(claim)
+        holders.asked.update(release.token for release in victims)
         self._ask(job_id, asking, offer, set(machines))
         if self.preempting is not None:
-            for release in asked:
+            for release in victims:
                 self.preempting.left(release, asking.queue)
         self.pledge(asking)
-        return held
+        return claim
 
     def _ask(self, job_id: JobId, asking: InQueue, offer: _Offer, machines: set[int]) -> None:
         """Ask one attempt of each set: on a machine that the job gets, if there is one, and those first."""

@@ -181,9 +181,9 @@ def _other_gpus(
     if wish.model is not None and (at_once := found(replace(wish, model=None))) is not None:
         yield AskAnyGpuModel(at_once)
     if wish.memory_mib is not None:
-        known = {gpu.memory_mib for name in names for gpu in _gpus_in(assignment, name)}
+        sizes = {gpu.memory_mib for name in names for gpu in _gpus_in(assignment, name)}
         for memory_mib in sorted(
-            (memory_mib for memory_mib in known if memory_mib is not None), reverse=True
+            (memory_mib for memory_mib in sizes if memory_mib is not None), reverse=True
         ):
             if memory_mib < wish.memory_mib:
                 at_once = found(replace(wish, memory_mib=memory_mib))

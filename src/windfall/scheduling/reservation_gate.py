@@ -38,10 +38,10 @@ class ReservationGate:
     @classmethod
     def of(cls, snapshot: Snapshot) -> ReservationGate | None:
         """The gate for a snapshot, if any queue reserves something."""
-        found = {view.queue.name: view.fair_share for view in snapshot.queues}
+        by_queue = {view.queue.name: view.fair_share for view in snapshot.queues}
         views = {
             name: view
-            for name, view in found.items()
+            for name, view in by_queue.items()
             if view is not None and view.kept.fraction_of(view.total)
         }
         return cls(views) if views else None

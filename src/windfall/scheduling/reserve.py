@@ -31,8 +31,8 @@ class Prospect:
     @property
     def rank(self) -> tuple[int, int, tuple[float, float, int], int]:
         """Known times before unknown ones, soonest first; then the least that is missing; then the first."""
-        known = self.expected_at is not None
-        return (0 if known else 1, self.expected_at or 0, self.missing, self.room.position)
+        has_time = self.expected_at is not None
+        return (0 if has_time else 1, self.expected_at or 0, self.missing, self.room.position)
 
 
 #: When, how much and which devices are given back, and where. A plain tuple: thousands are made in a pass.
@@ -132,9 +132,9 @@ def soonest(rooms: Iterable[Room], shape: Shape, now: int) -> Prospect | None:
         if room.machine.guard is None:
             # It does not matter how much later than the best one another room would be.
             until = inf if best is None or best.expected_at is None else best.expected_at
-            found = prospect(room, shape, now, until)
-            if found is not None and (best is None or found.rank < best.rank):
-                best = found
+            candidate = prospect(room, shape, now, until)
+            if candidate is not None and (best is None or candidate.rank < best.rank):
+                best = candidate
     return best
 
 
@@ -145,14 +145,14 @@ def guard_for(job_id: JobId, chosen: Prospect, shape: Shape, now: int) -> Guard:
     if chosen.expected_at is not None:
         for ending in _endings(room.machine, now, chosen.expected_at):
             outlook.after(ending)
-    own, shared, kept = outlook.own, outlook.shared, {}
+    own, shared, reserved = outlook.own, outlook.shared, {}
     if outlook.devices is not None:
-        kept = _devices_kept(outlook.devices, shape)
+        reserved = _devices_kept(outlook.devices, shape)
         own, shared = unbounded_gpus(room, own), unbounded_gpus(room, shared)
     # Without a known time, others may take only what the job does not lack: everything given back is kept.
     # With one, all that is free beside the job at that moment is available until then and beyond.
     beside = {room.view.id: _above(own, wanted)}
-    return Guard(job_id, room, chosen.expected_at, beside, _above(shared, wanted), kept=kept)
+    return Guard(job_id, room, chosen.expected_at, beside, _above(shared, wanted), kept=reserved)
 
 
 def unbounded_gpus(room: Room, amount: Resources) -> Resources:
@@ -163,9 +163,9 @@ def unbounded_gpus(room: Room, amount: Resources) -> Resources:
 
 def _devices_kept(devices: Devices, shape: Shape) -> dict[str, float]:
     """The devices that a job is to have; while it lacks some, all candidates."""
-    found = devices.find(shape)
-    if found is not None:
-        return dict.fromkeys(found, shape.resources.gpus if shape.is_part else 1.0)
+    gpu_ids = devices.find(shape)
+    if gpu_ids is not None:
+        return dict.fromkeys(gpu_ids, shape.resources.gpus if shape.is_part else 1.0)
     return dict.fromkeys(devices.candidates(shape), 1.0)
 
 

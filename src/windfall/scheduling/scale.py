@@ -71,16 +71,16 @@ def _for_minimum(pool: Pool) -> Iterator[Launch]:
 def terminations(assignment: Assignment) -> tuple[InstanceId, ...]:
     """Instances idle for too long, or idle at all in an environment that is disabled or deleted."""
     snapshot = assignment.snapshot
-    kept = {placement.instance for placement in assignment.placements}
-    kept.update(reservation.instance for reservation in assignment.reservations)
-    kept.update(place.room.view.id for held in assignment.claims.all() for place in held.places)
+    needed = {placement.instance for placement in assignment.placements}
+    needed.update(reservation.instance for reservation in assignment.reservations)
+    needed.update(place.room.view.id for claim in assignment.claims.all() for place in claim.places)
     idle = [
         (instance.idle_since, position, instance)
         for position, instance in enumerate(snapshot.instances)
         if instance.state is InstanceState.READY
         and instance.idle_since is not None
         and instance.used == NOTHING
-        and instance.id not in kept
+        and instance.id not in needed
     ]
     # The longest idle goes first, so that what is kept for minvCpus is what was used last.
     ordered = sorted(idle, key=lambda item: item[:2])

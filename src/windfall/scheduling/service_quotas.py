@@ -107,8 +107,8 @@ class _Serving:
         if not self._quotas.shares[job.share].preempts_within:
             return None
         lesser = [it for it in self._staying if it.share == job.share and it.priority < job.priority]
-        found = self._least_loss(job, lesser)
-        return None if found is None else (found, ServicePreemption.IN_SHARE)
+        victims = self._least_loss(job, lesser)
+        return None if victims is None else (victims, ServicePreemption.IN_SHARE)
 
     def _least_loss(
         self, job: WaitingService, candidates: Sequence[HoldingService]
@@ -117,15 +117,15 @@ class _Serving:
 
     def _borrowed_by(self, holders: Iterable[HoldingService]) -> list[HoldingService]:
         """Of shares above their limits: the jobs that may leave before the share is back within them."""
-        found = []
+        borrowers = []
         above = {name: self._above_once_left(name) for name in self._quotas.shares}
         for job in sorted(holders, key=lambda it: it.loss):
             over = above.get(job.share, {})
             if any(over.get(unit, 0.0) > 0 for unit, amount in job.needs.items() if amount):
-                found.append(job)
+                borrowers.append(job)
                 for unit, amount in job.needs.items():
                     over[unit] = over.get(unit, 0.0) - amount
-        return found
+        return borrowers
 
     def _above_once_left(self, share: str) -> dict[str, float]:
         """By how much a share exceeds its limits after the jobs asked to leave have left."""

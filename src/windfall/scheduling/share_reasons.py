@@ -69,13 +69,13 @@ class ComputeReserved:
     needs: Amount
 
     def text(self) -> str:
-        kept, usable = _amount(self.kept, self.total), _amount(self.total - self.kept, self.total)
+        reserved, usable = _amount(self.kept, self.total), _amount(self.total - self.kept, self.total)
         why = f"computeReservation {self.percent}, {counted(self.active, 'active share', 'active shares')}"
         late = self.needs.vcpus > self.total.vcpus - self.kept.vcpus
         late = late or self.needs.gpus > max(0.0, self.total.gpus - self.kept.gpus)
         rest = "so that it can never start" if late else f"and {_amount(self.used, self.total)} are in use"
         return (
-            f"queue {self.queue} keeps {kept} of {_amount(self.total, self.total)} for shares that are not active"
+            f"queue {self.queue} keeps {reserved} of {_amount(self.total, self.total)} for shares that are not active"
             f" ({why}): the active ones may use {usable}, {rest}; lower computeReservation to let it start"
         )
 
@@ -114,8 +114,8 @@ def _before(
         if share != own:
             order = next((entry.order for entry in group.entries if entry.count > 0), waiting.order)
             heads[share] = min(heads.get(share, order), order)
-    found = [(shares.score(share), order, share) for share, order in heads.items()]
-    first = sorted(entry for entry in found if entry[:2] < (score, waiting.order))
+    ranked = [(shares.score(share), order, share) for share, order in heads.items()]
+    first = sorted(entry for entry in ranked if entry[:2] < (score, waiting.order))
     return tuple((share, share_score) for share_score, _, share in first)
 
 

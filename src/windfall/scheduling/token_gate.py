@@ -107,7 +107,7 @@ class TokenGate:
         just that, and both would wait for ever. If there are fewer tokens by now than pledges, the first jobs
         get them.
         """
-        free, kept = self._free.get(name, 0), self._kept.get(name, 0)
+        free, reserved = self._free.get(name, 0), self._kept.get(name, 0)
         before = mine = after = 0
         for key, count in self._pledged.items():
             pledged = count * dict(key[2].tokens).get(name, 0)
@@ -118,7 +118,7 @@ class TokenGate:
             else:
                 before += pledged
         own = max(0, min(mine, free - before))
-        return own + max(0, free - before - mine - after - kept)
+        return own + max(0, free - before - mine - after - reserved)
 
     def _keep_for(self, asking: AtGate) -> None:
         wanted = asking.scheduling_class.tokens

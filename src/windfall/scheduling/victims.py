@@ -60,13 +60,13 @@ class NeededDevices:
 
     def given_by(self, release: Release) -> float:
         """How much of the right kind one attempt gives back."""
-        known, wish = self.free.known, self.shape.gpu_wish or GpuWish()
+        devices, wish = self.free.known, self.shape.gpu_wish or GpuWish()
         each = min(1, release.resources.gpus)
         right = [
             gpu_id
             for gpu_id in release.gpu_ids
-            if gpu_id not in known.fenced
-            and (gpu := known.by_id.get(gpu_id)) is not None
+            if gpu_id not in devices.fenced
+            and (gpu := devices.by_id.get(gpu_id)) is not None
             and wish.admits(gpu.name, gpu.memory_mib)
         ]
         return each * len(right)

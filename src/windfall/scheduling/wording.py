@@ -39,10 +39,10 @@ def amount_of(resource: Resource, amount: float) -> str:
 
 def all_of(amount: Resources) -> str:
     """A whole need in words, without GPUs if it has none."""
-    asked = [amount_of(Resource.VCPUS, amount.vcpus), amount_of(Resource.MEMORY, amount.memory_mib)]
+    amounts = [amount_of(Resource.VCPUS, amount.vcpus), amount_of(Resource.MEMORY, amount.memory_mib)]
     if amount.gpus:
-        asked.insert(0, amount_of(Resource.GPUS, amount.gpus))
-    return f"{', '.join(asked[:-1])} and {asked[-1]}"
+        amounts.insert(0, amount_of(Resource.GPUS, amount.gpus))
+    return f"{', '.join(amounts[:-1])} and {amounts[-1]}"
 
 
 def counted(count: int, singular: str, plural: str) -> str:

@@ -77,7 +77,10 @@ def decoded_reply(text: str) -> Any:
 
 def _rejected(reply: _Reply) -> Rejected:
     """The error as it was raised; one of a class that is not known here is at least a refusal."""
-    kind = next((known for known in _rejections(Rejected) if known.__name__ == reply.error), Rejected)
+    kind = next(
+        (kind_of_error for kind_of_error in _rejections(Rejected) if kind_of_error.__name__ == reply.error),
+        Rejected,
+    )
     # Not by calling the class: some make their text from other arguments.
     rejected = kind.__new__(kind, reply.text)
     for name, value in reply.carried.items():
@@ -93,10 +96,10 @@ def _kind(name: str) -> Any:
     if not name:
         return Any
     module, _, qualified = name.partition(":")
-    found = getattr(importlib.import_module(module), qualified) if module.startswith(_OURS) else None
-    if not is_dataclass(found):
+    kind = getattr(importlib.import_module(module), qualified) if module.startswith(_OURS) else None
+    if not is_dataclass(kind):
         raise AttributeError(f"{name} is not a value of Windfall")
-    return found
+    return kind
 
 
 @functools.cache

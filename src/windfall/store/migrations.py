@@ -37,16 +37,16 @@ class Migration:
 
 def migrations_in(package: str) -> tuple[Migration, ...]:
     """The migrations of a dialect, in order; a gap in their numbers is a defect."""
-    found = [
+    migrations = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
         for file in resources.files(package).joinpath("migrations").iterdir()
         if (match := _FILE.fullmatch(file.name))
     ]
-    found.sort(key=lambda migration: migration.number)
-    assert [m.number for m in found] == list(range(1, len(found) + 1)), (
+    migrations.sort(key=lambda migration: migration.number)
+    assert [m.number for m in migrations] == list(range(1, len(migrations) + 1)), (
         f"migrations of {package} are not numbered 1, 2, ..."
     )
-    return tuple(found)
+    return tuple(migrations)
 
 
 def pending(known: Sequence[Migration], applied: Collection[int], where: str) -> list[Migration]:

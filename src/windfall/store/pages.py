@@ -51,10 +51,10 @@ def kept_queues(session: Session, tenant: str | None, named: Sequence[str] | Non
     """The queues of a tenant, or of all, as rows name them: those that have a top-level job, or those named."""
     if tenant is not None and named is not None:
         return [qualified(tenant, name) for name in dict.fromkeys(named)]
-    found = [queue for (queue,) in session.rows(_QUEUES_WITH_JOBS)]
+    queues = [queue for (queue,) in session.rows(_QUEUES_WITH_JOBS)]
     return [
         queue
-        for queue in found
+        for queue in queues
         if (tenant is None or split_name(queue)[0] == tenant)
         and (named is None or split_name(queue)[1] in named)
     ]
@@ -74,19 +74,19 @@ def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | N
     queues = kept_queues(session, wanted.tenant, None if all_queues else named)
     states = _states(wanted)
     lanes = [states] if wanted.name is not None else [[state] for state in states]
-    found: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     for queue in queues:
         for lane in lanes:
-            found += _lane(session, queue, lane, wanted, limit + 1, position)
-    found.sort(reverse=not wanted.oldest_first)
+            positions += _lane(session, queue, lane, wanted, limit + 1, position)
+    positions.sort(reverse=not wanted.oldest_first)
     direction = _direction(wanted)
-    more, found = len(found) > limit, found[:limit]
+    more, positions = len(positions) > limit, positions[:limit]
     rows = session.rows_among(
         f"{JOB_ROWS} WHERE {{among}} ORDER BY j.created_at {direction}, j.seq {direction}",
         "j.seq",
-        [seq for _, seq in found],
+        [seq for _, seq in positions],
     )
-    return JobPage(JobReader().jobs(rows), f"{found[-1][0]:x}-{found[-1][1]:x}" if more else None)
+    return JobPage(JobReader().jobs(rows), f"{positions[-1][0]:x}-{positions[-1][1]:x}" if more else None)
 
 
 def page_of_children(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:

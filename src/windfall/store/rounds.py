@@ -58,48 +58,48 @@ def folded(name: str) -> str:
 
 def rows_of_round(changes: Changes) -> RoundRows:
     """The rows of a round, or Unstorable."""
-    found = RoundRows()
-    _add(found, tables.ENVIRONMENTS, changes.environments)
-    _add(found, tables.QUEUES, changes.queues)
-    _add(found, tables.IMAGES, changes.images)
-    _add(found, tables.INSTANCES, changes.instances)
-    _add(found, tables.MACHINES, changes.machines)
+    rows = RoundRows()
+    _add(rows, tables.ENVIRONMENTS, changes.environments)
+    _add(rows, tables.QUEUES, changes.queues)
+    _add(rows, tables.IMAGES, changes.images)
+    _add(rows, tables.INSTANCES, changes.instances)
+    _add(rows, tables.MACHINES, changes.machines)
     if changes.definitions:
-        kept = [_definition_row(it) for it in changes.definitions.values() if it is not None]
+        written = [_definition_row(it) for it in changes.definitions.values() if it is not None]
         gone = [_split_definition(key) for key, it in changes.definitions.items() if it is None]
-        _put(found, tables.DEFINITIONS, kept, gone)
+        _put(rows, tables.DEFINITIONS, written, gone)
     if changes.jobs:
-        _put(found, tables.JOBS, [_job_row(job) for job in changes.jobs.values()])
-        found.highest_order = max(job.order for job in changes.jobs.values())
+        _put(rows, tables.JOBS, [_job_row(job) for job in changes.jobs.values()])
+        rows.highest_order = max(job.order for job in changes.jobs.values())
     if changes.log_streams:
         # By the key of the table: one statement must not meet the same row twice.
         streams = {(it.group, it.name): _stream_row(it) for it in changes.log_streams.values()}
-        _put(found, tables.LOG_STREAMS, list(streams.values()))
+        _put(rows, tables.LOG_STREAMS, list(streams.values()))
     if changes.declared:
         keys = {key: (KINDS[key[0]], _text(key[1])) for key in changes.declared}
-        kept = [(*keys[key], encoded(it)) for key, it in changes.declared.items() if it is not None]
+        written = [(*keys[key], encoded(it)) for key, it in changes.declared.items() if it is not None]
         _put(
-            found,
+            rows,
             tables.DECLARATIONS,
-            kept,
+            written,
             [keys[key] for key, it in changes.declared.items() if it is None],
         )
     if changes.service_jobs:
-        _put(found, tables.SERVICE_JOBS, [_service_job_row(it) for it in changes.service_jobs.values()])
+        _put(rows, tables.SERVICE_JOBS, [_service_job_row(it) for it in changes.service_jobs.values()])
     if changes.outbox:
-        _put(found, tables.OUTBOX, [_event_row(*key, it) for key, it in changes.outbox.items()])
+        _put(rows, tables.OUTBOX, [_event_row(*key, it) for key, it in changes.outbox.items()])
     if changes.ticks:
-        _put(found, tables.TICKS, [_tick_row(it) for it in changes.ticks.values()])
+        _put(rows, tables.TICKS, [_tick_row(it) for it in changes.ticks.values()])
     if changes.answers:
-        _put(found, tables.INBOX, list(changes.answers.items()))
-    return found
+        _put(rows, tables.INBOX, list(changes.answers.items()))
+    return rows
 
 
 def _add(found: RoundRows, table: Table, things: Mapping[Any, Any]) -> None:
     """The rows of a table that has a key and a record."""
     if things:
-        kept = [(_text(key), encoded(it)) for key, it in things.items() if it is not None]
-        _put(found, table, kept, [(_text(key),) for key, it in things.items() if it is None])
+        written = [(_text(key), encoded(it)) for key, it in things.items() if it is not None]
+        _put(found, table, written, [(_text(key),) for key, it in things.items() if it is None])
 
 
 def _put(found: RoundRows, table: Table, rows: list[Row], keys: Iterable[Row] = ()) -> None:
@@ -123,12 +123,12 @@ def _job_row(job: Job) -> Row:
         own: Row = (job.id, job.parent, job.index, None, None, None, None)
         submission = tokens = share = None
     else:
-        asked = job.submission
+        submitted = job.submission
         # One look at all texts: this is done for every change of every job.
-        _text(f"{job.id} {asked.name} {asked.queue} {asked.definition} {asked.share or ''}")
-        queue = qualified(asked.submitter.tenant, asked.queue)
-        own = (job.id, None, None, queue, asked.name, folded(asked.name), asked.definition)
-        submission, tokens, share = encoded(asked), _consumables(asked), asked.share
+        _text(f"{job.id} {submitted.name} {submitted.queue} {submitted.definition} {submitted.share or ''}")
+        queue = qualified(submitted.submitter.tenant, submitted.queue)
+        own = (job.id, None, None, queue, submitted.name, folded(submitted.name), submitted.definition)
+        submission, tokens, share = encoded(submitted), _consumables(submitted), submitted.share
     now = (job.created_at, job.state.value, job.stopped_at, job.order)
     return (*own, *now, tokens, share, job_record(job), submission)
 

@@ -34,12 +34,12 @@ ORDER BY COALESCE(stopped_at, created_at), seq LIMIT ?
 
 def service_jobs_by_id(session: Session, ids: Sequence[JobId]) -> list[ServiceJob]:
     """These service jobs, in the order asked; unknown ones are left out."""
-    asked = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
-    if not asked:
+    wanted = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
+    if not wanted:
         return []
-    rows = session.rows_among("SELECT record FROM service_jobs WHERE {among}", "id", asked)
-    found = {job.id: job for job in (records.service_jobs.decoded(record) for (record,) in rows)}
-    return [found[job_id] for job_id in asked if job_id in found]
+    rows = session.rows_among("SELECT record FROM service_jobs WHERE {among}", "id", wanted)
+    by_id = {job.id: job for job in (records.service_jobs.decoded(record) for (record,) in rows)}
+    return [by_id[job_id] for job_id in wanted if job_id in by_id]
 
 
 def page_of_service_jobs(
@@ -50,7 +50,7 @@ def page_of_service_jobs(
     if not searchable(wanted.queue):
         return ServiceJobPage([], None)
     states = [state.value for state in (ServiceState if wanted.states is None else wanted.states)]
-    found: list[ServiceJob] = []
+    jobs: list[ServiceJob] = []
     given = position
     queues = _kept_queues(session, wanted)
     while states and queues:
@@ -60,13 +60,13 @@ def page_of_service_jobs(
             job = records.service_jobs.decoded(record)
             if not _is_meant(job, wanted):
                 continue
-            if len(found) == limit and given is not None:
-                return ServiceJobPage(found, f"{given[0]:x}-{given[1]:x}")
-            found.append(job)
+            if len(jobs) == limit and given is not None:
+                return ServiceJobPage(jobs, f"{given[0]:x}-{given[1]:x}")
+            jobs.append(job)
             given = position
         if len(rows) < _STRIDE:
             break
-    return ServiceJobPage(found, None)
+    return ServiceJobPage(jobs, None)
 
 
 def purge_service_jobs(session: Session, wanted: Purge) -> None:
@@ -80,8 +80,8 @@ def _kept_queues(session: Session, wanted: ServiceJobFilter) -> list[str]:
     """The queue as rows name it: one of a tenant, or those of all tenants that have service jobs there."""
     if wanted.tenant is not None:
         return [qualified(wanted.tenant, wanted.queue)]
-    found = [kept for (kept,) in session.rows("SELECT DISTINCT queue FROM service_jobs")]
-    return [kept for kept in found if split_name(kept)[1] == wanted.queue]
+    queues = [queue for (queue,) in session.rows("SELECT DISTINCT queue FROM service_jobs")]
+    return [queue for queue in queues if split_name(queue)[1] == wanted.queue]
 
 
 def _rows(
@@ -111,8 +111,8 @@ def _rows(
 
 def _is_meant(job: ServiceJob, wanted: ServiceJobFilter) -> bool:
     if wanted.name is not None:
-        name, asked = folded(job.name), folded(wanted.name)
-        if not (name.startswith(asked) if wanted.name_is_prefix else name == asked):
+        name, wanted_name = folded(job.name), folded(wanted.name)
+        if not (name.startswith(wanted_name) if wanted.name_is_prefix else name == wanted_name):
             return False
     return (wanted.share is None or job.share == wanted.share) and (
         wanted.quota_share is None or job.quota_share == wanted.quota_share

@@ -126,14 +126,14 @@ class SqlStore:
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         """These jobs, in the order asked; unknown ones (and children without a record) are left out."""
-        asked = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
-        if not asked:
+        wanted = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
+        if not wanted:
             return []
         rows = self._database.read(
-            lambda session: session.rows_among(f"{JOB_ROWS} WHERE {{among}}", "j.id", asked)
+            lambda session: session.rows_among(f"{JOB_ROWS} WHERE {{among}}", "j.id", wanted)
         )
-        found = {job.id: job for job in JobReader().jobs(rows)}
-        return [found[job_id] for job_id in ids if job_id in found]
+        by_id = {job.id: job for job in JobReader().jobs(rows)}
+        return [by_id[job_id] for job_id in ids if job_id in by_id]
 
     def list_jobs(self, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
         """A page of top-level jobs, or of an array's recorded children by index when `parent` is given."""
@@ -303,15 +303,15 @@ def _declared(session: Session, kind: type[D]) -> list[D]:
 
 
 def _counts(session: Session, tenant: str | None) -> dict[tuple[QueueName, JobState], int]:
-    found: Counter[tuple[QueueName, JobState]] = Counter()
-    for kept, state, number in session.rows(_FINISHED_COUNTS):
-        owner, queue = split_name(kept)
+    counts: Counter[tuple[QueueName, JobState]] = Counter()
+    for kept_queue, state, number in session.rows(_FINISHED_COUNTS):
+        owner, queue = split_name(kept_queue)
         if tenant in (None, owner):
-            found[QueueName(queue), JobState(state)] += number
-    for kept in kept_queues(session, tenant):
-        for state, number in session.rows(_LIVE_COUNTS, (kept,)):
-            found[QueueName(split_name(kept)[1]), JobState(state)] += number
-    return dict(found)
+            counts[QueueName(queue), JobState(state)] += number
+    for kept_queue in kept_queues(session, tenant):
+        for state, number in session.rows(_LIVE_COUNTS, (kept_queue,)):
+            counts[QueueName(split_name(kept_queue)[1]), JobState(state)] += number
+    return dict(counts)
 
 
 def _find(session: Session, text: str, tenant: str | None) -> list[JobId]:
@@ -323,15 +323,15 @@ def _find(session: Session, text: str, tenant: str | None) -> list[JobId]:
         begins += " AND j.parent IS NULL"
     newest = "ORDER BY j.created_at + 0 DESC, j.seq DESC LIMIT ?"
     by_id = f"{_IDS} WHERE {begins} AND {own} {newest}"
-    found = set(session.rows(by_id, [*parameters, *tenants, FOUND_MAX]))
+    rows = set(session.rows(by_id, [*parameters, *tenants, FOUND_MAX]))
     by_name = (
         "SELECT created_at, seq, id FROM jobs "
         "WHERE queue = ? AND name_folded = ? AND name = ? "
         "ORDER BY created_at DESC, seq DESC LIMIT ?"
     )
     for queue in kept_queues(session, tenant):
-        found.update(session.rows(by_name, (queue, folded(text), text, FOUND_MAX)))
-    return [JobId(row[2]) for row in sorted(found, reverse=True)[:FOUND_MAX]]
+        rows.update(session.rows(by_name, (queue, folded(text), text, FOUND_MAX)))
+    return [JobId(row[2]) for row in sorted(rows, reverse=True)[:FOUND_MAX]]
 
 
 def _of_tenant(queue: str, tenant: str) -> tuple[str, list[str]]:

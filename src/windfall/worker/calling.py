@@ -53,12 +53,12 @@ def call(function: Callable[[int], Any], index: int) -> int:
 def load(target: str) -> Callable[[int], Any]:
     """Import `module:function`; attributes of attributes are found too."""
     module, _, path = target.partition(":")
-    found: Any = importlib.import_module(module)
+    part: Any = importlib.import_module(module)
     for name in path.split("."):
-        found = getattr(found, name)
-    if not callable(found):
+        part = getattr(part, name)
+    if not callable(part):
         raise TypeError(f"{target} is not a function")
-    return found  # type: ignore[no-any-return]  # only a call can show whether it takes an index
+    return part  # type: ignore[no-any-return]  # only a call can show whether it takes an index
 
 
 def connect(directory: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from windfall.agent.credentials import JobUser
-from windfall.agent.own_tmp import View, named_paths, view_of_tmp
+from windfall.agent.own_tmp import TmpView, named_paths, view_of_tmp
 
 MYSELF = JobUser("me", os.geteuid(), os.getegid(), (), drop=False)
 NOBODY = JobUser("nobody", 65534, 65534, (65534,), drop=True)
@@ -28,7 +28,7 @@ def project() -> Iterator[Path]:
 
 def view(
     *paths: object, user: JobUser = MYSELF, hidden: tuple[str, ...] = (), owners: frozenset[int] | None = None
-) -> View:
+) -> TmpView:
     return view_of_tmp(map(str, paths), user, hidden, owners=owners)
 
 

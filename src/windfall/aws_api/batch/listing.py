@@ -169,8 +169,10 @@ async def _nodes(context: BatchContext, gang: str, params: Mapping[str, Any]) ->
         recorded = {job.index: job for job in store.list_jobs(JobFilter(parent=gang_id), PAGE_MAX, None).jobs}
         nodes = parents[0].submission.nodes
         numbers = range(first, nodes.count if nodes is not None else 0)
-        found = [recorded.get(number) or node_at_rest(parents[0], number) for number in numbers]
-        shown_nodes = [as_shown(job) for job in found if job is not None and as_shown(job).state is status]
+        node_jobs = [recorded.get(number) or node_at_rest(parents[0], number) for number in numbers]
+        shown_nodes = [
+            as_shown(job) for job in node_jobs if job is not None and as_shown(job).state is status
+        ]
         if len(shown_nodes) <= limit:
             return shown_nodes, None
         return shown_nodes[:limit], token_of(f"children/{shown_nodes[limit].index}/")

@@ -71,9 +71,9 @@ async def update_job_queue(context: BatchContext, call: Call) -> dict[str, Any]:
     state = params.get("state")
     async with context.changing:
         current = await context.read(lambda store: queue_named(store, name))
-        kept = {} if current is None else read_document(current.document)
+        old_document = {} if current is None else read_document(current.document)
         of_services = current is not None and current.service_environment is not None
-        document = _document(kept, params, order, service, of_services=of_services)
+        document = _document(old_document, params, order, service, of_services=of_services)
         command = UpdateJobQueue(
             name=name,
             switch=None if state is None else Switch(state),

@@ -56,7 +56,7 @@ def summary(job: ServiceJob, arns: Arns) -> dict[str, Any]:
 def _common_members(job: ServiceJob, arns: Arns) -> dict[str, Any]:
     """What both have."""
     latest = job.attempts[-1] if job.attempts else None
-    held = latest.capacity if latest is not None and job.state in HOLDING else None
+    capacity = latest.capacity if latest is not None and job.state in HOLDING else None
     return {
         "jobArn": arns.of(SERVICE_JOB, job.id),
         "jobId": job.id,
@@ -72,8 +72,8 @@ def _common_members(job: ServiceJob, arns: Arns) -> dict[str, Any]:
         "quotaShareName": job.quota_share,
         "latestAttempt": None if latest is None else {"serviceResourceId": _resource(latest, arns)},
         "capacityUsage": None
-        if held is None
-        else [{"capacityUnit": unit, "quantity": amount} for unit, amount in held.items()],
+        if capacity is None
+        else [{"capacityUnit": unit, "quantity": amount} for unit, amount in capacity.items()],
     }
 
 

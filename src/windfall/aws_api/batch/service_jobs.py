@@ -104,13 +104,13 @@ async def list_service_jobs(context: BatchContext, call: Call) -> dict[str, Any]
 
     def look(store: Store) -> tuple[Sequence[ServiceJob], str | None]:
         try:
-            found = store.list_service_jobs(wanted, limit, after)
+            page = store.list_service_jobs(wanted, limit, after)
         except ValueError:
             # The store's own word for a position that no page has given.
             raise invalid_token() from None
-        if not found.jobs and queue_named(store, queue) is None:
+        if not page.jobs and queue_named(store, queue) is None:
             raise does_not_exist(arns.queue(queue))
-        return found.jobs, None if found.next_after is None else token_of(found.next_after)
+        return page.jobs, None if page.next_after is None else token_of(page.next_after)
 
     jobs, following = await context.read(look)
     return {"jobSummaryList": [summary(job, arns) for job in jobs], "nextToken": following}

@@ -102,11 +102,11 @@ class LogGroups:
         """What is declared of a group; ResourceNotFound for one that does not exist."""
 
         def look(store: Store) -> tuple[bool, LogGroup | None]:
-            found = {group.name: group for group in store.declared(LogGroup)}
-            return group_exists(store, name), found.get(name)
+            groups = {group.name: group for group in store.declared(LogGroup)}
+            return group_exists(store, name), groups.get(name)
 
-        found: tuple[bool, LogGroup | None] = await self._seen(call).read(look)
-        exists, group = found
+        answer: tuple[bool, LogGroup | None] = await self._seen(call).read(look)
+        exists, group = answer
         if not exists and name != DEFAULT_GROUP:
             raise group_not_found()
         return group

@@ -202,8 +202,8 @@ def _with_tenant(check: Check, separator: str) -> Check:
     """A check of a name that may begin with its tenant."""
 
     def checked(value: Any, path: Path, violations: list[str]) -> Any:
-        tenant, found, given = value.partition(separator) if type(value) is str else ("", "", "")
-        check(given if found and TENANT_NAME.fullmatch(tenant) else value, path, violations)
+        tenant, divider, given = value.partition(separator) if type(value) is str else ("", "", "")
+        check(given if divider and TENANT_NAME.fullmatch(tenant) else value, path, violations)
         return value
 
     return checked

@@ -121,9 +121,12 @@ def _limits(request: Request, has_accelerator: bool) -> TimeLimits:
 
 def _kept(request: Request) -> dict[str, Any]:
     """The request as Describe shows it: the core has the tags."""
-    kept = {member: value for member, value in request.items() if member != "Tags"}
-    kept["StoppingCondition"] = {**request["StoppingCondition"], "MaxRuntimeInSeconds": run_seconds(request)}
-    return kept
+    members = {member: value for member, value in request.items() if member != "Tags"}
+    members["StoppingCondition"] = {
+        **request["StoppingCondition"],
+        "MaxRuntimeInSeconds": run_seconds(request),
+    }
+    return members
 
 
 def _container(

@@ -158,8 +158,8 @@ def _training_message(attempt: Attempt, document: Document) -> str:
 
 
 def _interruption_message(attempt: Attempt) -> str:
-    kept = "; what it had saved is kept" if attempt.checkpoint is not None else ""
-    return f"The capacity was taken away{_by(attempt)}{kept}."
+    saved = "; what it had saved is kept" if attempt.checkpoint is not None else ""
+    return f"The capacity was taken away{_by(attempt)}{saved}."
 
 
 def _by(attempt: Attempt) -> str:

@@ -64,10 +64,10 @@ class Catalog:
 
         A retired type or family that is named is taken at its word.
         """
-        found: dict[str, InstanceType] = {}
+        types: dict[str, InstanceType] = {}
         for name in names:
-            found.update((type_.name, type_) for type_ in self._meant(name))
-        return list(found.values())
+            types.update((type_.name, type_) for type_ in self._meant(name))
+        return list(types.values())
 
     def _meant(self, name: str) -> list[InstanceType]:
         plain = name.removeprefix(SAGEMAKER_PREFIX)
@@ -87,7 +87,7 @@ class Catalog:
         if dot and family in self._families:
             sizes = ", ".join(type_.name for type_ in self._families[family])
             return f"{name} is not in the catalog; of the family {family} it has {sizes}."
-        alike = ", ".join(known for known in self._families if known[:1] == plain[:1])
+        alike = ", ".join(other for other in self._families if other[:1] == plain[:1])
         hint = f"its families in {plain[:1]} are {alike}" if alike else "name a type, a family or `optimal`"
         return (
             f"{name} is neither an instance type nor a family of the catalog; {hint};"

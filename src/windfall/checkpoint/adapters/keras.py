@@ -39,8 +39,8 @@ class Stream(_keras.utils.PyDataset):  # type: ignore[misc]  # Keras is not ther
     def __getitem__(self, index: int) -> Any:
         """The batch at a distance from the start; the order of an epoch is kept while it is in use."""
         epoch, position = divmod(self._start + index, len(self._batches))
-        known, order = self._order
-        if known != epoch:
+        ordered_epoch, order = self._order
+        if ordered_epoch != epoch:
             order = list(range(len(self._batches)))
             if self._shuffle:
                 random.Random(f"{self._seed}/{epoch}").shuffle(order)
@@ -71,9 +71,9 @@ class CheckpointCallback(_keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._go_back()
 
     def _go_back(self) -> None:
-        kept, self.kept = self.kept, None
-        if kept is not None:
-            generators.go_back(kept)
+        states, self.kept = self.kept, None
+        if states is not None:
+            generators.go_back(states)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:  # noqa: ARG002 (Keras's form)
         """On the JAX backend, asking for the model brings its variables up to date."""

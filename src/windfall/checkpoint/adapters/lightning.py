@@ -69,9 +69,9 @@ class CheckpointCallback(_callbacks.Callback):  # type: ignore[misc]  # Lightnin
 
     def on_validation_end(self, *_: Any) -> None:
         """Whether a resumed run repeats a validation or not, training goes on with the same random numbers."""
-        kept, self._generators = self._generators, None
-        if kept is not None:
-            generators.go_back(kept)
+        states, self._generators = self._generators, None
+        if states is not None:
+            generators.go_back(states)
 
     def on_fit_end(self, *_: Any) -> None:
         """Saves the last step and waits until it is durable."""

@@ -138,7 +138,7 @@ def _assembled(numpy: Any, torch: Any, jax: Any, keras: Any, tensorflow: Any) ->
         objects.append(tensorflow_state.TensorFlowGenerators(tensorflow))
         objects.append(tensorflow_state.TensorFlowModules(tensorflow))
     objects += [generators.PythonGenerators(), StatefulObjects()]
-    registered: dict[type, Registered] = {known: _Functions(*pair) for known, pair in plain.items()}
+    registered: dict[type, Registered] = {kind: _Functions(*pair) for kind, pair in plain.items()}
     return _Loaded(numpy, torch, jax, arrays, objects, {**registered, **_taught})
 
 
@@ -160,9 +160,9 @@ def _rebuilder(read: ReadLeaf) -> Rebuilder:
 
 
 def _kind_of(leaf: Leaf) -> ArrayKind:
-    known = _array_types.get(type(leaf))
-    if known is not None:
-        return known
+    kind = _array_types.get(type(leaf))
+    if kind is not None:
+        return kind
     for array_kind in _loaded().arrays:
         if array_kind.owns(leaf):
             _array_types[type(leaf)] = array_kind

@@ -48,7 +48,7 @@ class Rebuilder:
     ) -> None:
         self._arrays = {array_kind.kind: array_kind for array_kind in arrays}
         self._objects = objects
-        self._registered = {type_name(known): registered for known, registered in registered.items()}
+        self._registered = {type_name(kind): registered for kind, registered in registered.items()}
         self._reassemble = reassemble
         self._read = read
         self._builders: dict[str, Callable[[dict[str, Any], Any, str, bool], Any]] = {
@@ -159,9 +159,9 @@ class Rebuilder:
         built: dict[Any, Any] = {}
         for key_node, member in node["items"]:
             key = self.value(key_node, NOTHING, path, direct=False)
-            held = live.get(key, NOTHING)
+            old_value = live.get(key, NOTHING)
             built[key] = self.value(
-                member, held, child_path(path, key), direct=direct and held is not NOTHING
+                member, old_value, child_path(path, key), direct=direct and old_value is not NOTHING
             )
         if direct and isinstance(template, dict):
             template.clear()
@@ -226,12 +226,12 @@ class Rebuilder:
 
     def _enum(self, node: dict[str, Any], template: Any, path: str, _direct: bool) -> Any:
         module, _, qualname = node["type"].partition(":")
-        found: Any = sys.modules.get(module)
+        kind: Any = sys.modules.get(module)
         for part in qualname.split("."):
-            found = getattr(found, part, None)
-        if not (isinstance(found, type) and issubclass(found, enum.Enum)):
+            kind = getattr(kind, part, None)
+        if not (isinstance(kind, type) and issubclass(kind, enum.Enum)):
             raise self._differs(path, f"a member of the enum {node['type']}", template)
-        return found[node["name"]]
+        return kind[node["name"]]
 
     @staticmethod
     def _differs(path: str, stored: str, template: Any) -> Mismatch:

@@ -158,8 +158,8 @@ class Flattener:
             return self._plain(
                 value if math.isfinite(value) else {TAG: "float", "hex": value.hex()}, path, direct=direct
             )
-        if (known := self._array_types.get(kind)) is not None:
-            return self._array(known, value, path, direct=direct)
+        if (remembered_kind := self._array_types.get(kind)) is not None:
+            return self._array(remembered_kind, value, path, direct=direct)
         if kind is dict or kind is list:
             return self._container(value, path, direct=direct)
         for array_kind in self._arrays:
@@ -260,10 +260,10 @@ class Flattener:
                 else float(value)
             )
             return self.node(plain, path, direct=direct)
-        for known, registered in self._registered.items():
-            if isinstance(value, known):
+        for kind, registered in self._registered.items():
+            if isinstance(value, kind):
                 packed = self.node(registered.pack(value), path, direct=False)
-                return {TAG: "registered", "type": type_name(known), "state": packed}
+                return {TAG: "registered", "type": type_name(kind), "state": packed}
         if isinstance(value, types.SimpleNamespace) or (
             dataclasses.is_dataclass(value) and not isinstance(value, type) and self._children(value) is None
         ):

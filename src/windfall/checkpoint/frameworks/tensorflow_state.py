@@ -163,9 +163,9 @@ class KerasObjects:
         if getattr(value, "optimizer", None) is None:
             return {"variables": list(value.variables)}
         metrics = list(getattr(value, "metrics_variables", []))
-        held = {id(variable) for variable in metrics}
+        of_metrics = {id(variable) for variable in metrics}
         return {
-            "variables": [variable for variable in value.variables if id(variable) not in held],
+            "variables": [variable for variable in value.variables if id(variable) not in of_metrics],
             "optimizer": list(value.optimizer.variables),
             "metrics": metrics,
         }

@@ -56,11 +56,11 @@ class TorchModules:
             module.load_state_dict({own_names[short]: member for short, member in rebuilt["state"].items()})
         except RuntimeError as problem:
             raise Mismatch(f"{path or 'module'}: {problem}") from problem
-        held = dict(_unsaved_buffers(module))
+        buffers = dict(_unsaved_buffers(module))
         for name, buffer in rebuilt["buffers"].items():
-            if buffer is not held.get(name) and name in held:
+            if buffer is not buffers.get(name) and name in buffers:
                 owner, _, own = name.rpartition(".")
-                setattr(module.get_submodule(owner), own, buffer.to(held[name].device))
+                setattr(module.get_submodule(owner), own, buffer.to(buffers[name].device))
 
 
 def _unsaved_buffers(module: Any) -> Iterator[tuple[str, Any]]:
@@ -82,13 +82,14 @@ def _compare(stored: dict[str, Any], live: dict[str, Any], path: str, torch: Any
             "as in the run that wrote it, or give another checkpoint directory to start anew"
         )
     for name, member in stored.items():
-        held = live[name]
-        if not isinstance(member, torch.Tensor) or torch.nn.parameter.is_lazy(held):
+        live_member = live[name]
+        if not isinstance(member, torch.Tensor) or torch.nn.parameter.is_lazy(live_member):
             continue
-        if member.shape != held.shape or member.dtype != held.dtype:
+        if member.shape != live_member.shape or member.dtype != live_member.dtype:
             raise Mismatch(
-                f"{path}/{name}: stored as {tuple(member.shape)} {member.dtype}, the module has "
-                f"{tuple(held.shape)} {held.dtype}; build the module as in the run that wrote the checkpoint"
+                f"{path}/{name}: stored as {tuple(member.shape)} {member.dtype}, the module has"
+                f" {tuple(live_member.shape)} {live_member.dtype}; build the module as in the run that wrote the"
+                " checkpoint"
             )
 
 
@@ -119,13 +120,13 @@ class TorchOptimizers:
         for number, entries in rebuilt.get("state", {}).items():
             if not isinstance(number, int) or not isinstance(entries, dict):
                 continue
-            held = value.state[parameters[number]]
+            states = value.state[parameters[number]]
             for key, wanted in entries.items():
-                got = held.get(key)
+                got = states.get(key)
                 if not isinstance(wanted, self._torch.Tensor) or not isinstance(got, self._torch.Tensor):
                     continue
                 if got.dtype != wanted.dtype or got.stride() != wanted.stride():
-                    held[key] = wanted.to(got.device)
+                    states[key] = wanted.to(got.device)
 
 
 class TorchGenerators:

@@ -56,15 +56,15 @@ class PostgresInbox:
             if time.monotonic() - self._swept_s > _SWEEP_EVERY_S:
                 self._swept_s = time.monotonic()
                 connection.execute(_SWEEP.encode())
-            found: list[ForwardedCommand] = []
+            commands: list[ForwardedCommand] = []
             rows = connection.execute(_COMMANDS.encode(), (COMMANDS_MAX,)).fetchall()
             for command_id, name, body, tenant in rows:
                 try:
-                    found.append(ForwardedCommand(command_id, decoded_command(name, body), tenant))
+                    commands.append(ForwardedCommand(command_id, decoded_command(name, body), tenant))
                 except DamagedRecord as error:
                     reply = encoded_reply(Rejected(f"{error}; run the same version of Windfall everywhere"))
                     connection.execute("UPDATE inbox SET reply = %s WHERE id = %s", (reply, command_id))
-            return found
+            return commands
 
         return self._dedicated.use(act)
 

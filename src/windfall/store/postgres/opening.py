@@ -21,14 +21,14 @@ def open_postgres(
 ) -> SqlStore:
     """The store in a database, whose tables are made if they are not there and nobody expects a certain store."""
     database = PostgresDatabase(url)
-    known = migrations_in("windfall.store.postgres") if migrations is None else migrations
+    steps = migrations_in("windfall.store.postgres") if migrations is None else migrations
     identity = ""
 
     def bring_up_to_date(connection: Connection) -> None:
         nonlocal identity
-        if expected is not None and (found := _identity(connection)) != expected:
-            raise OtherStore(database.where, found)
-        _migrate(connection, known, database.where)
+        if expected is not None and (actual := _identity(connection)) != expected:
+            raise OtherStore(database.where, actual)
+        _migrate(connection, steps, database.where)
         identity = _identity(connection) or ""
 
     try:

@@ -39,13 +39,13 @@ class FilePlace:
 
     def on_written(self) -> None:
         """Hear that this process has committed, which may have moved the log into the file."""
-        found, log = self._look(), self._look_at_log()
-        if _number(found) != _number(self._file):
+        file, log = self._look(), self._look_at_log()
+        if _number(file) != _number(self._file):
             raise self._replaced("was replaced by another file")
         # The log comes with the first commit, and from then on only its content changes.
         if self._log is not None and log != self._log:
             raise self._replaced(f"lost its write-ahead log {self._log_path}, which has the latest commits,")
-        self._file, self._log = found, log
+        self._file, self._log = file, log
 
     def on_reopened(self) -> None:
         """Hear that this process has opened the file anew: SQLite may have begun another log."""
@@ -53,14 +53,14 @@ class FilePlace:
 
     def _look(self) -> os.stat_result:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             raise self._replaced("was removed") from None
         except OSError as error:
             raise self._replaced(f"cannot be reached any more ({error.strerror})") from None
-        if found.st_size == 0:
+        if status.st_size == 0:
             raise self._replaced("was emptied")
-        return found
+        return status
 
     def _look_at_log(self) -> tuple[int, int] | None:
         try:

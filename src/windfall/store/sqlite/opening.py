@@ -28,14 +28,14 @@ def open_sqlite(
     if expected is not None and not _has_content(path):
         raise OtherStore(str(path), None)
     database = SqliteDatabase(path, busy_timeout_s)
-    known = migrations_in("windfall.store.sqlite") if migrations is None else migrations
+    steps = migrations_in("windfall.store.sqlite") if migrations is None else migrations
     identity = ""
 
     def bring_up_to_date(connection: sqlite3.Connection) -> None:
         nonlocal identity
-        if expected is not None and (found := _identity(connection)) != expected:
-            raise OtherStore(str(path), found)
-        _migrate(connection, known, str(path))
+        if expected is not None and (actual := _identity(connection)) != expected:
+            raise OtherStore(str(path), actual)
+        _migrate(connection, steps, str(path))
         identity = _identity(connection) or _name(connection)
         # From the log into the file itself: what is at that place can then be recognised (SqliteDatabase.verify).
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -69,13 +69,13 @@ def _identity(connection: sqlite3.Connection) -> str | None:
 def _name(connection: sqlite3.Connection) -> str:
     """Name a store that has no name yet. Not a migration: an earlier Windfall can go on with the file."""
     connection.execute("BEGIN IMMEDIATE")
-    found = _identity(connection)
-    if found is None:
-        found = uuid.uuid4().hex
+    identity = _identity(connection)
+    if identity is None:
+        identity = uuid.uuid4().hex
         connection.execute("CREATE TABLE IF NOT EXISTS store_identity (identity TEXT NOT NULL)")
-        connection.execute("INSERT INTO store_identity (identity) VALUES (?)", (found,))
+        connection.execute("INSERT INTO store_identity (identity) VALUES (?)", (identity,))
     connection.execute("COMMIT")
-    return found
+    return identity
 
 
 def _migrate(connection: sqlite3.Connection, known: Sequence[Migration], where: str) -> None:
