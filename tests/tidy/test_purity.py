@@ -1,8 +1,8 @@
 """The functional core decides; it does not look around.
 
-jobs/, capacity/, scheduling/, accounting/, advisor/ and control/ import only themselves, the layers below them and
-standard modules without side effects. So the same code runs in the daemon, in the simulation and in a unit test, and a
-seed replays exactly.
+jobs/, capacity/, schedules/, scheduling/, accounting/, advisor/, control/ and views/ import only themselves, the layers
+below them and standard modules without side effects. So the same code runs in the daemon, in the simulation and in a
+unit test, and a seed replays exactly.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CORE = {
     "accounting": {"accounting", "capacity", "jobs"},
     "advisor": {"advisor", "capacity", "jobs"},
     "control": {"control", "scheduling", "schedules", "accounting", "advisor", "capacity", "jobs"},
+    "views": {"views", "control", "scheduling", "schedules", "accounting", "advisor", "capacity", "jobs"},
 }
 
 #: Standard modules whose functions return the same for the same arguments. Add one only if all of it does.
@@ -156,6 +157,8 @@ def test_the_core_is_pure(folder):
         ("capacity", "from windfall import scheduling", "capacity/ may import capacity, jobs"),
         ("scheduling", "from windfall.control.ports import Engine", "Pass the value in"),
         ("control", "from windfall.store.sqlite import Store", "declare a port in control/ports.py"),
+        ("views", "from windfall.daemon.loop import ControlLoop", "views/ may import accounting"),
+        ("views", "import asyncio", "the daemon's loops wait"),
         ("control", "from . import ports", "Write the full name"),
         ("control", "def f():\n    import random", "as an argument"),
         ("control", "print(1)", "cli/ prints"),

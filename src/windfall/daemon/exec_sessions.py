@@ -25,10 +25,11 @@ from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
-from windfall.daemon.exec_requests import (
+from windfall.daemon.request_fields import (
     input_bytes,
     needed_count,
     needed_text,
+    no_such_job,
     terminal_size,
     wanted_command,
 )
@@ -245,7 +246,7 @@ class Execs:
                 return ApiError(
                     "Rejected", f"{job_id} is a service job; `windfall why {job_id}` names its training job."
                 )
-            return ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
+            return no_such_job(job_id)
         if job.is_array:
             return ApiError(
                 "Rejected", f"{job_id} is an array, whose children run; name one, such as {job_id}:0."

@@ -23,7 +23,7 @@ from windfall.aws_api.sagemaker.tagging import tag_list
 from windfall.control.events import SubmitJob
 from windfall.control.job_options import CHECKPOINT
 from windfall.control.ports import CorePort, Store
-from windfall.daemon.interruptions import shown_mark
+from windfall.daemon.request_fields import needed_text, no_such_job
 from windfall.daemon.stored_files import found_job
 from windfall.jobs.arrays import ArrayPart, state_of_code
 from windfall.jobs.errors import Rejected
@@ -32,6 +32,7 @@ from windfall.jobs.job import Job, JobKind
 from windfall.jobs.states import FAILED, SUCCEEDED
 from windfall.jobs.submitters import Submitter
 from windfall.jobs.tenants import View
+from windfall.views.jobs import checkpoint
 
 #: What the name of a training job ends with that runs another one again.
 _AGAIN = re.compile(r"-retry-[0-9]+\Z", re.ASCII)
@@ -47,12 +48,10 @@ class Retrying:
 
     async def retry(self, call: Call) -> dict[str, Any]:
         """Submit a job again; with `all`, also one that succeeded, or all children of an array."""
-        job_id, everything = call.params.get("jobId"), call.params.get("all") is True
-        if not isinstance(job_id, str) or not job_id:
-            raise ApiError("Invalid", "jobId is required (a non-empty string).")
+        job_id, everything = needed_text(call, "jobId"), call.params.get("all") is True
         job, failed = await self._gate.read(lambda store: _looked_up(store, JobId(job_id)))
         if job is None:
-            raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
+            raise no_such_job(job_id)
         _check_rights(job, call.caller.submitter)
         _check(job, failed, everything=everything)
         if job.submission.kind is JobKind.TRAINING:
@@ -71,7 +70,7 @@ class Retrying:
             "arraySize": submitted.submission.array_size,
             "nodes": None if nodes is None else nodes.count,
             "checkpointUri": staging.checkpoints.uri if staging and staging.checkpoints else None,
-            "beginsWith": shown_mark(max(marks, key=lambda mark: mark.at, default=None)),
+            "beginsWith": checkpoint(max(marks, key=lambda mark: mark.at, default=None)),
         }
 
     async def _submitted(self, job: Job, failed: list[int] | None, call: Call) -> Job:

@@ -44,9 +44,9 @@ from windfall.daemon.gateway import Gateway
 from windfall.daemon.http_connection import HttpConnection
 from windfall.daemon.leading import DaemonContext, SoleDaemon, training_settings
 from windfall.daemon.log_reaper import REAP_EVERY_S, reap_logs
+from windfall.daemon.measurements import MetricsPage
 from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
-from windfall.daemon.prometheus import MetricsPage
 from windfall.daemon.settings import Settings
 from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession

@@ -28,6 +28,7 @@ from windfall.control.node_parts import own_staging
 from windfall.control.ports import CorePort, Store
 from windfall.control.storage_rules import access_within, kept_access
 from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.request_fields import needed_text, no_such_job
 from windfall.jobs.definitions import ContainerSpec
 from windfall.jobs.ids import JobId, split_child, split_node
 from windfall.jobs.job import Job
@@ -185,12 +186,10 @@ class StoredFiles:
         return await self._readers.do(lambda: self._readers.opened(place, access))
 
     async def _job(self, call: Call) -> Job:
-        job_id = call.params.get("jobId")
-        if not isinstance(job_id, str) or not job_id:
-            raise ApiError("Invalid", "jobId is required (a non-empty string).")
-        job: Job | None = await self._gate.read(lambda store: found_job(store, JobId(job_id)))
+        job_id = JobId(needed_text(call, "jobId"))
+        job: Job | None = await self._gate.read(lambda store: found_job(store, job_id))
         if job is None:
-            raise ApiError("NotFound", f"There is no job {job_id}; `windfall jobs --all` lists them.", 404)
+            raise no_such_job(job_id)
         return job
 
 

@@ -15,13 +15,13 @@ from windfall.aws_api.protocol.keys import Role, create_key, revoke_key
 from windfall.aws_api.protocol.request import Request
 from windfall.aws_api.protocol.service import Call, Caller, PlainService
 from windfall.control.changes import Changes
-from windfall.daemon.costs import ORDINARY, Bounds, CostQueries
-from windfall.daemon.owners import Owners
+from windfall.daemon.costs import CostQueries, Owners
 from windfall.jobs.ids import JobId, QueueName, child_id
 from windfall.jobs.job import Job
 from windfall.jobs.states import JobState
 from windfall.jobs.submitters import Submitter
 from windfall.store.opening import open_store
+from windfall.views.costs import ORDINARY, Bounds
 
 HOUR = 3600
 DAY = 24 * HOUR

@@ -14,10 +14,11 @@ from windfall.advisor.samples import Recording
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.capacity.machines import Machine
 from windfall.control.ports import JobPage
-from windfall.daemon.advice import Adviser, link_bytes_s
+from windfall.daemon.advice import Adviser
 from windfall.jobs.ids import MachineId
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
+from windfall.views.advice import link_bytes_s
 
 NOW = 3_600_000
 SERVER = a_recording(a_gpu(0.05), busiest_thread=0.05)

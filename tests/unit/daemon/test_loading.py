@@ -37,7 +37,7 @@ def loaded_with(module: str) -> set[str]:
         ("windfall.daemon.serving", "botocore"),
         ("windfall.daemon.serving", "windfall.agent.serve"),
         ("windfall.daemon.serving", "windfall.advisor.finding"),
-        ("windfall.daemon.serving", "windfall.daemon.endings"),
+        ("windfall.daemon.serving", "windfall.views.endings"),
         ("windfall.agent.serve", "windfall.advisor.failures"),
         ("windfall.agent.serve", "pynvml"),
         ("windfall.agent.serve", "shutil"),

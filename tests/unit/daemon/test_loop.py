@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -70,10 +71,10 @@ class FakeEngine:
 class World:
     """A loop that turns over fakes."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, store: type[FakeStore] = FakeStore) -> None:
         self.journal: list[str] = []
         self.purged: list[str] = []
-        self.store, self.engine = FakeStore(self.journal, failures), FakeEngine(self.journal)
+        self.store, self.engine = store(self.journal, failures), FakeEngine(self.journal)
         self.state = State()
         self.now = 1_000_000
         self.loop = ControlLoop(
@@ -246,3 +247,44 @@ def test_what_time_brings_is_looked_at_also_after_the_clock_was_set_back():
             assert machine not in world.state.gone_machines
 
     run(story)
+
+
+class SlowStore(FakeStore):
+    """A commit that takes as long as the test says; it notes the round at its beginning and at its end."""
+
+    def __init__(self, journal: list[str], failures: int = 0) -> None:
+        super().__init__(journal, failures)
+        self.slow, self.begun, self.may_end = False, threading.Event(), threading.Event()
+        self.seen: list[tuple[str, str]] = []
+
+    def commit(self, changes: Changes) -> Sequence[str]:
+        before = repr(changes)
+        if self.slow:
+            self.begun.set()
+            assert self.may_end.wait(20)
+        self.seen.append((before, repr(changes)))
+        return super().commit(changes)
+
+
+def test_a_round_does_not_change_while_a_thread_writes_it():
+    """The changes hold the state's own objects: no round begins before the thread has written them."""
+    world = World(store=SlowStore)
+
+    async def story():
+        async with world:
+            world.store.slow = True
+            first = asyncio.create_task(world.submit("a"))
+            assert await asyncio.to_thread(world.store.begun.wait, 20)
+            others = [
+                asyncio.create_task(world.loop.execute(events.TerminateJob(JobId("a"), "no longer needed"))),
+                asyncio.create_task(world.loop.inspect(lambda state, *_: len(state.jobs))),
+            ]
+            for _ in range(100):
+                await asyncio.sleep(0)
+            world.store.slow = False
+            world.store.may_end.set()
+            await asyncio.gather(first, *others)
+
+    run(story)
+    assert all(before == after for before, after in world.store.seen)
+    assert len(world.store.seen) > 4

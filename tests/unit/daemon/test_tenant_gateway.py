@@ -17,8 +17,8 @@ from windfall.aws_api.protocol.service import Call, Caller
 from windfall.aws_api.tenants.gate import TenantGate, view_of, without_others
 from windfall.control.queue_shares import QueueShares, ShareStatus
 from windfall.control.why import Why, why
-from windfall.daemon.gpus import Gpus
-from windfall.daemon.prometheus import MetricsPage
+from windfall.daemon.measurements import MetricsPage
+from windfall.daemon.questions import Questions
 from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.jobs.states import RUNNABLE
 from windfall.jobs.tenants import View
@@ -80,7 +80,9 @@ def seen(gateway, who: Caller) -> TenantGateway:
 
 def listed(gateway, who: Caller) -> dict[str, Any]:
     call = Call("windfall", "Gpus", {}, who, "eu-west-1", "1", 0)
-    return {gpu["id"]: gpu for gpu in asyncio.run(Gpus(seen(gateway, who)).list(call))["gpus"]}
+    return {
+        gpu["id"]: gpu for gpu in asyncio.run(Questions(seen(gateway, who), lambda: 0).gpus(call))["gpus"]
+    }
 
 
 def test_a_gpu_that_another_tenant_s_job_holds_is_held_by_others(gateway):

@@ -7,12 +7,12 @@ import pytest
 from tests.builders import a_busy_world, a_job
 from tests.unit.control.test_quota_shares import a_gpu_job, two_shares
 from windfall.control import events
-from windfall.daemon.endings import how_it_ended
 from windfall.jobs.definitions import ContainerSpec, JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import AttemptToken, JobId
 from windfall.jobs.images import no_engine_reason, not_runnable_reason
 from windfall.jobs.resources import Resources
+from windfall.views.endings import how_it_ended
 
 
 @pytest.mark.parametrize(

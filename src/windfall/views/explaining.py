@@ -1,66 +1,59 @@
-"""Service jobs in Windfall's own operations: counting them, finding one, and explaining why one waits.
+"""Why a job is where it is: a live one, as the core explains it, and a service job, from what its scheduler reads.
 
-Reads what the scheduler of service jobs reads, and turns it into sentences; decides nothing.
+Turns reasons into sentences; decides nothing. views/endings.py explains jobs that have finished.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from windfall.capacity.environments import ServiceEnvironment, Switch
-from windfall.control.ports import ServiceJobFilter, Store
 from windfall.control.queue_shares import queue_shares
 from windfall.control.service_dispatch import front_of_service_queue, view_of
-from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import Why
-from windfall.daemon.tenant_gateway import TenantGateway
-from windfall.jobs.ids import JobId, QueueName
+from windfall.jobs.ids import QueueName
+from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.scheduling.service_views import counted, needs_of
+from windfall.views.spelling import Answer, picked
 
-#: How many jobs a search answers with.
-_FOUND_MAX = 10
-#: How many of a queue's newest jobs are read; a queue has far fewer.
-_NEWEST = 10_000
 _WAITING = (ServiceState.SUBMITTED, ServiceState.RUNNABLE)
 
 Reason = tuple[str, str]
 
 
-def service_counts(store: Store) -> dict[QueueName, dict[str, int]]:
-    """How many service jobs each queue of service jobs has in each state."""
-    return {queue: dict(Counter(job.state.value for job in jobs)) for queue, jobs in _by_queue(store).items()}
+def about(job: Job, job_id: str) -> Answer:
+    """What every answer about a job begins with; `job_id` may be that of a child without a record."""
+    return {
+        "jobId": job_id,
+        "jobName": job.submission.name,
+        "jobDefinition": job.submission.definition,
+        "changes": [],
+        "expectedAt": None,
+        "awsReason": None,
+    }
 
 
-def find_service_jobs(store: Store, text: str) -> list[JobId]:
-    """Ids of service jobs with this name or id prefix, newest first, at most 10."""
-    matching = [
-        job
-        for jobs in _by_queue(store).values()
-        for job in jobs
-        if job.name == text or job.id.startswith(text)
-    ]
-    return [job.id for job in sorted(matching, key=lambda job: -job.created_at)[:_FOUND_MAX]]
+def why_live(live: Why) -> Answer:
+    """Why a live job is where it is."""
+    return {"reasons": _reasons(live.reasons), **picked(live, "state changes expected_at aws_reason")}
 
 
-async def why_service_job(gateway: TenantGateway, job: ServiceJob) -> dict[str, Any]:
-    """Why a service job is where it is, in the form of the answer for any job."""
-    reasons: list[Reason] = []
-    changes: list[str] = []
-    training: Why | None = None
+def waits(job: ServiceJob) -> bool:
+    """Whether only the state knows why a service job is where it is: ask `why_it_waits`."""
+    return job.state in _WAITING
+
+
+def why_service_job(job: ServiceJob, waiting: list[Reason], training: Why | None) -> Answer:
+    """Why a service job is where it is, in the form of the answer for any job.
+
+    `waiting` is what `why_it_waits` found, and `training` what is known of its live training job.
+    """
+    reasons, changes = list(waiting), []
     attempt = job.attempts[-1] if job.attempts else None
-    if job.state in _WAITING:
-
-        def look(state: State, _: Offers, now: int) -> list[Reason]:
-            return why_it_waits(state, job, now)
-
-        reasons = await gateway.inspect(look)
-    elif job.finished:
+    if job.finished:
         reasons = [("finished", f"is {job.state}: {job.status_reason or 'no reason was given'}")]
-    elif attempt is not None and attempt.training_id is not None:
-        training = await gateway.why(attempt.training_id)
     if attempt is not None and attempt.training_id is not None:
         which = "training job" if attempt.stopped_at is None else "last training job"
         reasons.append(("training", f"its {which} is {attempt.training_id}"))
@@ -74,11 +67,15 @@ async def why_service_job(gateway: TenantGateway, job: ServiceJob) -> dict[str, 
         "jobId": job.id,
         "jobName": job.name,
         "state": job.state,
-        "reasons": [{"code": code, "text": text} for code, text in reasons],
+        "reasons": _reasons(reasons),
         "changes": changes,
-        "expectedAt": training.expected_at if training is not None else None,
-        "awsReason": aws_reason or (training.aws_reason if training is not None else None),
+        "expectedAt": None if training is None else training.expected_at,
+        "awsReason": aws_reason or (None if training is None else training.aws_reason),
     }
+
+
+def _reasons(reasons: list[Reason]) -> list[Answer]:
+    return [{"code": code, "text": text} for code, text in reasons]
 
 
 def why_it_waits(state: State, job: ServiceJob, now: int) -> list[Reason]:
@@ -131,11 +128,3 @@ def _needs(state: State, environment: ServiceEnvironment, job: ServiceJob, now: 
         )
         for unit, amount in counted(needs_of(job.instances), view.limits).items()
     ]
-
-
-def _by_queue(store: Store) -> dict[QueueName, list[ServiceJob]]:
-    return {
-        queue.name: store.list_service_jobs(ServiceJobFilter(queue.name), _NEWEST, None).jobs
-        for queue in store.queues()
-        if queue.service_environment is not None
-    }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.control.service_worlds import ServiceWorld, a_service_job, a_service_world
+from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.service import Call, Caller
 from windfall.capacity.environments import JobQueue, Switch
 from windfall.control.changes import Changes
 from windfall.control.commands.service_jobs import UpdateServiceEnvironment
 from windfall.control.why import Why
-from windfall.daemon.service_explaining import find_service_jobs, service_counts, why_service_job
+from windfall.daemon.questions import Questions, find_service_jobs, service_counts
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.states import RUNNABLE
 from windfall.store.opening import open_store
@@ -20,18 +23,25 @@ class StateGate:
     """Lets the state of a world be asked, as the daemon's gateway does."""
 
     def __init__(self, services: ServiceWorld, training: Why | None = None) -> None:
+        self._services = services
         self._world = services.world
         self._training = training
+
+    async def read(self, question: Any) -> Any:
+        store = SimpleNamespace(jobs=lambda _: [], service_jobs=lambda ids: [self._services.job(ids[0])])
+        return question(store)
 
     async def inspect(self, look: Any) -> Any:
         return look(self._world.state, None, self._world.now)
 
     async def why(self, job_id: JobId) -> Why | None:
-        return self._training
+        return self._training if job_id != "a" else None
 
 
 def explained(services: ServiceWorld, job_id: str, training: Why | None = None) -> dict[str, Any]:
-    return asyncio.run(why_service_job(StateGate(services, training), services.job(job_id)))
+    questions = Questions(StateGate(services, training), lambda: 0)  # type: ignore[arg-type]  # what it asks
+    call = Call("windfall", "Why", {"jobId": job_id}, Caller("key", Role.READ, "default"), "r", "id", 0)
+    return asyncio.run(questions.why(call))
 
 
 def sentences(answer: dict[str, Any]) -> list[str]:

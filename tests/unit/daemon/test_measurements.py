@@ -13,7 +13,8 @@ from windfall.advisor.samples import GpuSample, Sample, SampledGpu
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.sampling.writing import SampleFile
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.daemon.monitoring import CAUSES_AT_ONCE, Monitoring, _Seen
+from windfall.daemon.measurements import CAUSES_AT_ONCE, Monitoring
+from windfall.views.measurements import Occupied, running_job
 
 GPU = SampledGpu("GPU-1", "NVIDIA H200", 143_771)
 
@@ -26,7 +27,8 @@ class Loop:
 
     async def inspect(self, _question):
         device = {"id": "GPU-1", "name": "NVIDIA H200", "memoryMib": 1, "heldBy": [], "fence": None}
-        return _Seen(4.0, 1024, [device], self.jobs, len(self.jobs), 0)
+        running = [running_job(job, job.attempts[-1]) for job in self.jobs]
+        return Occupied(4.0, [device], running, len(running), 0)
 
     async def read(self, _question):
         return self.jobs[:1]
@@ -40,8 +42,8 @@ class MonitoringWorld:
         self.thought_about: list[str] = []
         self.handlers = Monitoring(self.loop, AttemptDirectory(directory), lambda: self.now, 2.0, self._cause)
 
-    def _cause(self, recording, job) -> str:
-        self.thought_about.append(job.id)
+    def _cause(self, recording, instance_type) -> str:
+        self.thought_about.append(instance_type)
         return f"{len(recording.samples)} samples"
 
     def runs(self, name: str, at: int | None = 99_000) -> None:
@@ -53,9 +55,10 @@ class MonitoringWorld:
             stopped_at=None,
             exited_at=None,
             doing=None,
+            instance_type=name,
         )
         needs = SimpleNamespace(vcpus=1.0, memory_mib=64)
-        submission = SimpleNamespace(name=name, resources=needs)
+        submission = SimpleNamespace(name=name, queue="q", resources=needs)
         self.loop.jobs.append(
             SimpleNamespace(
                 id=name, submission=submission, resources=needs, state="RUNNING", attempts=[attempt]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from windfall.advisor.failures import AttemptEnd, diagnose
 from windfall.advisor.remedies import remedies
 from windfall.control.job_options import PREEMPTIONS_MAX
@@ -13,6 +11,7 @@ from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 from windfall.jobs.states import SUCCEEDED
+from windfall.views.spelling import Answer
 
 #: (how the reason begins, what to do, with the job's id where it helps).
 REMEDIES = (
@@ -39,7 +38,7 @@ REMEDIES = (
 )
 
 
-def how_it_ended(job: Job, job_id: JobId, definition: JobDefinition | None = None) -> dict[str, Any]:
+def how_it_ended(job: Job, job_id: JobId, definition: JobDefinition | None = None) -> Answer:
     """How a job ended, or a child that has no record of its own; `definition` is the job's, if known."""
     if job.id != job_id and job.rest is not None:
         return _answer(job.rest, job.rest_reason or job.status_reason, [])
@@ -96,7 +95,7 @@ def _shared_memory_mib(job: Job, definition: JobDefinition | None) -> int | None
     return None if container is None else container.shared_memory_mib
 
 
-def _answer(state: str, reason: str | None, lines: list[str]) -> dict[str, Any]:
+def _answer(state: str, reason: str | None, lines: list[str]) -> Answer:
     first = f"is {state}" + (f": {reason}" if reason and reason != EXITED else "")
     return {
         "state": state,

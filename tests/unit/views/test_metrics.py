@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windfall.daemon.exposition import Family, rendered
+from windfall.views.metrics import Family, rendered
 
 _LINE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>.*)\})? (?P<value>[-+.0-9einfa]+)")
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\.)*)"')

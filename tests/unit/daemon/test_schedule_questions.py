@@ -14,7 +14,7 @@ from windfall.aws_api.protocol.keys import Role
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.capacity.environments import Switch
 from windfall.control.changes import Changes
-from windfall.daemon.calendar_listing import CalendarListing
+from windfall.daemon.questions import Questions
 from windfall.jobs.ids import JobId
 from windfall.schedules.schedule import Schedule, ScheduleGroup, Tick, TickOutcome
 from windfall.store.sqlite.opening import open_sqlite
@@ -70,7 +70,7 @@ def listing(tmp_path):
     declared[ScheduleGroup, "etl"] = tagged
     kept = {(tick.schedule, tick.due_at): tick for tick in [*ticks, gone, coming]}
     gate.store.commit(Changes(declared=declared, ticks=kept))
-    yield CalendarListing(gate, lambda: NOW)  # type: ignore[arg-type]  # only reads are asked of it
+    yield Questions(gate, lambda: NOW)  # type: ignore[arg-type]  # only reads are asked of it
     gate.store.close()
 
 
@@ -81,7 +81,7 @@ def asked(handler: Any, **params: Any) -> dict[str, Any]:
 
 
 def test_the_one_that_is_due_first_comes_first_and_those_that_never_are_last(listing):
-    answer = asked(listing.list)
+    answer = asked(listing.schedules)
     assert [one["key"] for one in answer["schedules"]] == [
         "default/often",
         "default/night",
@@ -97,7 +97,7 @@ def test_the_one_that_is_due_first_comes_first_and_those_that_never_are_last(lis
     assert load["overlap"] == "queue"
     assert (load["last"]["comesAt"], often["last"]["comesAt"]) == (NOW + 240_000, None)
     assert (off["next"], off["last"], off["state"]) == ([], None, "DISABLED")
-    assert asked(listing.list, limit=1)["leftOut"] == 3
+    assert asked(listing.schedules, limit=1)["leftOut"] == 3
 
 
 def test_a_run_that_has_no_place_yet_waits_and_of_an_array_all_of_it(tmp_path):
@@ -113,14 +113,14 @@ def test_a_run_that_has_no_place_yet_waits_and_of_an_array_all_of_it(tmp_path):
         for name in jobs
     }
     gate.store.commit(Changes(jobs=jobs, ticks=ticks))
-    listing = CalendarListing(gate, lambda: NOW)  # type: ignore[arg-type]  # only reads are asked of it
-    found = {name: asked(listing.history, name=name)["ticks"][0]["runWaits"] for name in jobs}
+    listing = Questions(gate, lambda: NOW)  # type: ignore[arg-type]  # only reads are asked of it
+    found = {name: asked(listing.schedule_history, name=name)["ticks"][0]["runWaits"] for name in jobs}
     gate.store.close()
     assert found == {"runs": False, "waits": True, "all": True, "some": False}
 
 
 def test_one_shows_five_due_times_and_what_summer_time_does_to_them(listing):
-    answer = asked(listing.history, name="night")
+    answer = asked(listing.schedule_history, name="night")
     due = answer["schedule"]["next"]
     assert len(due) == 5
     assert [one["skipped"] for one in due] == [False, True, False, False, False]
@@ -129,17 +129,17 @@ def test_one_shows_five_due_times_and_what_summer_time_does_to_them(listing):
 
 
 def test_a_history_comes_by_name_by_group_and_name_and_page_by_page(listing):
-    assert [tick["jobId"] for tick in asked(listing.history, name="often", limit=2)["ticks"]] == [
+    assert [tick["jobId"] for tick in asked(listing.schedule_history, name="often", limit=2)["ticks"]] == [
         "job-1",
         "job-2",
     ]
-    later = asked(listing.history, name="default/often", limit=2, before=NOW - 2 * HOUR)
+    later = asked(listing.schedule_history, name="default/often", limit=2, before=NOW - 2 * HOUR)
     assert [tick["jobId"] for tick in later["ticks"]] == ["job-3", "job-4"]
-    assert asked(listing.history, name="load")["key"] == "etl/load"
+    assert asked(listing.schedule_history, name="load")["key"] == "etl/load"
 
 
 def test_what_is_left_of_a_schedule_that_is_gone_is_shown(listing):
-    answer = asked(listing.history, name="gone")
+    answer = asked(listing.schedule_history, name="gone")
     assert answer["schedule"] is None
     assert [tick["reason"] for tick in answer["ticks"]] == ["why"]
 
@@ -157,5 +157,5 @@ def test_what_is_left_of_a_schedule_that_is_gone_is_shown(listing):
 )
 def test_what_cannot_be_answered_is_refused_by_name(listing, params, code):
     with pytest.raises(ApiError) as refused:
-        asked(listing.history, **params)
+        asked(listing.schedule_history, **params)
     assert refused.value.code == code
