@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 #: One answer, or a part of it, as JSON has it.
 Answer = dict[str, Any]
+
+#: The fields of each kind of measurement, and how they are spelled.
+_FIELDS: dict[type, tuple[tuple[str, str], ...]] = {}
 
 
 @cache
@@ -28,12 +31,10 @@ def picked(value: Any, names: str) -> Answer:
 
 def measured(value: Any) -> Answer:
     """All numbers of a measurement: five digits are more than was measured, and JSON has no NaN."""
-    return {spelled: _known(getattr(value, name)) for name, spelled in _fields(type(value))}
-
-
-@cache
-def _fields(kind: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((field.name, camel(field.name)) for field in fields(cast(Any, kind)))
+    kind = type(value)
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple((field.name, camel(field.name)) for field in fields(kind))
+    return {spelled: _known(getattr(value, name)) for name, spelled in _FIELDS[kind]}
 
 
 def _known(value: Any) -> Any:
