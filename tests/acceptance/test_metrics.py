@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.acceptance.daemon import a_definition, a_queue
-from tests.unit.daemon.test_exposition import parsed
+from tests.unit.views.test_metrics import parsed
 from tests.waiting import wait_until
 
 DEVICES = {

@@ -146,6 +146,30 @@ def test_the_core_is_pure(folder):
     assert not found, report(found)
 
 
+def ambient(tree: ast.Module, where: str) -> Iterator[Violation]:
+    """Variables that a function reads without being given them: for whom it acts must be seen in its arguments."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if "contextvars" in {*(alias.name for alias in node.names), getattr(node, "module", None)}:
+            yield Violation(
+                f"{where}:{node.lineno}",
+                "imports contextvars",
+                "Pass it as an argument; for whom the daemon acts is OnBehalfOf of aws_api/protocol/service.py",
+            )
+
+
+def test_nothing_acts_through_ambient_variables():
+    found = [v for file in files_under(PACKAGE, ".py") for v in ambient(parsed(file), shown(file))]
+    assert not found, report(found)
+
+
+@pytest.mark.parametrize("code", ["import contextvars", "from contextvars import ContextVar"])
+def test_an_ambient_variable_is_found(code):
+    (violation,) = ambient(ast.parse(code), "here.py")
+    assert "OnBehalfOf" in str(violation)
+
+
 @pytest.mark.parametrize(
     ("folder", "code", "advice"),
     [

@@ -27,6 +27,7 @@ from windfall.control.ports import AttemptFiles
 from windfall.control.rebuild import instructions_after_restart, rebuild
 from windfall.control.snapshots import Offers
 from windfall.control.state import DAY_MS, Rules, State
+from windfall.daemon.acting import OwnServices, TickInvoker, TrainingCreator
 from windfall.daemon.dead_letters import DeadLetters
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.engine_wiring import (
@@ -38,11 +39,9 @@ from windfall.daemon.engine_wiring import (
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import EventDelivery, destinations_in
 from windfall.daemon.gateway import Gateway
-from windfall.daemon.invoking import TickInvoker
 from windfall.daemon.job_users import uids_for_tenants
 from windfall.daemon.loop import ControlLoop
 from windfall.daemon.object_storage import ObjectStorage
-from windfall.daemon.service_jobs import TrainingCreator
 from windfall.daemon.settings import Settings
 from windfall.daemon.time_zones import zone_named
 from windfall.jobs.containers import Runtime
@@ -195,16 +194,15 @@ class Leading:
         training = training_settings(context, self._host)
         account, region = settings.account_id, settings.region
         host_known = self._engines[training_engine(settings)].settle
-        self._invoker = TickInvoker(
-            self.loop, account, region, clock_ms, files, training, host_known, context.find_key
-        )
+        services = OwnServices(self.loop, account, clock_ms, files, training, host_known)
+        self._invoker = TickInvoker(services, region, context.find_key)
         self._dead_letters = DeadLetters(
             self.loop,
             context.directory.dead_letters,
             settings.dead_letter_webhook,
             lambda key: schedule_arn(region, account, key),
         )
-        self._creator = TrainingCreator(self.loop, account, clock_ms, files, training, host_known)
+        self._creator = TrainingCreator(services)
         self.loop.post_commit_tasks[CreateTraining] = self._creator.carry_out
         self.loop.post_commit_tasks[InvokeTarget] = self._invoker.carry_out
         self.loop.post_commit_tasks[WriteDeadLetter] = self._dead_letters.carry_out

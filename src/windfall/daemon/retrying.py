@@ -16,7 +16,7 @@ from windfall.aws_api.batch.children import final_states
 from windfall.aws_api.batch.tags import RETRY_OF
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.serialization import encode_json
-from windfall.aws_api.protocol.service import Call, Caller, ModelledService
+from windfall.aws_api.protocol.service import Call, Caller, ModelledService, OnBehalfOf
 from windfall.aws_api.sagemaker import names
 from windfall.aws_api.sagemaker.documents import read_document
 from windfall.aws_api.sagemaker.tagging import tag_list
@@ -91,9 +91,11 @@ class Retrying:
             )
         tags = tag_list({**job.submission.tags, RETRY_OF: job.id})
         body = encode_json({**request, "TrainingJobName": name, "Tags": tags})
-        caller = Caller.on_behalf_of(_submitter(job, call))
+        on_behalf_of = OnBehalfOf(Caller.of_submitter(_submitter(job, call)))
         try:
-            await self._trainings.perform("CreateTrainingJob", body, caller, call.region, call.request_id)
+            await self._trainings.perform(
+                "CreateTrainingJob", body, on_behalf_of, call.region, call.request_id
+            )
         except ApiError as error:
             raise _refusal(job, error.message) from None
         created: list[Job] = await self._gate.read(lambda store: store.jobs([names.job_id(view, name)]))

@@ -28,6 +28,7 @@ from windfall.aws_api.batch.rejections import client_exception, does_not_exist, 
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.control.events import FinishedJob, SubmitJob
+from windfall.control.origins import TickOrigin, attributed
 from windfall.control.ports import Store
 from windfall.jobs.arrays import ARRAY_SIZE_MAX, ARRAY_SIZE_MIN
 from windfall.jobs.definitions import ContainerOverrides
@@ -53,7 +54,7 @@ async def submit_job(context: BatchContext, call: Call) -> dict[str, Any]:
     registered = await _registered(context, definition, params)
     overrides, document = _overrides(_container_overrides(params, registered), quarters=True)
     tags, tokens = params.get("tags"), params.get("consumableResourcePropertiesOverride")
-    job_id = JobId(context.new_id())
+    job_id = call.origin.run_id if isinstance(call.origin, TickOrigin) else JobId(context.new_id())
     command = SubmitJob(
         job_id=job_id,
         name=name,
@@ -76,7 +77,7 @@ async def submit_job(context: BatchContext, call: Call) -> dict[str, Any]:
         consumables=required_tokens(tokens) if tokens else None,
         node_overrides=node_overrides(params.get("nodeOverrides"), registered, _overrides),
     )
-    await context.execute(command)
+    await context.execute(attributed(command, call.origin))
     return {"jobArn": context.arns(call).job(job_id), "jobName": name, "jobId": job_id}
 
 

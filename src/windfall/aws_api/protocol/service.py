@@ -33,6 +33,7 @@ from windfall.aws_api.protocol.request import Request, Response
 from windfall.aws_api.protocol.routing import Labels, router_for
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.validation import ShapeCompiler
+from windfall.control.origins import Origin
 from windfall.jobs.submitters import Submitter
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Caller",
     "Handler",
     "ModelledService",
+    "OnBehalfOf",
     "PlainHandler",
     "PlainService",
     "Role",
@@ -66,7 +68,7 @@ class Caller:
         return cls(key.access_key_id, key.role, key.tenant, key.user)
 
     @classmethod
-    def on_behalf_of(cls, submitter: Submitter) -> Caller:
+    def of_submitter(cls, submitter: Submitter) -> Caller:
         """The caller of something that a key asked for earlier, with at most the rights to submit or, by an admin, to
         name any storage."""
         role = Role.ADMIN if submitter.is_admin else Role.SUBMIT
@@ -76,6 +78,15 @@ class Caller:
     def submitter(self) -> Submitter:
         """What the core remembers of it."""
         return Submitter(self.tenant, self.access_key_id, self.role is Role.ADMIN, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class OnBehalfOf:
+    """For whom a part of the daemon makes a request: a caller with its tenant and role, and what the request is for."""
+
+    caller: Caller
+    #: None where a client asked for it at this moment.
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,8 @@ class Call:
     request_id: str
     #: Bytes of the request's body.
     size: int
+    #: What the daemon itself makes the request for; None for a client's.
+    origin: Origin | None = None
 
 
 Handler = Callable[[Call], Awaitable[dict[str, Any]]]
@@ -194,16 +207,26 @@ class ModelledService(Service):
         return self._operations[name].write(output)
 
     async def perform(
-        self, name: str, body: bytes, caller: Caller, region: str, request_id: str
+        self, name: str, body: bytes, on_behalf_of: OnBehalfOf, region: str, request_id: str
     ) -> dict[str, Any]:
         """Perform an operation for a part of the daemon, validated and refused as if it came over the wire.
 
         Only for operations whose members are all in the body, a JSON object.
         """
-        return await self._perform(name, {}, Request("POST", "/", "", {}, body), caller, region, request_id)
+        request = Request("POST", "/", "", {}, body)
+        return await self._perform(
+            name, {}, request, on_behalf_of.caller, region, request_id, on_behalf_of.origin
+        )
 
     async def _perform(
-        self, name: str, labels: Labels, request: Request, caller: Caller, region: str, request_id: str
+        self,
+        name: str,
+        labels: Labels,
+        request: Request,
+        caller: Caller,
+        region: str,
+        request_id: str,
+        origin: Origin | None = None,
     ) -> dict[str, Any]:
         handler = self._handlers.get(name)
         if handler is not None:
@@ -213,7 +236,8 @@ class ModelledService(Service):
                 raise UnsupportedOperationError(name, self._unsupported_code)
             operation = self._operations.get(name) or self._compile(name)
             params = operation.read(request, labels)
-            return await handler(Call(self.name, name, params, caller, region, request_id, len(request.body)))
+            size = len(request.body)
+            return await handler(Call(self.name, name, params, caller, region, request_id, size, origin))
         except ApiError as error:
             if isinstance(error, ValidationError):
                 error.code = self._validation_code

@@ -18,6 +18,7 @@ from windfall.aws_api.sagemaker.rejections import in_use
 from windfall.aws_api.sagemaker.request_rules import check_request, is_spot, run_seconds
 from windfall.aws_api.sagemaker.tagging import tags_of
 from windfall.control.events import SubmitTraining
+from windfall.control.origins import attributed
 from windfall.jobs.containers import ContainerOptions
 from windfall.jobs.definitions import ContainerSpec, HostProgram
 from windfall.jobs.images import find_mapping
@@ -72,7 +73,7 @@ async def create_training_job(context: TrainingContext, call: Call) -> dict[str,
                 "Training job names must be unique within an AWS account and region, "
                 f"and a training job with this name already exists ({arn})"
             )
-        await context.execute(command)
+        await context.execute(attributed(command, call.origin))
     return {"TrainingJobArn": arn}
 
 

@@ -168,6 +168,12 @@ def _submit(view: View, command: SubmitJob) -> SubmitJob:
     return command if definition == command.definition else replace(command, definition=definition)
 
 
+def _start_run(view: View, command: calendar.StartRun) -> calendar.StartRun:
+    submission = command.command
+    rename = _RENAMED.get(type(submission))
+    return command if rename is None else replace(command, command=rename(view, submission))
+
+
 def _tag(view: View, command: TagResource) -> TagResource:
     return replace(command, name=view.kept(command.name)) if command.kind == "job-definition" else command
 
@@ -187,6 +193,7 @@ _RENAMED: Mapping[type, Callable[[View, Any], Command]] = {
     RegisterJobDefinition: _register,
     DeregisterJobDefinition: lambda view, command: replace(command, name=view.kept(command.name)),
     SubmitJob: _submit,
+    calendar.StartRun: _start_run,
     TagResource: _tag,
     calendar.CreateSchedule: _schedule,
     calendar.UpdateSchedule: _schedule,

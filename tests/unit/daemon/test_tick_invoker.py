@@ -17,7 +17,7 @@ from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import SubmitJob, SubmitTraining
 from windfall.control.instructions import InvokeTarget
-from windfall.daemon.invoking import TickInvoker
+from windfall.daemon.acting import OwnServices, TickInvoker
 from windfall.daemon.target_requests import run_id
 from windfall.jobs.errors import Invalid
 from windfall.jobs.job import JobKind
@@ -80,16 +80,15 @@ def invoked(
 
     async def ask() -> list[Any]:
         gate = FakeGate(refusal, known)
-        invoker = TickInvoker(
+        services = OwnServices(
             gate,  # type: ignore[arg-type]  # what a core answers, without one
             "123456789012",
-            "us-east-1",
             lambda: DUE,
             AttemptDirectory(tmp_path),
             TrainingSettings(),
             lambda: asyncio.sleep(0),
-            {key.access_key_id: key for key in keys}.get,
         )
+        invoker = TickInvoker(services, "us-east-1", {key.access_key_id: key for key in keys}.get)
         schedule = Schedule(
             "default",
             "nightly",
@@ -160,3 +159,9 @@ def test_a_wrong_request_fails_at_once_and_a_fault_of_ours_is_asked_again(
 
 def test_a_daemon_that_leads_no_more_says_nothing(tmp_path):
     assert invoked(tmp_path, JOB, refusal=Superseded(committed=False)) == []
+
+
+@pytest.mark.parametrize(("tenant", "definition"), [("t", "t/d"), ("default", "d")])
+def test_names_in_a_tick_s_job_are_those_of_the_tenant_that_made_the_schedule(tmp_path, tenant, definition):
+    (heard,) = invoked(tmp_path, JOB, submitter=Submitter(tenant))
+    assert (heard.command.definition, heard.command.submitter.tenant) == (definition, tenant)
