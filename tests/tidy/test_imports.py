@@ -49,6 +49,7 @@ LAYERS = (
     "jobs",
     "checkpoint",
     "worker",
+    "backoff",
 )
 
 

@@ -34,6 +34,7 @@ from windfall.agent.inside.frames import (
     FrameReader,
     read_ended,
 )
+from windfall.backoff import Backoff, Pauses
 from windfall.cli.client import Client, connect
 from windfall.cli.errors import CliError, NoDaemon
 from windfall.cli.notes import note
@@ -41,7 +42,7 @@ from windfall.cli.notes import note
 #: How often the daemon hears from a client that has nothing to send.
 _ALIVE_EVERY_S = 5.0
 #: For how long a daemon that does not answer is asked again, and how often.
-_AGAIN_WITHIN_S, _AGAIN_S = 10.0, 0.5
+_AGAIN_WITHIN_S, _AGAIN = 10.0, Pauses(0.5, 0.5)
 #: The other thread may be in the middle of a request.
 _LEAVES_WITHIN_S = 2.0
 _INPUT_BYTES = 1 << 17
@@ -139,21 +140,19 @@ class Session:
 
     def _asked(self, ask: Any) -> Any:
         """Ask the daemon, and for a while once more if it does not answer: no request does anything twice."""
-        deadline: float | None = None
+        backoff = Backoff(_AGAIN, patience_s=_AGAIN_WITHIN_S, clock=time.monotonic)
         while True:
             try:
                 answer = ask()
                 self._in_trouble.clear()
                 return answer
             except NoDaemon as error:
-                now = time.monotonic()
-                deadline = deadline or now + _AGAIN_WITHIN_S
-                if now > deadline:
+                if backoff.gives_up():
                     raise CliError(
                         f"the session has ended: {error}. The job goes on without the daemon"
                     ) from None
                 self._in_trouble.set()
-                if self._over.wait(_AGAIN_S):
+                if self._over.wait(backoff.failed()):
                     raise
 
     # --- what goes there -----------------------------------------------------------------------------

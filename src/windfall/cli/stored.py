@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from windfall.backoff import Backoff, Pauses
 from windfall.cli.client import Client, connect
 from windfall.cli.errors import CliError, NoDaemon, RequestRefused
 from windfall.cli.notes import note
@@ -30,7 +31,7 @@ SMALL_BYTES = 64 << 10
 _KEPT_BYTES = 64 << 20
 #: How long a daemon, or its storage, is waited for, and how often it is asked meanwhile.
 PATIENCE_S = 120.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
+_AGAIN = Pauses(0.25, 5.0)
 _AWAY = "StorageUnavailable"
 
 
@@ -52,19 +53,18 @@ class Connections:
 
     def ask(self, question: Callable[[Client], T]) -> T:
         """Ask the daemon; NoDaemon or RequestRefused when it has been away, or its storage has, for too long."""
-        until, pause_s = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
+        backoff = Backoff(_AGAIN, patience_s=self._patience_s, clock=time.monotonic)
         while True:
             try:
                 answer = question(self._client())
             except (NoDaemon, RequestRefused) as error:
                 if isinstance(error, RequestRefused) and error.code != _AWAY:
                     raise
-                if self._stopped.is_set() or time.monotonic() + pause_s > until:
+                if self._stopped.is_set() or backoff.gives_up():
                     raise
                 self._say(f"{error}; trying again")
                 self._local.client = None
-                self._stopped.wait(pause_s)
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+                self._stopped.wait(backoff.failed())
             else:
                 self._said = ""
                 return answer

@@ -14,13 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from windfall.backoff import Backoff, Pauses
 from windfall.cli.client import Client
 from windfall.cli.endpoint import find_endpoint
 from windfall.cli.errors import CliError, NoDaemon, UnknownJob
 from windfall.cli.notes import fitted, note
 
 #: A short job is noticed at once; a long one is not asked for more than twice a second.
-FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.02, 0.5, 1.3
+POLL = Pauses(0.02, 0.5, 1.3)
 #: How long the daemon may be away.
 PATIENCE_S = 120.0
 ABSENT_POLL_S = 0.5
@@ -64,7 +65,7 @@ def watch(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Job:
     """Call `look` with the job, again and again until it has ended; answer the job as it ended."""
-    pause_s = FIRST_POLL_S
+    backoff = Backoff(POLL)
     absent_since: float | None = None
     while True:
         try:
@@ -84,8 +85,9 @@ def watch(
         absent_since = None
         if ended(job):
             return job
-        pause_s = FIRST_POLL_S if happened else min(pause_s * POLL_GROWTH, LAST_POLL_S)
-        sleep(pause_s)
+        if happened:
+            backoff.succeeded()
+        sleep(backoff.failed())
 
 
 def described(client: Client, job_id: str) -> Job:

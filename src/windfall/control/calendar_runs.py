@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from windfall.backoff import Pauses
 from windfall.control.agenda import close_tick, note_tick
 from windfall.control.calendar_index import TickKey
 from windfall.control.commands.calendar import DeadLetterWritten, StartRun, TargetFailed
@@ -20,8 +21,7 @@ from windfall.schedules.schedule import Schedule, Tick, TickOutcome
 
 #: How long a target is left alone that could not be invoked: doubled each time, so that the 185 retries that AWS has by
 #: default fill its 24 hours.
-FIRST_RETRY_MS = 1_000
-RETRY_MAX_MS = 480_000
+RETRY_MS = Pauses(1_000, 480_000)
 
 
 def due_tick(state: State, command: StartRun) -> Tick:
@@ -71,7 +71,7 @@ def on_target_failed(state: State, report: TargetFailed, round_: Round) -> None:
     if tick is None or schedule is None or tick.outcome is not TickOutcome.DUE:
         return
     tick.error = report.error
-    retry, again_at = schedule.target.retry, round_.now + _pause_ms(tick.attempts)
+    retry, again_at = schedule.target.retry, round_.now + int(RETRY_MS.after(tick.attempts))
     oldest_at = (tick.asked_at or round_.now) + retry.max_age_s * 1000
     if report.again and tick.attempts <= retry.attempts and again_at <= oldest_at:
         tick.at = again_at
@@ -84,10 +84,6 @@ def on_target_failed(state: State, report: TargetFailed, round_: Round) -> None:
     if tick.letter_due:
         state.calendar_index.wait((tick.schedule, tick.due_at), round_.now)
     close_tick(state, tick, TickOutcome.FAILED, f"asked {times}: {report.error}", round_)
-
-
-def _pause_ms(attempts: int) -> int:
-    return min(RETRY_MAX_MS, FIRST_RETRY_MS << min(attempts - 1, 20))
 
 
 def on_dead_letter_written(state: State, report: DeadLetterWritten, round_: Round) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 
+from windfall.backoff import Pauses
 from windfall.capacity.machines import InstanceState, Machine
 from windfall.control.closing import close_attempt
 from windfall.control.devices import keep_fences, leave_sick_devices
@@ -38,7 +39,7 @@ from windfall.jobs.job import Job
 from windfall.jobs.states import RUNNING, STARTING
 
 #: How long a type of instance that could not be had is left alone: twice as long after every failure, up to a bound.
-LAUNCH_AGAIN_MS, LAUNCH_AGAIN_MOST_MS = 5_000, 60_000
+LAUNCH_AGAIN_MS = Pauses(5_000, 60_000)
 
 
 def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> None:
@@ -66,7 +67,7 @@ def on_instance_launch_failed(state: State, report: InstanceLaunchFailed, round_
     remove_instance(state, instance.id, round_)
     key = (instance.environment, instance.type)
     failures = state.failed_launches[key].failures + 1 if key in state.failed_launches else 1
-    wait_ms = min(LAUNCH_AGAIN_MS << min(failures - 1, 10), LAUNCH_AGAIN_MOST_MS)
+    wait_ms = int(LAUNCH_AGAIN_MS.after(failures))
     state.failed_launches[key] = FailedLaunch(report.reason, failures, round_.now + wait_ms)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from windfall.aws_api.batch.arns import Arns
 from windfall.aws_api.batch.state_change_events import event_line
+from windfall.backoff import Backoff, Pauses
 from windfall.control.outbox import Destination, OutboxEvent
 from windfall.control.ports import Store
 from windfall.daemon.errors import BadSetting
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 PAGE = 200
 #: Seconds before an unreachable destination is tried again, at first and at most.
-AGAIN_S, AGAIN_MOST_S = 1.0, 60.0
+AGAIN = Pauses(1.0, 60.0)
 #: Seconds between two reads of the store when no round has reported an event.
 LOOK_S = 5.0
 #: An event that could not be delivered for this long is dropped, as EventBridge does.
@@ -102,7 +103,7 @@ class EventDispatcher:
         self.name = name
         self._sink, self._store, self._arns, self._clock_ms = sink, store, arns, clock_ms
         self._woken = asyncio.Event()
-        self._again_s = AGAIN_S
+        self._backoff = Backoff(AGAIN)
         self._trouble: str | None = None
 
     def wake(self) -> None:
@@ -118,8 +119,7 @@ class EventDispatcher:
                 count, outcome = await asyncio.get_running_loop().run_in_executor(thread, self._page)
                 self._note(outcome)
                 if outcome.trouble is not None:
-                    await asyncio.sleep(self._again_s)
-                    self._again_s = min(self._again_s * 2, AGAIN_MOST_S)
+                    await asyncio.sleep(self._backoff.failed())
                 elif count < PAGE:
                     await self._wait()
         finally:
@@ -166,11 +166,10 @@ class EventDispatcher:
         if outcome.trouble is None:
             if self._trouble is not None:
                 log.info("events reach the %s again", self.name)
-            self._again_s = AGAIN_S
         elif self._trouble is None:
             log.warning(
                 "events to the %s: %s; they stay in the store and are tried again", self.name, outcome.trouble
             )
-        if outcome.delivered:
-            self._again_s = AGAIN_S
+        if outcome.trouble is None or outcome.delivered:
+            self._backoff.succeeded()
         self._trouble = outcome.trouble

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from windfall.backoff import Backoff, FailureLog, Pauses
 from windfall.control.changes import Changes
 from windfall.control.events import (
     AttemptExited,
@@ -66,11 +67,8 @@ BUSY_REPORTS = 8
 _ENGINES_TURN = (RUNNABLE, STARTING, RUNNING)
 _LAZY = AttemptStarted | AttemptProgressed | IsolationChanged
 
-#: How long to wait before a failed commit is tried again, at first and at most.
-COMMIT_AGAIN_S = 0.1
-COMMIT_AGAIN_MAX_S = 5.0
-#: How often the same failure is logged.
-TELL_AGAIN_S = 60.0
+#: How long to wait before a failed commit is tried again, in seconds, and how often the same failure is logged.
+COMMIT_AGAIN, LOG_AGAIN_S = Pauses(0.1, 5.0), 60.0
 
 Question = Callable[[State, Offers, int], Any]
 #: What was asked, where the answer goes (a caller of this process, or a follower), and the tenant it is for.
@@ -295,20 +293,18 @@ class ControlLoop:
 
     async def _commit(self, write: Callable[..., T], *changes: Changes) -> T:
         """Commit the round, and retry on failure: committing the same round twice is harmless."""
-        loop, wait_s = asyncio.get_running_loop(), COMMIT_AGAIN_S
-        logged, logged_s = "", 0.0
+        loop, backoff = asyncio.get_running_loop(), Backoff(COMMIT_AGAIN)
+        failures = FailureLog(time.monotonic, LOG_AGAIN_S)
         while True:
             try:
                 done = await loop.run_in_executor(self._writer, write, *changes)
             except CommitFailed as error:
-                if str(error) != logged or time.monotonic() - logged_s >= TELL_AGAIN_S:
-                    logged, logged_s = str(error), time.monotonic()
+                if failures.is_news(str(error)):
                     # No traceback: the store's message says what is wrong.
                     log.warning("%s; nothing is answered or started until it can; trying again", error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, COMMIT_AGAIN_MAX_S)
+                await asyncio.sleep(backoff.failed())
             else:
-                if logged:
+                if failures.is_over():
                     log.warning("the store can be written again")
                 return done
 

@@ -16,6 +16,7 @@ import pytest
 from tests.conformance.store_builders import NOW, a_job
 from tests.waiting import wait_until
 from tests.webhook import receiving
+from windfall.backoff import Pauses
 from windfall.control.changes import Changes
 from windfall.control.outbox import Destination, EventKind, OutboxEvent
 from windfall.daemon import event_delivery
@@ -126,7 +127,7 @@ def test_a_file_that_cannot_be_written_is_a_trouble_and_no_error(tmp_path):
 def test_a_webhook_that_fails_for_a_while_hears_everything_in_order_afterwards(
     tmp_path, store, receiver, monkeypatch, caplog, status
 ):
-    monkeypatch.setattr(event_delivery, "AGAIN_S", 0.02)
+    monkeypatch.setattr(event_delivery, "AGAIN", Pauses(0.02, 60.0))
     settings = Settings(tmp_path, events_webhook=receiver.url)
     told_to(store, destinations_in(settings), *a_life("one"), *a_life("two"))
     receiver.status = status
@@ -210,7 +211,7 @@ def is_connecting_to(port: int) -> bool:
 
 
 def test_an_event_is_given_up_after_a_day_and_said_to_be(tmp_path, store, receiver, monkeypatch, caplog):
-    monkeypatch.setattr(event_delivery, "AGAIN_S", 0.02)
+    monkeypatch.setattr(event_delivery, "AGAIN", Pauses(0.02, 60.0))
     settings = Settings(tmp_path, events_webhook=receiver.url)
     told_to(store, destinations_in(settings), *a_life("old"), *a_life("young", NOW + 2_000))
     receiver.status = 503

@@ -7,12 +7,14 @@ changed, so it is done once, whatever happens to either. Must not know what comm
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
+from windfall.backoff import Backoff, FailureLog, Pauses
 from windfall.jobs.errors import Rejected
 from windfall.store.coordination import ForwardedCommand
 from windfall.store.errors import CannotOpen, DamagedRecord
@@ -27,7 +29,7 @@ COMMANDS_MAX = 1_000
 #: How often a daemon looks although nobody told it to: a word that was lost costs no more than this.
 LOOK_EVERY_S = 0.5
 _PATIENCE_S = 10.0
-_RECONNECT_S, _RECONNECT_MOST_S = 0.2, 1.0
+_RECONNECT = Pauses(0.2, 1.0, jitter=0.2)
 _SWEEP_EVERY_S = 60.0
 
 _SEND = "INSERT INTO inbox (id, command, body, tenant) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
@@ -76,22 +78,21 @@ class PostgresInbox:
 
     def listen(self, on_news: Callable[[str], None], until: Callable[[], bool]) -> None:
         """Say what may have changed; commands also at once after a connection, and now and then."""
-        logged, wait_s = "", _RECONNECT_S
+        backoff, failures = Backoff(_RECONNECT, random=random.random), FailureLog(time.monotonic)
         while not until():
             try:
                 with self._connect() as connection:
                     connection.execute("LISTEN windfall_news")
-                    logged, wait_s = "", _RECONNECT_S
+                    backoff.succeeded()
+                    failures.is_over()
                     while not until():
                         on_news("inbox")
                         for news in connection.notifies(timeout=LOOK_EVERY_S, stop_after=1):
                             on_news(news.payload)
             except (psycopg.Error, CannotOpen) as error:
-                if logged != type(error).__name__:  # Once: its words name another port or moment each time.
-                    logged = type(error).__name__
+                if failures.is_news(type(error).__name__):  # Its text names another port or moment each time.
                     log.warning("PostgreSQL tells no news (%s); connecting again", str(error).strip())
-                time.sleep(wait_s)
-                wait_s = min(2 * wait_s, _RECONNECT_MOST_S)
+                time.sleep(backoff.failed())
 
     def close(self) -> None:
         """Let go of the connection."""
