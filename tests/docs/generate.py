@@ -18,6 +18,9 @@ from windfall.aws_api.coverage import coverage_page
 PARTS: dict[str, str] = {
     "attempt-stages": "tests.docs.parts:attempt_stages",
     "job-states": "tests.docs.parts:job_states",
+    "array-rest": "tests.docs.parts:array_rest",
+    "instance-states": "tests.docs.parts:instance_states",
+    "tick-outcomes": "tests.docs.parts:tick_outcomes",
     "settings": "tests.docs.parts:settings",
     "lint-rules": "tests.docs.parts:lint_rules",
 }

@@ -5,16 +5,39 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from typing import Any
 
 from windfall.agent import stages
 from windfall.aws_api.batch.lint.checking import RULES
+from windfall.capacity.machines import INSTANCE_MOVES
 from windfall.daemon.settings import Settings
-from windfall.jobs import states
+from windfall.jobs.arrays import REST_MOVES
+from windfall.jobs.states import JOB_MOVES, MoveTable
+from windfall.schedules.schedule import TICK_MOVES
 
 
 def job_states() -> str:
-    """The table of moves as a diagram that GitHub draws."""
-    return f"```mermaid\n{states.diagram()}\n```"
+    """The table of a job's moves as a diagram that GitHub draws."""
+    return _drawn(JOB_MOVES)
+
+
+def array_rest() -> str:
+    """The moves of an array's children that have no record of their own."""
+    return _drawn(REST_MOVES)
+
+
+def instance_states() -> str:
+    """The moves of an instance."""
+    return _drawn(INSTANCE_MOVES)
+
+
+def tick_outcomes() -> str:
+    """The moves of one due time of a schedule."""
+    return _drawn(TICK_MOVES)
+
+
+def _drawn(table: MoveTable[Any]) -> str:
+    return f"```mermaid\n{table.diagram()}\n```"
 
 
 def attempt_stages() -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from windfall.jobs.ids import EnvironmentName, InstanceId, MachineId
 from windfall.jobs.resources import Resources
+from windfall.jobs.states import MoveTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,23 @@ class InstanceState(StrEnum):
     TERMINATING = "TERMINATING"
 
 
+LAUNCHING, READY, TERMINATING = InstanceState
+
+INSTANCE_MOVES = MoveTable(
+    {
+        (LAUNCHING, READY): "its machine can take attempts",
+        (LAUNCHING, TERMINATING): "it has notice, or its environment was updated",
+        (READY, TERMINATING): "it has notice, or its environment was updated",
+    },
+    begins={LAUNCHING: "the scheduler needs it"},
+    ends={
+        LAUNCHING: "could not be had, or is not needed any more",
+        READY: "idle for too long, or lost",
+        TERMINATING: "the last attempt has left, or lost",
+    },
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Real hardware, as its agent describes it."""
@@ -116,6 +134,17 @@ class Instance:
     reclaim_at: int | None = None
     #: When it is to be replaced at the latest, since its environment would not launch its like any more.
     leave_at: int | None = None
+
+    def move(self, new: InstanceState) -> None:
+        """Change the state, if the table has such a move."""
+        INSTANCE_MOVES.check(self.state, new, self.story)
+        self.state = new
+
+    def story(self) -> str:
+        """Its life in one line, for errors and logs."""
+        return (
+            f"instance {self.id} ({self.type} of {self.environment}) is {self.state}; machine: {self.machine}"
+        )
 
 
 def largest_claim(total: Resources, max_vcpus: int) -> Resources:

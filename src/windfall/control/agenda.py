@@ -100,7 +100,8 @@ def open_tick(state: State, tick: Tick, round_: Round) -> None:
 
 def close_tick(state: State, tick: Tick, outcome: TickOutcome, reason: str | None, round_: Round) -> None:
     """Say what became of a tick."""
-    tick.outcome, tick.done_at = outcome, tick.done_at or round_.now
+    tick.move(outcome)
+    tick.done_at = tick.done_at or round_.now
     tick.reason = "; ".join(part for part in (tick.reason, reason) if part) or None
     note_tick(state, tick, round_)
 

@@ -106,7 +106,7 @@ def _judge_missed(state: State, schedule: Schedule, ticks: list[Tick], now: int)
         skipped = not newest if policy is CatchUp.ONCE else policy is CatchUp.SKIP
         tick.caught_up, why = not skipped, "no daemon ran at its time"
         if skipped:
-            tick.outcome = TickOutcome.SKIPPED
+            tick.move(TickOutcome.SKIPPED)
             stands = (
                 f"; the tick of {moment(state, schedule, past[-1].due_at)} stands for all that were missed"
             )
@@ -148,7 +148,7 @@ def _before(state: State, tick: Tick) -> list[Tick]:
 
 
 def _wait_for(state: State, schedule: Schedule, tick: Tick, before: list[Tick], round_: Round) -> None:
-    tick.outcome = TickOutcome.WAITING
+    tick.move(TickOutcome.WAITING)
     words = f"waited for the end of {_named(state, schedule, before)} (windfall:overlap)"
     tick.reason = f"{tick.reason}; {words}" if tick.reason else words
     note_tick(state, tick, round_)
@@ -175,7 +175,8 @@ def _named(state: State, schedule: Schedule, before: list[Tick]) -> str:
 
 
 def _ask(state: State, schedule: Schedule, tick: Tick, round_: Round) -> None:
-    tick.outcome = TickOutcome.DUE
+    if tick.outcome is TickOutcome.WAITING:
+        tick.move(TickOutcome.DUE)
     tick.attempts += 1
     tick.asked_at = tick.asked_at or round_.now
     note_tick(state, tick, round_)

@@ -32,7 +32,7 @@ def replace_outdated(
             or (allowed is not None and instance.type not in allowed)
         )
         if outdated and not instance.is_share and instance.state is not InstanceState.TERMINATING:
-            instance.state = InstanceState.TERMINATING
+            instance.move(InstanceState.TERMINATING)
             instance.leave_at = round_.now + int(jobs_have_s * 1000)
             round_.changes.instances[instance.id] = instance
             state.unsettled = True

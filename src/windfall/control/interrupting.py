@@ -226,7 +226,9 @@ def take_away(state: State, instance_id: InstanceId, deadline_at: int, words: st
     """Let an instance go at a deadline, with notice to all that runs there; the answer is how many have it."""
     instance = state.instances[instance_id]
     if instance.reclaim_at is None or deadline_at < instance.reclaim_at:
-        instance.state, instance.reclaim_at = InstanceState.TERMINATING, deadline_at
+        if instance.state is not InstanceState.TERMINATING:
+            instance.move(InstanceState.TERMINATING)
+        instance.reclaim_at = deadline_at
         round_.changes.instances[instance_id] = instance
         state.unsettled = True
     use = state.occupancy.instances.get(instance_id)

@@ -15,7 +15,7 @@ from windfall.control.holding import let_wait
 from windfall.control.round import NewlyFinished, Round
 from windfall.control.state import RecentEnd, State, Waits
 from windfall.control.state_changes import tell_of
-from windfall.jobs.arrays import CHILD_FAILED, state_of_code
+from windfall.jobs.arrays import CHILD_FAILED, ChildTable, state_of_code
 from windfall.jobs.dependencies import DEPENDENCY_FAILED
 from windfall.jobs.ids import JobId, child_id
 from windfall.jobs.job import Job
@@ -29,8 +29,7 @@ def make_runnable(state: State, job: Job, round_: Round) -> None:
         job.runnable_at = round_.now
     if job.is_array:
         table = state.children[job.id]
-        table.move_rest(RUNNABLE)
-        job.rest = RUNNABLE
+        _move_rest(table, job, RUNNABLE)
         if table.resting:
             let_wait(state, job, table.resting)
     else:
@@ -41,6 +40,14 @@ def make_runnable(state: State, job: Job, round_: Round) -> None:
         let_wait(state, job)
     round_.changes.jobs[job.id] = job
     state.unsettled = True
+
+
+def _move_rest(
+    table: ChildTable, array: Job, new: JobState, reason: str | None = None, at: int | None = None
+) -> None:
+    """Move all children at rest, in the table and in the array's record."""
+    table.move_rest(new, reason, at)
+    array.rest, array.rest_reason, array.rest_at = table.rest, table.rest_reason, table.rest_at
 
 
 def touch(state: State, job_id: JobId, round_: Round) -> None:
@@ -125,8 +132,7 @@ def end_rest(state: State, array: Job, reason: str, round_: Round) -> None:
     table = state.children[array.id]
     indices = list(table.at_rest())
     state.backlog.remove(array)
-    table.move_rest(FAILED, reason, round_.now)
-    array.rest, array.rest_reason, array.rest_at = FAILED, reason, round_.now
+    _move_rest(table, array, FAILED, reason, round_.now)
     touch(state, array.id, round_)
     if state.dependents:
         round_.ended.extend(

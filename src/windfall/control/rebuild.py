@@ -128,12 +128,12 @@ def _rebuild_children(state: State, loaded: Loaded) -> None:
             state.children[job.id] = table
     for parent, index, child_state in loaded.finished_children:
         if parent in state.children:
-            state.children[parent].move(index, child_state)
+            state.children[parent].load(index, child_state)
     for job in loaded.jobs:
         if job.parent is not None and job.index is not None:
             job.submission = state.jobs[job.parent].submission
             if job.parent in state.children:
-                state.children[job.parent].move(job.index, job.state)
+                state.children[job.parent].load(job.index, job.state)
 
 
 def _rebuild_waits(state: State, job: Job) -> None:

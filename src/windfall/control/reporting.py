@@ -53,7 +53,8 @@ def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> Non
     if instance.state is not InstanceState.LAUNCHING:
         return  # Said again after a restart; one that is to go away stays so.
     _know_machine(state, report.machine, round_)
-    instance.state, instance.machine = InstanceState.READY, report.machine.id
+    instance.move(InstanceState.READY)
+    instance.machine = report.machine.id
     state.failed_launches.pop((instance.environment, instance.type), None)
     round_.changes.instances[instance.id] = instance
     state.unsettled = True

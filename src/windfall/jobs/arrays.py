@@ -10,10 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from windfall.jobs.states import FAILED, RUNNABLE, TERMINAL, JobState
+from windfall.jobs.states import FAILED, JOB_MOVES, PENDING, RUNNABLE, TERMINAL, JobState, MoveTable
 
 ARRAY_SIZE_MIN, ARRAY_SIZE_MAX = 2, 10_000
 CHILD_FAILED = "Array Child Job failed"
+
+#: The moves of all children at once that have no record of their own. A child leaves the rest with the state that it
+#: has there; from then on it moves as any job.
+REST_MOVES = MoveTable(
+    {
+        (PENDING, RUNNABLE): "all dependencies of the array succeeded",
+        (PENDING, FAILED): "a dependency failed, or the array was cancelled or terminated",
+        (RUNNABLE, FAILED): "cancelled or terminated, or its time or budget is used up",
+    },
+    begins={PENDING: ""},
+    ends={RUNNABLE: "the last child has left the rest", FAILED: ""},
+)
 
 _CODES = {state: code for code, state in enumerate(JobState)}
 _STATES = tuple(JobState)
@@ -64,21 +76,35 @@ class ChildTable:
         return _STATES[self.states[index]]
 
     def move(self, index: int, new: JobState) -> None:
-        """Note a child's new state; from now on it has a record of its own."""
-        code = _CODES[new]
+        """Note a child's new state, if jobs can move so; from now on it has a record of its own."""
+        old = self.state(index)
+        if old is not new:  # A child that gets its record stays what it was.
+            JOB_MOVES.check(old, new, lambda: f"child {index} of an array; {self.story()}")
+        self.load(index, new)
+
+    def load(self, index: int, known: JobState) -> None:
+        """Take a child's state from its stored record, whatever it went through."""
+        code = _CODES[known]
         self.counts[self.states[index]] -= 1
         self.counts[code] += 1
         self.states[index] = code
         self.recorded[index] = 1
 
     def move_rest(self, new: JobState, reason: str | None = None, at: int | None = None) -> None:
-        """Move every child at rest at once."""
+        """Move every child at rest at once; a rest that is so already is given another reason at most."""
+        if self.rest is not new:
+            REST_MOVES.check(self.rest, new, self.story)
         code = _CODES[new]
         for index in self.at_rest():
             self.counts[self.states[index]] -= 1
             self.counts[code] += 1
             self.states[index] = code
         self.rest, self.rest_reason, self.rest_at = new, reason, at
+
+    def story(self) -> str:
+        """The children in one line, for errors and logs."""
+        counts = ", ".join(f"{count} {state}" for state, count in self.summary().items() if count)
+        return f"the rest is {self.rest}; children: {counts}"
 
     def at_rest(self) -> Iterator[int]:
         """The indices of the children without a record, lowest first."""

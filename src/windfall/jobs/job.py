@@ -22,7 +22,7 @@ from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import RetryStrategy
 from windfall.jobs.staging import Staging
-from windfall.jobs.states import TERMINAL, JobState, check_move
+from windfall.jobs.states import JOB_MOVES, TERMINAL, JobState
 from windfall.jobs.submitters import UNKNOWN, Submitter
 from windfall.jobs.workers import Worker
 
@@ -291,7 +291,7 @@ class Job:
 
     def move(self, new: JobState) -> None:
         """Change the state, if the table has such a move."""
-        check_move(self.state, new, self.story)
+        JOB_MOVES.check(self.state, new, self.story)
         self.state = new
         if self.moves is not None:
             self.note_move()

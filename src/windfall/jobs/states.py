@@ -1,16 +1,50 @@
-"""The seven states of a job and the moves between them.
+"""The seven states of a job and the moves between them, and what a table of moves is.
 
-Rule 1: every legal move is in MOVES, with its cause; `check_move` is the only judge, and the diagram in the
-documentation is drawn from the table.
+Rule 1: every legal move is in a MoveTable, with its cause; the table is the only judge, and the diagram in the
+documentation is drawn from it. Instances, ticks and the resting children of arrays have tables of their own.
 Rule 2: this file knows nothing of jobs, only of states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from windfall.jobs.errors import IllegalMove
+
+S = TypeVar("S", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTable(Generic[S]):
+    """The legal moves between the states of one kind of thing."""
+
+    #: The cause of each move from one state to another.
+    moves: Mapping[tuple[S, S], str]
+    #: The states in which one may begin and end, each with its cause; "" where it needs none.
+    begins: Mapping[S, str]
+    ends: Mapping[S, str]
+
+    def check(self, old: S, new: S, story: Callable[[], str]) -> None:
+        """Raise IllegalMove, with the story of what should move, unless the table has this move."""
+        if (old, new) not in self.moves:
+            raise IllegalMove(f"{old} -> {new} is not in the table of moves; {story()}")
+
+    def diagram(self) -> str:
+        """The table as a Mermaid state diagram, for the documentation."""
+        lines = [
+            "stateDiagram-v2",
+            *(f"    [*] --> {_arrow(state, why)}" for state, why in self.begins.items()),
+        ]
+        lines += [f"    {old} --> {_arrow(new, why)}" for (old, new), why in self.moves.items()]
+        lines += [f"    {state} --> {_arrow('[*]', why)}" for state, why in self.ends.items()]
+        return "\n".join(lines)
+
+
+def _arrow(leads_to: str, cause: str) -> str:
+    return f"{leads_to}: {cause.replace(':', ' -').replace(';', ',')}" if cause else leads_to
 
 
 class JobState(StrEnum):
@@ -48,19 +82,4 @@ TERMINAL = frozenset({SUCCEEDED, FAILED})
 #: States in which a job holds a place.
 PLACED = frozenset({STARTING, RUNNING})
 
-
-def check_move(old: JobState, new: JobState, story: Callable[[], str]) -> None:
-    """Raise IllegalMove, with the job's story, unless the table has this move."""
-    if (old, new) not in MOVES:
-        raise IllegalMove(f"{old} -> {new} is not in the table of moves; {story()}")
-
-
-def diagram() -> str:
-    """The table as a Mermaid state diagram, for the documentation."""
-    lines = ["stateDiagram-v2", "    [*] --> SUBMITTED"]
-    lines += [
-        f"    {old} --> {new}: {cause.replace(':', ' -').replace(';', ',')}"
-        for (old, new), cause in MOVES.items()
-    ]
-    lines += [f"    {state} --> [*]" for state in JobState if state in TERMINAL]
-    return "\n".join(lines)
+JOB_MOVES = MoveTable(MOVES, begins={SUBMITTED: ""}, ends={SUCCEEDED: "", FAILED: ""})

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from windfall.capacity.environments import Switch
 from windfall.jobs.ids import JobId
+from windfall.jobs.states import MoveTable
 from windfall.jobs.submitters import UNKNOWN, Submitter
 
 DEFAULT_GROUP = "default"
@@ -130,6 +131,22 @@ class TickOutcome(StrEnum):
     FAILED = "failed"
 
 
+DUE, WAITING, STARTED, SKIPPED, FAILED = TickOutcome
+
+TICK_MOVES = MoveTable(
+    {
+        (DUE, WAITING): "the run before is not over, and this one is to wait for it",
+        (DUE, STARTED): "its target was invoked, and the run begins",
+        (DUE, SKIPPED): "missed, overlapping, replaced by a later tick, or the schedule is off or gone",
+        (DUE, FAILED): "its target could not be invoked, and no retry is left",
+        (WAITING, DUE): "the run before is over",
+        (WAITING, SKIPPED): "replaced by a later tick, or the schedule is off or gone",
+    },
+    begins={DUE: "its time has come", SKIPPED: "its time of day does not exist, or is too long ago"},
+    ends={STARTED: "", SKIPPED: "", FAILED: ""},
+)
+
+
 @dataclass(slots=True)
 class Tick:
     """One due time of a schedule and what became of it. Kept as history."""
@@ -157,6 +174,18 @@ class Tick:
     run_started_at: int | None = None
     run_ended_at: int | None = None
     run_succeeded: bool | None = None
+
+    def move(self, new: TickOutcome) -> None:
+        """Change the outcome, if the table has such a move."""
+        TICK_MOVES.check(self.outcome, new, self.story)
+        self.outcome = new
+
+    def story(self) -> str:
+        """Its life in one line, for errors and logs."""
+        return (
+            f"the tick of schedule {self.schedule} at {self.due_at} is {self.outcome};"
+            f" run: {self.run}, attempts: {self.attempts}, reason: {self.reason}"
+        )
 
     @property
     def unstarted(self) -> bool:

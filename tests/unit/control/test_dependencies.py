@@ -192,7 +192,7 @@ def ended(job_id, *states):
     """An array that ended like this, as only the store knows it."""
     table = ChildTable.of(len(states), FAILED)
     for index, state in enumerate(states):
-        table.move(index, state)
+        table.load(index, state)
     return FinishedJob(JobId(job_id), FAILED, len(states), bytes(table.states))
 
 

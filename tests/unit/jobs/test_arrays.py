@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.invariants import check_table
-from windfall.jobs.arrays import ChildTable
-from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, SUCCEEDED, TERMINAL, JobState
+from windfall.jobs.arrays import REST_MOVES, ChildTable
+from windfall.jobs.errors import IllegalMove
+from windfall.jobs.states import FAILED, JOB_MOVES, PENDING, RUNNABLE, RUNNING, SUCCEEDED, TERMINAL, JobState
 
 MOVES = st.lists(
     st.one_of(
@@ -27,11 +29,20 @@ def test_a_table_is_a_list_of_states(size, rest, moves):
         if who == "ask":
             table.next_at_rest()
         elif who is None:
+            if state is not rest and (rest, state) not in REST_MOVES.moves:
+                with pytest.raises(IllegalMove):
+                    table.move_rest(state)
+                continue
             table.move_rest(state)
             naive = [old if recorded[i] else state for i, old in enumerate(naive)]
             rest = state
         elif who < size:
-            table.move(who, state)
+            if state is not naive[who] and (naive[who], state) not in JOB_MOVES.moves:
+                with pytest.raises(IllegalMove, match=f"child {who} of an array"):
+                    table.move(who, state)
+                table.load(who, state)
+            else:
+                table.move(who, state)
             naive[who], recorded[who] = state, True
         assert [table.state(i) for i in range(size)] == naive
     resting = [i for i in range(size) if not recorded[i]]
@@ -52,7 +63,7 @@ def test_ten_thousand_children_at_rest_take_twenty_kilobytes():
 
 def test_the_summary_has_every_state():
     table = ChildTable.of(3, RUNNABLE)
-    table.move(0, RUNNING)
-    table.move(1, SUCCEEDED)
+    table.load(0, RUNNING)
+    table.load(1, SUCCEEDED)
     assert list(table.summary()) == [state.value for state in JobState]
     assert [count for count in table.summary().values() if count] == [1, 1, 1]

@@ -9,7 +9,7 @@ from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.resources import Resources
 from windfall.jobs.retry import ONCE
-from windfall.jobs.states import MOVES, PLACED, TERMINAL, JobState, diagram
+from windfall.jobs.states import JOB_MOVES, MOVES, PLACED, TERMINAL, JobState
 
 ALL = [(old, new) for old in JobState for new in JobState]
 
@@ -48,7 +48,7 @@ def test_only_placed_jobs_succeed_except_arrays():
 
 
 def test_the_diagram_has_every_move_once():
-    lines = diagram().splitlines()
+    lines = JOB_MOVES.diagram().splitlines()
     for (old, new), cause in MOVES.items():
         assert sum(line.strip().startswith(f"{old} --> {new}:") for line in lines) == 1, cause
     assert all(line.count(":") <= 1 for line in lines)

@@ -46,5 +46,5 @@ def final_states(array: Job, recorded: Iterable[tuple[int, JobState]]) -> bytes 
         return None
     table = ChildTable.of(array.submission.array_size, array.rest)
     for index, state in recorded:
-        table.move(index, state)
+        table.load(index, state)
     return bytes(table.states) if table.summary() == array.summary else None

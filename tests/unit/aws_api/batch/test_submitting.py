@@ -233,7 +233,7 @@ def test_dependencies_that_have_finished_are_told_to_the_core(world):
 def test_how_the_children_of_a_failed_array_ended_is_told_to_an_array_that_follows_them(world):
     array = {"parent": OTHER, "submission": {"array_size": 3}}
     table = ChildTable.of(3, JobState.FAILED)
-    table.move(1, JobState.SUCCEEDED)
+    table.load(1, JobState.SUCCEEDED)
     summary = table.summary()
     world.store.all_jobs = {
         OTHER: a_job(
