@@ -30,7 +30,7 @@ def test_every_page_is_listed_once():
 
 
 def test_the_dashboard_and_the_pages_name_metrics_that_exist():
-    source = (ROOT / "src" / "windfall" / "daemon" / "prometheus.py").read_text(encoding="utf-8")
+    source = (ROOT / "src" / "windfall" / "views" / "metrics.py").read_text(encoding="utf-8")
     exist = set(re.findall(r'"(windfall_[a-z_]+)"', source))
     assert len(exist) > 20
     dashboard = DASHBOARD.read_text(encoding="utf-8")

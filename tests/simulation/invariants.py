@@ -14,7 +14,8 @@ from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.control.why import why
 from windfall.jobs.arrays import ChildTable
-from windfall.jobs.dependencies import DEPENDENCY_FAILED, DependencyType
+from windfall.jobs.aws_texts import DEPENDENCY_FAILED
+from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, child_id
 from windfall.jobs.job import Job
 from windfall.jobs.resources import NOTHING

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from windfall.advisor.failure_texts import GOES_ON, LAUNCHERS, MILD, NOISE, PATTERNS, Pattern
-from windfall.jobs.attempts import FAILED_TO_START, TIMED_OUT
+from windfall.jobs.aws_texts import FAILED_TO_START, OUT_OF_MEMORY, TIMED_OUT
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 
 #: How much of a log's end is looked at.
@@ -66,7 +66,7 @@ def _by_own_facts(ending: AttemptEnd) -> Diagnosis | None:
     reason, status = ending.reason or "", ending.status_reason or ""
     if status == TIMED_OUT:
         return _diagnosis(FailureCause.KILLED_BY_TIME, TIMED_OUT)
-    if reason.startswith("OutOfMemoryError"):
+    if reason.startswith(OUT_OF_MEMORY):
         return _diagnosis(FailureCause.HOST_MEMORY, reason)
     if status == FAILED_TO_START or reason.startswith(
         ("CannotStart", "CannotPull", "CannotCreate", "DockerTimeout")

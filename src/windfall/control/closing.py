@@ -17,16 +17,8 @@ from windfall.control.lifecycle import finish, make_runnable
 from windfall.control.limits import end_at_limit, reached_while_waiting, watch
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.jobs.attempts import (
-    EXITED,
-    FAILED_TO_START,
-    PREEMPTIONS,
-    TAKEN_AWAY,
-    TIMED_OUT,
-    Attempt,
-    StopCause,
-    host_lost,
-)
+from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, StopCause
+from windfall.jobs.aws_texts import EXITED, FAILED_TO_START, TIMED_OUT, host_lost
 from windfall.jobs.job import Job
 from windfall.jobs.retry import Action, decide
 from windfall.jobs.states import FAILED, SUCCEEDED

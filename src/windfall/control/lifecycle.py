@@ -15,8 +15,8 @@ from windfall.control.holding import let_wait
 from windfall.control.round import NewlyFinished, Round
 from windfall.control.state import RecentEnd, State, Waits
 from windfall.control.state_changes import tell_of
-from windfall.jobs.arrays import CHILD_FAILED, ChildTable, state_of_code
-from windfall.jobs.dependencies import DEPENDENCY_FAILED
+from windfall.jobs.arrays import ChildTable, state_of_code
+from windfall.jobs.aws_texts import CHILD_FAILED, DEPENDENCY_FAILED
 from windfall.jobs.ids import JobId, child_id
 from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, SUCCEEDED, JobState

@@ -30,6 +30,7 @@ from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.control.storage_rules import access_of_job, storage_problem
 from windfall.jobs.attempts import Attempt, Market
+from windfall.jobs.aws_texts import CANNOT_INITIALIZE, CANNOT_START
 from windfall.jobs.containers import ContainerRun
 from windfall.jobs.definitions import ContainerSpec, effective_container
 from windfall.jobs.ids import InstanceId, attempt_token, task_id
@@ -49,11 +50,6 @@ from windfall.jobs.states import STARTING
 from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import qualified, qualified_log_group
 from windfall.scheduling.snapshot import Launch, Placement, Plan
-
-#: How a reason begins that withholds storage: as ECS has it where a task's resources are not available.
-STORAGE_REFUSED = "ResourceInitializationError"
-#: What AWS calls a container that an agent would not start.
-_REFUSED = "CannotStartContainerError"
 
 
 def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
@@ -225,12 +221,12 @@ def _start(
     staging = _staging(state, job)
     storage = replace(access_of_job(state, job, staging), for_programs=container.has_role)
     if staging is not None and (problem := storage_problem(storage, staging)) is not None:
-        return AttemptExited(attempt.token, attempt.placed_at, None, f"{STORAGE_REFUSED}: {problem}")
+        return AttemptExited(attempt.token, attempt.placed_at, None, f"{CANNOT_INITIALIZE}: {problem}")
     submitter = job.submission.submitter
     own_directory = job.submission.directory if run is None else None
     user = user_of(state, submitter, _machine(state, attempt.instance), contained=run is not None)
     if isinstance(user, str):
-        return AttemptExited(attempt.token, attempt.placed_at, None, f"{_REFUSED}: {user}")
+        return AttemptExited(attempt.token, attempt.placed_at, None, f"{CANNOT_START}: {user}")
     return StartAttempt(
         attempt.token,
         attempt.task_id,

@@ -27,6 +27,7 @@ from windfall.control.share_use import rebuild_shares
 from windfall.control.state import Rules, State, Waits
 from windfall.control.state_changes import watch_loaded_jobs
 from windfall.jobs.arrays import ChildTable
+from windfall.jobs.aws_texts import AwsQuotaReason, AwsReason
 from windfall.jobs.dependencies import DependencyType
 from windfall.jobs.ids import JobId, split_child
 from windfall.jobs.job import Job
@@ -35,8 +36,6 @@ from windfall.jobs.log_groups import LogGroup
 from windfall.jobs.states import FAILED, PENDING, PLACED, RUNNABLE
 from windfall.jobs.storage import StoragePlace
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup
-from windfall.scheduling.explain import AwsReason
-from windfall.scheduling.quotas import AwsQuotaReason
 
 
 def rebuild(loaded: Loaded, rules: Rules) -> State:

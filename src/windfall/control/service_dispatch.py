@@ -17,13 +17,11 @@ from windfall.control.snapshots import loss_of
 from windfall.control.state import State
 from windfall.control.state_changes import emit_service_job
 from windfall.control.state_limits import SETTLING_MS, reason_code
+from windfall.jobs.aws_texts import MAX_RESOURCE, SERVICE_STATE_TIME_LIMIT, AwsQuotaReason, AwsReason
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import HOLDING, ServiceAttempt, ServiceJob, ServiceState
-from windfall.scheduling.explain import AwsReason
-from windfall.scheduling.quotas import AwsQuotaReason
 from windfall.scheduling.service_queue import front_of, plan_services
 from windfall.scheduling.service_views import (
-    MAX_RESOURCE,
     HoldingService,
     ServiceQueueView,
     ServiceView,
@@ -134,7 +132,7 @@ def watch_services(state: State, round_: Round) -> None:
             continue
         # Only of capacity that it may not see yet a daemon that has just started cannot be sure.
         if settled or reason_code(job.status_reason) != SERVICE_REASONS[0]:
-            words = f"Terminated by JobStateTimeLimit action due to reason: {reason_code(job.status_reason)}"
+            words = f"{SERVICE_STATE_TIME_LIMIT}: {reason_code(job.status_reason)}"
             on_terminate_service_job(state, TerminateServiceJob(job.id, words), round_)
 
 

@@ -27,7 +27,7 @@ from windfall.control.state import State
 from windfall.control.state_changes import emit_service_job
 from windfall.control.stopping import on_terminate_job
 from windfall.control.training_ends import lacked_capacity
-from windfall.jobs.attempts import TIMED_OUT
+from windfall.jobs.aws_texts import TIMED_OUT
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from windfall.control.events import CancelJob
 from windfall.control.state import State
+from windfall.jobs.aws_texts import STATE_TIME_LIMIT, AwsReason
 from windfall.jobs.ids import JobId, child_id
 from windfall.jobs.job import Job
-from windfall.scheduling.explain import AwsReason
 
 #: A daemon that has just started may not see all of its capacity yet; nothing is cancelled for lack of it before.
 SETTLING_MS = 60_000
@@ -63,4 +63,4 @@ def _head_of(state: State, job: Job) -> JobId:
 
 
 def _words(job: Job) -> str:
-    return f"Canceled by JobStateTimeLimit action due to reason: {reason_code(job.status_reason)}"
+    return f"{STATE_TIME_LIMIT}: {reason_code(job.status_reason)}"

@@ -27,8 +27,9 @@ from windfall.control.state import State, Waits
 from windfall.control.state_changes import tell_of
 from windfall.control.storage_rules import check_staging, check_words_of_others
 from windfall.jobs.arrays import ArrayPart, ChildTable, state_of_code
+from windfall.jobs.aws_texts import DEPENDENCY_FAILED
 from windfall.jobs.definitions import ContainerOverrides, JobDefinition, requested_resources, substituted
-from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
+from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.fargate import check_size
 from windfall.jobs.ids import JobId, split_child

@@ -39,7 +39,7 @@ from windfall.control.service_jobs import adopt_training, awaited_attempt
 from windfall.control.state import State
 from windfall.control.state_changes import emit_moves, tell_of
 from windfall.control.storage_rules import check_staging
-from windfall.jobs.attempts import EXITED
+from windfall.jobs.aws_texts import CANNOT_CREATE, CANNOT_INITIALIZE, CANNOT_PULL, EXITED
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import DefinitionKey, QueueName
 from windfall.jobs.job import Job, JobKind, Submission
@@ -51,9 +51,9 @@ from windfall.jobs.states import SUBMITTED
 #: trying again does not help.
 OWN_FAULTS = (
     ExitRule(Action.EXIT, on_status_reason=EXITED),
-    ExitRule(Action.EXIT, on_reason="CannotPullContainerError*"),
-    ExitRule(Action.EXIT, on_reason="CannotCreateContainerError*"),
-    ExitRule(Action.EXIT, on_reason="ResourceInitializationError*"),
+    ExitRule(Action.EXIT, on_reason=f"{CANNOT_PULL}*"),
+    ExitRule(Action.EXIT, on_reason=f"{CANNOT_CREATE}*"),
+    ExitRule(Action.EXIT, on_reason=f"{CANNOT_INITIALIZE}*"),
 )
 
 

@@ -53,7 +53,7 @@ PASSING = frozenset({"ResourceLimitExceeded", "ThrottlingException", "TooManyReq
 
 
 @dataclass(frozen=True)
-class OwnServices:
+class OwnCalls:
     """The services that this daemon itself calls; each is made at its first use, because many daemons need none."""
 
     gate: CorePort
@@ -78,7 +78,7 @@ class OwnServices:
 class _Tasks:
     """Carries instructions out side by side, until it lets go."""
 
-    def __init__(self, services: OwnServices, at_once: int) -> None:
+    def __init__(self, services: OwnCalls, at_once: int) -> None:
         self._services = services
         self._gate = services.gate
         self._slots = asyncio.Semaphore(at_once)
@@ -98,7 +98,7 @@ class _Tasks:
 class TickInvoker(_Tasks):
     """Carries out InvokeTarget."""
 
-    def __init__(self, services: OwnServices, region: str, find_key: Callable[[str], Key | None]) -> None:
+    def __init__(self, services: OwnCalls, region: str, find_key: Callable[[str], Key | None]) -> None:
         """`find_key` returns a valid key by its id."""
         super().__init__(services, TARGETS_AT_ONCE)
         self._region = region
@@ -172,7 +172,7 @@ class TickInvoker(_Tasks):
 class TrainingCreator(_Tasks):
     """Carries out CreateTraining."""
 
-    def __init__(self, services: OwnServices, again_s: float = AGAIN_S) -> None:
+    def __init__(self, services: OwnCalls, again_s: float = AGAIN_S) -> None:
         super().__init__(services, TRAININGS_AT_ONCE)
         self._again_s = again_s
 

@@ -27,7 +27,7 @@ from windfall.control.ports import AttemptFiles
 from windfall.control.rebuild import instructions_after_restart, rebuild
 from windfall.control.snapshots import Offers
 from windfall.control.state import DAY_MS, Rules, State
-from windfall.daemon.acting import OwnServices, TickInvoker, TrainingCreator
+from windfall.daemon.acting import OwnCalls, TickInvoker, TrainingCreator
 from windfall.daemon.dead_letters import DeadLetters
 from windfall.daemon.directory import DataDirectory
 from windfall.daemon.engine_wiring import (
@@ -194,7 +194,7 @@ class Leading:
         training = training_settings(context, self._host)
         account, region = settings.account_id, settings.region
         host_known = self._engines[training_engine(settings)].settle
-        services = OwnServices(self.loop, account, clock_ms, files, training, host_known)
+        services = OwnCalls(self.loop, account, clock_ms, files, training, host_known)
         self._invoker = TickInvoker(services, region, context.find_key)
         self._dead_letters = DeadLetters(
             self.loop,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from windfall.jobs.states import FAILED, JOB_MOVES, PENDING, RUNNABLE, TERMINAL, JobState, MoveTable
 
 ARRAY_SIZE_MIN, ARRAY_SIZE_MAX = 2, 10_000
-CHILD_FAILED = "Array Child Job failed"
 
 #: The moves of all children at once that have no record of their own. A child leaves the rest with the state that it
 #: has there; from then on it moves as any job.

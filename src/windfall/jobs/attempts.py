@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from windfall.jobs.aws_texts import CROSS_SHARE_PREEMPTION, IN_SHARE_PREEMPTION, host_lost
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, TaskId
 from windfall.jobs.staging import LeftFiles, Mark, Progress
@@ -52,22 +53,12 @@ class StopCause(StrEnum):
 TAKEN_AWAY = frozenset({StopCause.INTERRUPTED, StopCause.SICK_GPU, StopCause.PREEMPTED, StopCause.OUTRANKED})
 #: What an attempt that left its place to a job of its own queue ends with; the first are AWS's words.
 PREEMPTIONS = {
-    StopCause.PREEMPTED: "Cross-share preemption triggered to reclaim borrowed capacity",
-    StopCause.OUTRANKED: "In-share preemption triggered by a job of higher priority",
+    StopCause.PREEMPTED: CROSS_SHARE_PREEMPTION,
+    StopCause.OUTRANKED: IN_SHARE_PREEMPTION,
 }
 
-EXITED = "Essential container in task exited"
 #: How the reason of an attempt begins whose process ended well and whose outputs could not be stored.
 UNSTORED = "Artifact upload failed"
-TIMED_OUT = "Job attempt duration exceeded timeout"
-FAILED_TO_START = "Task failed to start"
-
-
-def host_lost(instance: InstanceId) -> str:
-    """The status reason that clients' retry rules know as a lost host (`Host EC2*`)."""
-    return f"Host EC2 (instance {instance}) terminated."
-
-
 #: How the isolation of a training reads that has its files elsewhere than at /opt/ml.
 ML_ROOT_ELSEWHERE = "no sandbox: /opt/ml is"
 
@@ -127,7 +118,7 @@ class Attempt:
     exit_code: int | None = None
     #: About the process: OutOfMemoryError, CannotPullContainerError, ...
     reason: str | None = None
-    #: About the attempt: "Essential container in task exited", "Host EC2 ...".
+    #: About the attempt: one of the status reasons of aws_texts.py.
     status_reason: str | None = None
     #: What kept it apart from the rest of the host, as the agent saw it.
     isolation: str | None = None

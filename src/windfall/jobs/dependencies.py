@@ -11,7 +11,6 @@ from enum import StrEnum
 from windfall.jobs.ids import JobId
 
 DEPENDENCIES_MAX = 20
-DEPENDENCY_FAILED = "Dependent Job failed"
 
 
 class DependencyType(StrEnum):

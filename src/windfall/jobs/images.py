@@ -10,6 +10,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from windfall.jobs.aws_texts import CANNOT_CREATE, CANNOT_PULL
 from windfall.jobs.containers import ContainerOptions, ContainerRun, Pull, Runtime
 from windfall.jobs.definitions import ContainerSpec
 
@@ -93,7 +94,7 @@ def not_runnable_reason(container: ContainerSpec) -> str:
     if container.on_host is not None and container.on_host.refusal:
         return container.on_host.refusal
     return (
-        f"CannotPullContainerError: as a process, image {image} needs a directory and a command of this host;"
+        f"{CANNOT_PULL}: as a process, image {image} needs a directory and a command of this host;"
         f' run: windfall image add {image} --dir DIR --entrypoint "COMMAND"'
     )
 
@@ -102,10 +103,10 @@ def no_engine_reason(image: str) -> str:
     """What a job is told that is to be a container where none can run."""
     if image == HOST_IMAGE:
         return (
-            f"CannotCreateContainerError: {HOST_IMAGE} is this host and no image; name an image (windfall run --image"
+            f"{CANNOT_CREATE}: {HOST_IMAGE} is this host and no image; name an image (windfall run --image"
             " IMAGE), or leave out windfall:runtime=container"
         )
     return (
-        "CannotCreateContainerError: no container engine answers here; start Docker or Podman (or name its socket with"
+        f"{CANNOT_CREATE}: no container engine answers here; start Docker or Podman (or name its socket with"
         " --container-socket) and then Windfall again, or leave out runtime=container"
     )

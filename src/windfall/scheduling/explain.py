@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from windfall.capacity.environments import Switch
+from windfall.jobs.aws_texts import AwsReason
 from windfall.jobs.ids import EnvironmentName, QueueName
 from windfall.jobs.resources import NOTHING
 from windfall.scheduling.admission import Asking
@@ -66,26 +66,6 @@ from windfall.scheduling.snapshot import (
 _CAPACITY_COMES = frozenset(
     reason.code for reason in (RoomTaken, HeldBack, PlaceLeft, PlaceReserved, InstanceLaunching, LaunchesNext)
 )
-
-
-class AwsReason(StrEnum):
-    """What AWS Batch writes into the statusReason of a job that blocks the head of a queue."""
-
-    TOO_LARGE = (
-        "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - The job resource requirement (vCPU/memory/GPU) is "
-        "higher than that can be met by the CE(s) attached to the job queue."
-    )
-    MAX_VCPUS = (
-        "MISCONFIGURATION:COMPUTE_ENVIRONMENT_MAX_RESOURCE - CE(s) associated with the job queue cannot meet "
-        "the CPU requirement of the job."
-    )
-    #: Followed by the instance types in brackets.
-    NO_CAPACITY = (
-        "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity requested for "
-        "instance type"
-    )
-    INVALID = "ACTION_REQUIRED - CE(s) associated with the job queue are invalid."
-    UNDETERMINED = "UNDETERMINED - Batch job is blocked, root cause is undetermined."
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from windfall.jobs.aws_texts import AwsQuotaReason
 from windfall.jobs.ids import QueueName
-from windfall.scheduling.quotas import Amounts, AwsQuotaReason, Quotas, QuotaVerdict
+from windfall.scheduling.quotas import Amounts, Quotas, QuotaVerdict
 from windfall.scheduling.wording import number
 
 _UNITS = {

@@ -16,6 +16,7 @@ from enum import StrEnum
 from math import inf
 
 from windfall.capacity.policies import UNLIMITED_BORROWING, QuotaShare, SharingStrategy
+from windfall.jobs.aws_texts import AwsQuotaReason
 
 #: An amount of each unit.
 Amounts = Mapping[str, float]
@@ -38,20 +39,6 @@ class QuotaVerdict(StrEnum):
     LENT_OUT = "lent out"
     #: The share no longer exists.
     UNKNOWN = "unknown share"
-
-
-class AwsQuotaReason(StrEnum):
-    """What AWS Batch writes into the statusReason of a job that its quota share can never hold."""
-
-    LIMITS = "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - Job requirements exceed quota share capacity limits."
-    BORROW_LIMITS = (
-        "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - Job requirements exceed quota share capacity limits"
-        " and borrow limits."
-    )
-    NOT_BORROWABLE = (
-        "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - Job requires borrowing that exceeds all configured"
-        " borrowable capacity."
-    )
 
 
 class Quotas:

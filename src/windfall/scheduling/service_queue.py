@@ -10,17 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from windfall.capacity.policies import INSTANCES
+from windfall.jobs.aws_texts import MAX_RESOURCE
 from windfall.scheduling.fair_share import FairShareView
 from windfall.scheduling.service_quotas import by_shares, serve_quota_shares
 from windfall.scheduling.service_room import ServiceRoom
 from windfall.scheduling.service_shares import fair_turns
-from windfall.scheduling.service_views import (
-    MAX_RESOURCE,
-    ServicePlan,
-    ServiceQueueView,
-    ServiceView,
-    WaitingService,
-)
+from windfall.scheduling.service_views import ServicePlan, ServiceQueueView, ServiceView, WaitingService
 
 
 def plan_services(view: ServiceView) -> ServicePlan:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from windfall.capacity.policies import INSTANCES
-from windfall.scheduling.quotas import AwsQuotaReason, Quotas, QuotaVerdict
+from windfall.jobs.aws_texts import MAX_RESOURCE, AwsQuotaReason
+from windfall.scheduling.quotas import Quotas, QuotaVerdict
 from windfall.scheduling.service_room import ServiceRoom
 from windfall.scheduling.service_views import (
-    MAX_RESOURCE,
     HoldingService,
     Preempt,
     ServicePlan,

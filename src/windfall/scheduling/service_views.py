@@ -11,24 +11,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from windfall.capacity.policies import INSTANCES, QuotaShare
+from windfall.jobs.aws_texts import CROSS_SHARE_PREEMPTION, IN_SHARE_PREEMPTION
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import UNKNOWN_TYPE
 from windfall.scheduling.fair_share import FairShareView
 
 Amounts = Mapping[str, float]
 
-#: What AWS writes into the statusReason of a job that its service environment can never hold.
-MAX_RESOURCE = (
-    "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE - Service environment(s) associated with the job queue cannot"
-    " meet the capacity requirement of the job."
-)
-
 
 class ServicePreemption(StrEnum):
     """Why a job is asked to leave, in AWS's words where they are known."""
 
-    CROSS_SHARE = "Cross-share preemption triggered to reclaim borrowed capacity"
-    IN_SHARE = "In-share preemption triggered by a job of higher priority"
+    CROSS_SHARE = CROSS_SHARE_PREEMPTION
+    IN_SHARE = IN_SHARE_PREEMPTION
 
 
 @dataclass(frozen=True, slots=True)

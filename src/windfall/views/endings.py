@@ -5,7 +5,17 @@ from __future__ import annotations
 from windfall.advisor.failures import AttemptEnd, diagnose
 from windfall.advisor.remedies import remedies
 from windfall.control.job_options import PREEMPTIONS_MAX
-from windfall.jobs.attempts import EXITED, Attempt
+from windfall.jobs.attempts import Attempt
+from windfall.jobs.aws_texts import (
+    CANNOT_CREATE,
+    CANNOT_INITIALIZE,
+    CANNOT_PULL,
+    CANNOT_START,
+    CHILD_FAILED,
+    DEPENDENCY_FAILED,
+    EXITED,
+    HOST_LOST,
+)
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import JobId
@@ -16,23 +26,23 @@ from windfall.views.spelling import Answer
 #: (how the reason begins, what to do, with the job's id where it helps).
 REMEDIES = (
     (
-        "CannotPullContainerError: as a process",
+        f"{CANNOT_PULL}: as a process",
         "map the image to a directory of this host with `windfall image add`, or install Docker or Podman",
     ),
     (
-        "CannotPullContainerError",
+        CANNOT_PULL,
         "check the image's name; on the machine, as the daemon's user, try `docker pull`",
     ),
-    ("CannotCreateContainerError", "`windfall doctor` checks the container engine"),
-    ("ResourceInitializationError", "`windfall secret list` shows the secrets that exist"),
-    ("CannotStartContainerError", "check the command and that the job's user may run it"),
+    (CANNOT_CREATE, "`windfall doctor` checks the container engine"),
+    (CANNOT_INITIALIZE, "`windfall secret list` shows the secrets that exist"),
+    (CANNOT_START, "check the command and that the job's user may run it"),
     (
-        "Host EC2",
+        HOST_LOST,
         "to retry it next time, set retryStrategy.attempts to 3 or keep checkpoints (tag windfall:checkpoint=true)",
     ),
-    ("Dependent Job failed", "look at the job it depends on; `windfall describe` names it"),
+    (DEPENDENCY_FAILED, "look at the job it depends on; `windfall describe` names it"),
     (
-        "Array Child Job failed",
+        CHILD_FAILED,
         "see which children failed: `windfall jobs --array {id} --state FAILED`",
     ),
 )

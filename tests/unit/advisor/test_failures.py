@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.advisor.failures import AttemptEnd, diagnose
-from windfall.jobs.attempts import FAILED_TO_START, TIMED_OUT
+from windfall.jobs.aws_texts import FAILED_TO_START, TIMED_OUT
 from windfall.jobs.diagnosis import FailureCause
 
 TORCH_OOM = """\

@@ -11,11 +11,11 @@ from windfall.advisor.remedies import remedies
 from windfall.cli import plain_words
 from windfall.cli.plain_words import cannot_start, is_of_run, plainly, with_options
 from windfall.cli.run import run
-from windfall.jobs.attempts import EXITED, FAILED_TO_START, PREEMPTIONS, TIMED_OUT, host_lost
+from windfall.jobs.attempts import PREEMPTIONS
+from windfall.jobs.aws_texts import EXITED, FAILED_TO_START, TIMED_OUT, AwsReason, host_lost
+from windfall.jobs.aws_texts import AwsQuotaReason as QuotaWords
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import InstanceId
-from windfall.scheduling.explain import AwsReason
-from windfall.scheduling.quotas import AwsQuotaReason as QuotaWords
 from windfall.scheduling.reasons import NoneAvailable
 from windfall.views.endings import REMEDIES
 

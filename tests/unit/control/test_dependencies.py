@@ -9,8 +9,9 @@ import pytest
 from tests.builders import START, a_busy_world, a_job
 from windfall.control import events
 from windfall.control.events import FinishedJob
-from windfall.jobs.arrays import CHILD_FAILED, ChildTable
-from windfall.jobs.dependencies import DEPENDENCY_FAILED, Dependency, DependencyType
+from windfall.jobs.arrays import ChildTable
+from windfall.jobs.aws_texts import CHILD_FAILED, DEPENDENCY_FAILED
+from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, SUCCEEDED

@@ -18,7 +18,8 @@ from windfall.control.instructions import (
 )
 from windfall.control.rebuild import instructions_after_restart
 from windfall.control.why import why
-from windfall.jobs.attempts import StopCause, host_lost
+from windfall.jobs.attempts import StopCause
+from windfall.jobs.aws_texts import host_lost
 from windfall.jobs.errors import Invalid, NotFound
 from windfall.jobs.ids import InstanceId, JobId
 from windfall.jobs.resources import Resources

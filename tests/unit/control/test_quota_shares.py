@@ -13,12 +13,12 @@ from windfall.control import events
 from windfall.control.commands.policies import CreateQuotaShare, UpdateQuotaShare
 from windfall.control.instructions import InterruptAttempt
 from windfall.control.why import why
-from windfall.jobs.attempts import PREEMPTIONS, StopCause, host_lost
+from windfall.jobs.attempts import PREEMPTIONS, StopCause
+from windfall.jobs.aws_texts import AwsQuotaReason, host_lost
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 from windfall.jobs.staging import Mark
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
-from windfall.scheduling.quotas import AwsQuotaReason
 
 LEND, BORROW = SharingStrategy.LEND, SharingStrategy.LEND_AND_BORROW
 

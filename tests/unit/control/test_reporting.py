@@ -14,7 +14,8 @@ from windfall.control.instructions import (
     StopAttempt,
     TerminateInstance,
 )
-from windfall.jobs.attempts import EXITED, FAILED_TO_START, TIMED_OUT, UNSTORED
+from windfall.jobs.attempts import UNSTORED
+from windfall.jobs.aws_texts import EXITED, FAILED_TO_START, TIMED_OUT
 from windfall.jobs.definitions import ContainerSpec
 from windfall.jobs.ids import AttemptToken, InstanceId, JobId
 from windfall.jobs.images import ImageMapping

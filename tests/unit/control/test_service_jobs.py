@@ -31,14 +31,13 @@ from windfall.control.instructions import CreateTraining, StopAttempt
 from windfall.control.outbox import EventKind
 from windfall.control.rebuild import instructions_after_restart
 from windfall.control.service_dispatch import front_of_service_queue
-from windfall.jobs.attempts import TIMED_OUT
+from windfall.jobs.aws_texts import MAX_RESOURCE, TIMED_OUT, AwsReason
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.service_jobs import ServiceState
 from windfall.jobs.states import FAILED
-from windfall.scheduling.explain import AwsReason
-from windfall.scheduling.service_views import MAX_RESOURCE, ServicePreemption
+from windfall.scheduling.service_views import ServicePreemption
 
 SUBMITTED, RUNNABLE, SCHEDULED, STARTING, RUNNING, SUCCEEDED, ENDED = (
     ServiceState.SUBMITTED,

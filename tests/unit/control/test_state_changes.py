@@ -7,7 +7,7 @@ import msgspec
 from tests.builders import TestWorld, a_busy_world, a_job, a_machine
 from windfall.control import events
 from windfall.control.outbox import Destination, EventKind, OutboxEvent
-from windfall.jobs.attempts import EXITED
+from windfall.jobs.aws_texts import EXITED
 from windfall.jobs.ids import JobId
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, STARTING, SUBMITTED, SUCCEEDED, JobState
 

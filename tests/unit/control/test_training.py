@@ -11,7 +11,8 @@ from tests.unit.control.trainings import SPOT, a_training
 from windfall.capacity.environments import JobQueue, Provisioning, Switch
 from windfall.control import events
 from windfall.control.instructions import StartAttempt, StopAttempt
-from windfall.jobs.attempts import FAILED_TO_START, Market
+from windfall.jobs.attempts import Market
+from windfall.jobs.aws_texts import FAILED_TO_START
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import JobKind

@@ -17,7 +17,7 @@ from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.calendar import StartRun, TargetFailed
 from windfall.control.events import SubmitJob, SubmitTraining
 from windfall.control.instructions import InvokeTarget
-from windfall.daemon.acting import OwnServices, TickInvoker
+from windfall.daemon.acting import OwnCalls, TickInvoker
 from windfall.daemon.target_requests import run_id
 from windfall.jobs.errors import Invalid
 from windfall.jobs.job import JobKind
@@ -80,7 +80,7 @@ def invoked(
 
     async def ask() -> list[Any]:
         gate = FakeGate(refusal, known)
-        services = OwnServices(
+        services = OwnCalls(
             gate,  # type: ignore[arg-type]  # what a core answers, without one
             "123456789012",
             lambda: DUE,

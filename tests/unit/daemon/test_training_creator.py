@@ -14,7 +14,7 @@ from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.control.commands.service_jobs import TrainingRefused
 from windfall.control.events import SubmitTraining
 from windfall.control.instructions import CreateTraining
-from windfall.daemon.acting import OwnServices, TrainingCreator
+from windfall.daemon.acting import OwnCalls, TrainingCreator
 from windfall.jobs.errors import Conflict
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import Resources
@@ -64,7 +64,7 @@ def created(payload: str, gate: FakeGate) -> list[Any]:
     async def create() -> None:
         host_known = asyncio.Event()
         settings = TrainingSettings(host=lambda: Resources(4, 4096) if host_known.is_set() else None)
-        services = OwnServices(
+        services = OwnCalls(
             gate, "123456789012", lambda: 0, AttemptDirectory(Path("/nowhere")), settings, host_known.wait
         )
         creator = TrainingCreator(services, again_s=0)

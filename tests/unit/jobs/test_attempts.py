@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from windfall.jobs.attempts import EXITED, Attempt, host_lost
+from windfall.jobs.attempts import Attempt
+from windfall.jobs.aws_texts import EXITED, host_lost
 from windfall.jobs.ids import (
     AttemptToken,
     DefinitionKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.jobs.attempts import EXITED, FAILED_TO_START, host_lost
+from windfall.jobs.aws_texts import EXITED, FAILED_TO_START, host_lost
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy, decide, glob_matches
 

@@ -8,8 +8,9 @@ from tests.unit.scheduling.builders import MINUTE, Cluster, a_snapshot, an_offer
 from windfall.capacity.environments import Provisioning
 from windfall.capacity.gpu_sets import MOST_SHARERS
 from windfall.capacity.machines import InstanceState
+from windfall.jobs.aws_texts import AwsReason
 from windfall.jobs.gpus import GpuWish, held_part
-from windfall.scheduling.explain import AwsReason, explain
+from windfall.scheduling.explain import explain
 from windfall.scheduling.planning import plan
 
 T4, A10G, H100 = ("T4", 16), ("A10G", 24), ("H100", 80)

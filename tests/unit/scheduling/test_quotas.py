@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from windfall.capacity.policies import UNLIMITED_BORROWING, CapacityLimit, QuotaShare, SharingStrategy
+from windfall.jobs.aws_texts import AwsQuotaReason
 from windfall.jobs.ids import QueueName
 from windfall.scheduling.quota_reasons import quota_reason, quota_words
-from windfall.scheduling.quotas import AwsQuotaReason, Quotas, QuotaVerdict
+from windfall.scheduling.quotas import Quotas, QuotaVerdict
 
 GPU = {"GPU": 1.0}
 LEND, RESERVE, BORROW = SharingStrategy.LEND, SharingStrategy.RESERVE, SharingStrategy.LEND_AND_BORROW

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from windfall.capacity.policies import INSTANCES, CapacityLimit, QuotaShare, SharingStrategy
+from windfall.jobs.aws_texts import MAX_RESOURCE, AwsQuotaReason
 from windfall.scheduling.fair_share import Amount, FairShareView, ShareView
-from windfall.scheduling.quotas import AwsQuotaReason
 from windfall.scheduling.service_queue import front_of, plan_services
 from windfall.scheduling.service_views import (
-    MAX_RESOURCE,
     HoldingService,
     Preempt,
     ServicePlan,

@@ -82,7 +82,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class OnBehalfOf:
-    """For whom a part of the daemon makes a request: a caller with its tenant and role, and what the request is for."""
+    """Who a part of the daemon acts for: a caller with its tenant and role; and what its request is for."""
 
     caller: Caller
     #: None where a client asked for it at this moment.

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from tests.unit.aws_api.batch.fakes import ARN, a_job, an_attempt
 from windfall.aws_api.batch.nodes import as_shown, main_container, node_range
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.jobs.attempts import EXITED
+from windfall.jobs.aws_texts import EXITED
 from windfall.jobs.definitions import ContainerSpec, NodePlan, NodeRange
 from windfall.jobs.nodes import NodeGroup, Nodes
 from windfall.jobs.resources import Resources

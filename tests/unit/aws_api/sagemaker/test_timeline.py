@@ -14,7 +14,8 @@ from windfall.aws_api.sagemaker.documents import Document
 from windfall.aws_api.sagemaker.endings import failure_reason, final_status
 from windfall.aws_api.sagemaker.timeline import NO_CAPACITY, WaitingReason, stages
 from windfall.aws_api.sagemaker.view import description, last_modified, summary
-from windfall.jobs.attempts import GangEnd, Market, StopCause, host_lost
+from windfall.jobs.attempts import GangEnd, Market, StopCause
+from windfall.jobs.aws_texts import host_lost
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.nodes import Nodes

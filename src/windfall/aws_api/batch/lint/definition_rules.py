@@ -14,7 +14,7 @@ from windfall.aws_api.batch.job_fields import retry_strategy
 from windfall.aws_api.batch.lint.context import LintContext
 from windfall.aws_api.batch.lint.findings import Rule, Severity
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.jobs.attempts import host_lost
+from windfall.jobs.aws_texts import HOST_LOST, host_lost
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.images import HOST_IMAGE
 from windfall.jobs.retry import ONCE, Action, decide
@@ -98,7 +98,7 @@ def _spot_retry(definition: Document, _: Document, around: LintContext) -> tuple
         return f"retryStrategy.attempts is {attempts}", "set it to 3 or more: an interruption uses one up"
     return (
         "no rule of evaluateOnExit retries a lost host",
-        'put {"onStatusReason": "Host EC2*", "action": "RETRY"} first',
+        f'put {{"onStatusReason": "{HOST_LOST}*", "action": "RETRY"}} first',
     )
 
 
