@@ -25,6 +25,7 @@ from typing import Any
 
 from windfall.advisor.samples import GpuSample, SampledGpu
 from windfall.agent.attempt import Attempt
+from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.sampling.meters import GpuMeter, RecordedMeter
 from windfall.agent.sampling.nvml import open_nvml_meter
@@ -32,7 +33,6 @@ from windfall.agent.sampling.proc_files import pids
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
 from windfall.agent.stages import Intended, Spawned, Story
-from windfall.daemon.samples import SampleReader
 
 GOAL_PERCENT = 0.5
 #: One attempt: threads that compute in the main process, and workers that do a little fifty times a second.
@@ -140,7 +140,7 @@ def _measure(given: Any, directory: Path, mains: list[int]) -> None:
         "files:",
         json.dumps({path.name: path.stat().st_size for path in sorted(directory.glob("*.samples"))[:2]}),
     )
-    latest = SampleReader(directory).recording("machine")
+    latest = AttemptDirectory(directory).recording("machine")
     if latest is not None and latest.gpus:
         print("first GPU:", latest.gpus[0])
         print("its last sample:", latest.samples[-1].gpus[0])
