@@ -47,7 +47,7 @@ REPLACED = {
 #: Where loop variables are named after what they hold; a folder that is not here is still to be gone through.
 NAMED = (
     *("accounting", "advisor", "capacity", "checkpoint", "control", "engines", "jobs", "objects"),
-    *("schedules", "scheduling", "store", "worker"),
+    *("schedules", "scheduling", "store", "views", "worker"),
 )
 #: Participles that say how a local variable got its value and not what it is.
 HOW_NOT_WHAT = {"asked", "found", "held", "kept", "known", "told"}

@@ -42,20 +42,20 @@ class Questions:
         job_id = JobId(needed_text(call, "jobId"))
         live = await self._gate.why(job_id)
         parent, _ = split_node(split_child(job_id)[0])
-        found: list[Job] = await self._gate.read(lambda store: store.jobs([job_id, parent]))
-        if not found:
+        records: list[Job] = await self._gate.read(lambda store: store.jobs([job_id, parent]))
+        if not records:
             for service_job in await self._gate.read(lambda store: store.service_jobs([job_id])):
                 return await self._why_service_job(service_job)
             raise no_such_job(job_id)
-        about = explaining.about(found[0], job_id)
+        about = explaining.about(records[0], job_id)
         if live is not None:
             return about | explaining.why_live(live)
         # It loads the texts of all failures, which only this operation needs.
         from windfall.views.endings import how_it_ended
 
-        key = found[0].submission.definition
+        key = records[0].submission.definition
         definition = await self._gate.read(lambda store: store.definition(key)) if key else None
-        return about | how_it_ended(found[0], job_id, definition)
+        return about | how_it_ended(records[0], job_id, definition)
 
     async def _why_service_job(self, job: ServiceJob) -> Answer:
         waiting, training = [], None
@@ -77,10 +77,10 @@ class Questions:
     async def attempts(self, call: Call) -> Answer:
         """All attempts of a job, with what AWS has no field for."""
         job_id = JobId(needed_text(call, "jobId"))
-        found = await self._gate.read(lambda store: store.jobs([job_id]))
-        if not found:
+        records = await self._gate.read(lambda store: store.jobs([job_id]))
+        if not records:
             raise no_such_job(job_id)
-        return jobs.attempts(found[0])
+        return jobs.attempts(records[0])
 
     async def gpus(self, _: Call) -> Answer:
         """All GPUs of all machines, with their health and holders."""
