@@ -99,12 +99,12 @@ def why_it_waits(state: State, job: ServiceJob, now: int) -> list[Reason]:
         )
     if share := job.quota_share or job.share:
         reasons.append(
-            ("share", f"{_standing(state, job.queue, share, now)}; see `windfall shares {job.queue}`")
+            ("share", f"{_share_text(state, job.queue, share, now)}; see `windfall shares {job.queue}`")
         )
     return reasons
 
 
-def _standing(state: State, queue: QueueName, name: str, now: int) -> str:
+def _share_text(state: State, queue: QueueName, name: str, now: int) -> str:
     standings = queue_shares(state, queue, now)
     share = next(
         (candidate for candidate in (standings.shares if standings else ()) if candidate.name == name), None
