@@ -1,33 +1,40 @@
-"""Simulated agents with their processes.
+"""Simulated agents: the real reactor, journal and recovery of windfall.agent over processes that are only played.
 
-An agent keeps a journal that survives it: intents, processes and results, until told to forget. Processes survive
-the agent, not the machine. Knows nothing of jobs but the id inside of a token; asserts what no agent must ever see:
-a second process of one job, a token that runs twice, one device used by two processes.
+A journal survives its agent, and processes do too; neither survives the machine, but for what is on its disk. Asserts
+what no agent must ever do: start a second process of one job, run a token twice, use one device for two processes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tests.simulation.gpus import TOO_SMALL, devices_of
 from tests.simulation.objects import Work
+from tests.simulation.store import BrokenPromise
+from windfall.agent import events
+from windfall.agent.events import AgentAction, AgentEvent
+from windfall.agent.journal import tell_on
+from windfall.agent.messages import Exited, Inventory, Lost, Rebalance, Start
+from windfall.agent.reactor import AgentState, on_event
+from windfall.agent.records import BegunAnew, Forgotten, Intended, Spawned, Spawning, Written
+from windfall.agent.stages import Fate, Stage, Story, fate_of
+from windfall.agent.stopping import plan_notice
 from windfall.capacity.machines import Machine
 from windfall.control.events import (
     AgentConnected,
-    AttemptExited,
-    AttemptLost,
     AttemptProgressed,
-    AttemptStarted,
     DevicesChanged,
 )
 from windfall.control.instructions import (
     ForgetAttempt,
     Instruction,
-    InterruptAttempt,
     StartAttempt,
-    StopAttempt,
 )
+from windfall.engines.translation import to_connected, to_messages, to_report
 from windfall.jobs.ids import AttemptToken, MachineId
 from windfall.jobs.resources import Resources
 
@@ -43,17 +50,17 @@ def a_machine(machine_id: MachineId, size: Resources) -> Machine:
 
 
 @dataclass(slots=True)
-class Entry:
-    """What an agent's journal has of one attempt."""
+class Process:
+    """A process of an attempt, as the machine has it."""
 
-    start: StartAttempt
-    started_at: int | None = None
-    result: AttemptExited | AttemptLost | None = None
-    stopping: bool = False
-    #: When the process is killed at the latest, once it has notice.
-    kill_at: int | None = None
+    instruction: StartAttempt
     #: What it has done so far and keeps in the object store, if it keeps anything.
     work: Work | None = None
+    #: How it ended, and whether it had saved before: what the warden or the kernel still tells.
+    ended: tuple[int, int] | None = None
+    saved: bool = False
+    #: Whether nobody ever told how it ended.
+    untold: bool = False
 
 
 @dataclass(slots=True)
@@ -68,19 +75,28 @@ class Connection:
 
 @dataclass(slots=True)
 class Agent:
-    """One agent on one machine."""
+    """One agent after another on one machine."""
 
     world: World
     machine: Machine
-    journal: dict[AttemptToken, Entry] = field(default_factory=dict)
+    #: What is written on the disk.
+    journal: dict[str, Story] = field(default_factory=dict)
+    #: What the agent that lives has in memory.
+    state: AgentState = field(default_factory=AgentState)
+    #: The processes that were started here, by attempt.
+    processes: dict[str, Process] = field(default_factory=dict)
+    #: What the daemon asked for: a process is started from this.
+    instructions: dict[str, StartAttempt] = field(default_factory=dict)
     alive: bool = True
     machine_alive: bool = True
     connection: Connection | None = None
+    #: Counts agents: whatever an earlier one was about to do is void.
+    generation: int = 0
 
     @property
-    def isolation(self) -> str | None:
+    def isolation(self) -> str:
         """What it says about isolation; an agent may say nothing."""
-        return "simulated" if self.machine.id == HOST else None
+        return "simulated" if self.machine.id == HOST else ""
 
     # The connection -------------------------------------------------------------------------------------------
 
@@ -90,15 +106,10 @@ class Agent:
         if self.connection is not None or not (self.alive and self.machine_alive and daemon.alive):
             return
         self.connection = Connection(daemon.generation, self.world.now, self.world.now)
-        running = [
-            AttemptStarted(token, entry.started_at, self.isolation)
-            for token, entry in self.journal.items()
-            if entry.started_at is not None and entry.result is None
-        ]
-        preparing = [t for t, e in self.journal.items() if e.started_at is None and e.result is None]
-        ended = [entry.result for entry in self.journal.values() if entry.result is not None]
-        connected = AgentConnected(self.machine, tuple(running), tuple(preparing), tuple(ended))
-        self._up(connected)
+        stories = self.state.stories.values()
+        inventory = Inventory("", 0, 0.0, 0, [], [], "", [], [story.status() for story in stories])
+        results = [story.result for story in stories if story.result is not None]
+        self._up(to_connected(self.machine, inventory, results))
 
     def tell_devices(self) -> None:
         """Say how its devices are; without a connection that is said when there is one again."""
@@ -150,175 +161,292 @@ class Agent:
     # What the daemon asks -------------------------------------------------------------------------------------
 
     def on_instruction(self, instruction: Instruction) -> None:
-        """Do as told; a repetition is answered, not done again."""
-        if isinstance(instruction, StartAttempt):
-            self.on_start(instruction)
-        elif isinstance(instruction, StopAttempt):
-            self.on_stop(instruction)
-        elif isinstance(instruction, InterruptAttempt):
-            self.on_interrupt(instruction)
-        elif isinstance(instruction, ForgetAttempt):
-            self.on_forget(instruction)
+        """Do as told, by the messages that a real agent would get."""
+        if isinstance(instruction, ForgetAttempt):
+            story = self.state.stories.get(instruction.token)
+            if story is not None and story.result is not None:
+                self.world.check_forgotten(instruction.token)
+        for message in to_messages([instruction], str):
+            if isinstance(message, Start):
+                assert isinstance(instruction, StartAttempt)
+                self.on_start(instruction, message)
+            elif not isinstance(message, Rebalance):  # That changes nothing.
+                self.react(message)  # type: ignore[arg-type]  # every other message is an event
 
-    def on_start(self, start: StartAttempt) -> None:
+    def on_start(self, instruction: StartAttempt, start: Start) -> None:
         """Take an attempt on, or repeat what is known of it."""
-        known = self.journal.get(start.token)
-        if known is None:
-            entry = self.journal[start.token] = Entry(start)
-            longest_ms = 300 if start.staging is None else 3000
-            self.world.after(self.world.delay(0, longest_ms), lambda: self.spawn(start.token, entry))
-        elif known.result is not None:
-            self._up(known.result)
-        elif known.started_at is not None:
-            self._up(AttemptStarted(start.token, known.started_at, self.isolation))
-
-    def on_stop(self, stop: StopAttempt) -> None:
-        """Begin to stop a process; for what does not run there is an answer all the same."""
-        entry = self.journal.get(stop.token)
-        if entry is None:
-            self._up(AttemptLost(stop.token, self.world.now))
-        elif entry.result is not None:
-            self._up(entry.result)
-        elif entry.started_at is None:
-            self.end(
-                stop.token, AttemptExited(stop.token, self.world.now, None, "stopped before it was started")
+        story = self.state.stories.get(start.token)
+        if story is None:
+            intended = Intended(
+                start.token,
+                start.task_id,
+                start.log_path,
+                [],
+                start.memory_mib,
+                start.vcpus,
+                sandboxed=False,
+                at=self.world.now,
+                gpu_ids=start.gpu_ids,
             )
-        elif not entry.stopping:
-            entry.stopping = True
-            grace_ms = int(stop.grace_s * 1000)
-            code = self.world.rng.choice((143, 143, 137, 0))
-            self.world.after(self.world.delay(0, grace_ms), lambda: self.exit(stop.token, entry, code))
+            story = Story(intended, order=start)
+            self.instructions[start.token] = instruction
+        self.react(events.Ordered(start.token, story))
 
-    def on_interrupt(self, notice: InterruptAttempt) -> None:
-        """Tell a process that it must go; most save and leave, some end well, some hear nothing and are killed."""
-        entry = self.journal.get(notice.token)
-        if entry is None:
-            self._up(AttemptLost(notice.token, self.world.now))
-        elif entry.result is not None:
-            self._up(entry.result)
-        elif entry.started_at is None:
-            self.end(
-                notice.token, AttemptExited(notice.token, self.world.now, None, "interrupted before it began")
-            )
-        elif entry.kill_at is None or notice.deadline_at < entry.kill_at:
-            first = entry.kill_at is None
-            entry.kill_at = notice.deadline_at
-            kill_at = max(self.world.now, notice.deadline_at)
-            self.world.at(kill_at, lambda: self.exit(notice.token, entry, 137))
-            code = self.world.rng.choice((143, 143, 143, 1, 0, None))
-            if first and code is not None:
-                self.world.after(
-                    self.world.delay(0, kill_at - self.world.now),
-                    lambda: self.exit(notice.token, entry, code, saved=True),
-                )
+    # The reactor ----------------------------------------------------------------------------------------------
 
-    def on_forget(self, forget: ForgetAttempt) -> None:
-        """Drop a result that the daemon says is durable."""
-        entry = self.journal.get(forget.token)
-        if entry is not None and entry.result is not None:
-            self.world.check_forgotten(forget.token, entry.result)
-            del self.journal[forget.token]
+    def react(self, event: AgentEvent) -> None:
+        """Write down what follows from an event, and do it."""
+        reaction = on_event(self.state, event, self.world.now)
+        for record in reaction.records:
+            self.write(record)
+        for action in reaction.actions:
+            self.carry_out(action)
 
-    # Processes ------------------------------------------------------------------------------------------------
+    def write(self, record: Written | Forgotten) -> None:
+        """Add a line to the journal; a result that is written stands for ever."""
+        tell_on(self.journal, record)
 
-    def spawn(self, token: AttemptToken, entry: Entry) -> None:
-        """Start the process of an attempt that was taken on."""
-        if self.journal.get(token) is not entry or entry.result is not None:
-            return
-        if not (self.alive and self.machine_alive):
-            return
+    def carry_out(self, action: AgentAction) -> None:
+        """Do as the reactor says."""
+        if isinstance(action, events.Tell):
+            self._up(to_report(action.message))  # type: ignore[arg-type]  # only what the daemon understands
+        elif isinstance(action, events.Remove):
+            self.later(self.world.delay(0, 100), lambda: self.react(events.Removed(action.tokens)))
+        elif isinstance(action, events.StageIn):
+            self.later(self.world.delay(0, 3000), lambda: self.bring(action.token))
+        elif isinstance(action, events.Launch):
+            self.later(self.world.delay(0, 300), lambda: self.launch(action.token))
+        elif isinstance(action, events.StageOut):
+            self.save_what_is_left(action.token)
+        elif isinstance(action, events.Drop):
+            self.later(self.world.delay(0, 200), lambda: self.react(events.LetGo(action.token)))
+        elif isinstance(action, events.EndWithin):
+            self.stop(action.token, action.grace_s)
+        elif isinstance(action, events.GiveNotice):
+            self.give_notice(action.token)
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Do something after a while, if this agent still lives."""
+        generation = self.generation
+        self.world.after(delay_ms, lambda: action() if self.generation == generation else None)
+
+    # What happens to attempts ---------------------------------------------------------------------------------
+
+    def bring(self, token: str) -> None:
+        """Everything that a staged attempt needs has been brought."""
+        self.react(events.Brought(token, 1, self.world.now))
+
+    def launch(self, token: str) -> None:
+        """Begin to start the process of an attempt that was taken on."""
+        story = self.state.stories.get(token)
+        if story is None or not story.unstarted:
+            return  # It was withdrawn.
         if self.world.fault(0.05):
-            self.end(
-                token, AttemptExited(token, self.world.now, None, "CannotStartContainerError: simulated")
-            )
+            self.react(events.Failed(token, "CannotStartContainerError: simulated", self.world.now))
             return
-        entry.started_at = self.world.now
-        self.world.process_started(self, entry.start)
-        prepared_at = None if entry.start.staging is None else self.world.now
-        self._up(AttemptStarted(token, entry.started_at, self.isolation, prepared_at))
-        code, run_ms = self.world.exit_code_of(token), self.world.run_ms()
-        if entry.start.staging is not None and entry.start.staging.checkpoints is not None:
-            entry.work = self.world.objects.restore(entry.start, self.world.now, run_ms)
-            run_ms = entry.work.left_ms
-            self._up(AttemptProgressed(token, self.world.now, restored=entry.work.restored))
-            self.world.after(self.world.delay(200, 3000), lambda: self.save(token, entry))
-        self.world.after(run_ms, lambda: self.exit(token, entry, code))
+        self.react(events.TakenByLauncher(token))
+        self.write(Spawning(token, 0))
+        self.later(self.world.delay(0, 5), lambda: self.spawn(token))
 
-    def save(self, token: AttemptToken, entry: Entry) -> None:
+    def spawn(self, token: str) -> None:
+        """Start the process."""
+        instruction = self.instructions[token]
+        process = self.processes[token] = Process(instruction)
+        self.world.process_started(self, instruction)
+        spawned = Spawned(token, 1, 0, self.world.now, self.isolation)
+        self.write(spawned)
+        code, run_ms = self.world.exit_code_of(instruction.token), self.world.run_ms()
+        self.react(spawned)
+        if instruction.staging is not None and instruction.staging.checkpoints is not None:
+            process.work = self.world.objects.restore(instruction, self.world.now, run_ms)
+            run_ms = process.work.left_ms
+            self._up(AttemptProgressed(instruction.token, self.world.now, restored=process.work.restored))
+            self.world.after(self.world.delay(200, 3000), lambda: self.checkpoint(token, process))
+        self.world.after(run_ms, lambda: self.exit(token, process, code))
+        story = self.state.stories[token]
+        if story.stage is Stage.ENDING:
+            self.stop(token, 0.0)
+        elif story.stage is Stage.NOTICED:
+            self.give_notice(token)
+
+    def checkpoint(self, token: str, process: Process) -> None:
         """A checkpoint is committed while the process runs, and another one will be."""
-        if self.journal.get(token) is not entry or entry.result is not None or entry.work is None:
+        if process.ended is not None or process.work is None or self.processes.get(token) is not process:
             return
-        mark = self.world.objects.commit(entry.work, self.world.now)
+        mark = self.world.objects.commit(process.work, self.world.now)
         if self.alive:
-            self._up(AttemptProgressed(token, self.world.now, checkpoint=mark))
-        self.world.after(self.world.delay(500, 4000), lambda: self.save(token, entry))
+            self._up(AttemptProgressed(process.instruction.token, self.world.now, checkpoint=mark))
+        self.world.after(self.world.delay(500, 4000), lambda: self.checkpoint(token, process))
 
-    def exit(self, token: AttemptToken, entry: Entry, code: int, *, saved: bool = False) -> None:
+    def stop(self, token: str, grace_s: float) -> None:
+        """Ask a process to end; it does so within the grace, or is killed."""
+        process = self.processes.get(token)
+        if process is None or process.ended is not None:
+            return  # It is told when it is there.
+        code = self.world.rng.choice((143, 143, 137, 0))
+        self.world.after(self.world.delay(0, int(grace_s * 1000)), lambda: self.exit(token, process, code))
+
+    def give_notice(self, token: str) -> None:
+        """Tell a process that it must go; most save and leave, some end well, some hear nothing and are killed."""
+        story, process = self.state.stories[token], self.processes.get(token)
+        assert story.noticed is not None
+        if process is None or process.ended is not None:
+            return  # It is told when it is there.
+        kill_at = max(self.world.now, plan_notice(story.noticed, staged=story.accepted is not None).kill_at)
+        self.later(kill_at - self.world.now, lambda: self.exit(token, process, 137))
+        code = self.world.rng.choice((143, 143, 143, 1, 0, None))
+        if code is not None:
+            self.world.after(
+                self.world.delay(0, kill_at - self.world.now),
+                lambda: self.exit(token, process, code, saved=True),
+            )
+
+    def exit(self, token: str, process: Process, code: int, *, saved: bool = False) -> None:
         """A process ends by itself or because of a signal, unless it has died with its machine or its agent."""
-        if self.journal.get(token) is not entry or entry.result is not None:
+        if process.ended is not None or self.processes.get(token) is not process:
             return
-        self.world.process_ended(token)
-        mark = None
-        if saved and entry.work is not None:
-            mark = self.world.objects.commit(entry.work, self.world.now)
-        exited_at = None if entry.start.staging is None else self.world.now
-        exited = AttemptExited(
-            token,
-            self.world.now,
-            code,
-            None,
-            entry.started_at,
-            self.isolation,
-            exited_at=exited_at,
-            checkpoint=mark,
-            diagnosis=TOO_SMALL if code == 1 and entry.start.gpu_ids else None,
-        )
-        if not self.alive and self.world.fault(0.2):
-            self.end(token, AttemptLost(token, self.world.now))  # nobody wrote its exit code down
-        else:
-            self.end(token, exited)
-
-    def end(self, token: AttemptToken, result: AttemptExited | AttemptLost) -> None:
-        """Write a result down and report it."""
-        self.journal[token].result = result
+        self.world.process_ended(process.instruction.token)
+        process.ended, process.saved = (code, self.world.now), saved
+        # Nobody may have written down how a process ended that no agent saw.
+        process.untold = not self.alive and self.world.fault(0.2)
         if self.alive:
-            self._up(result)
+            self.collect(token)
+
+    def collect(self, token: str) -> None:
+        """Learn how a process has ended."""
+        process, story = self.processes[token], self.state.stories[token]
+        assert process.ended is not None
+        assert story.spawned is not None
+        code, at = process.ended
+        result: Exited | Lost = Lost(token, self.world.now)
+        if not process.untold:
+            failed_on_gpu = code == 1 and bool(process.instruction.gpu_ids)
+            result = Exited(
+                token,
+                code,
+                None,
+                story.spawned.at,
+                at,
+                self.isolation,
+                diagnosis=TOO_SMALL if failed_on_gpu else None,
+            )
+        self.react(events.Left(token, result))
+
+    def save_what_is_left(self, token: str) -> None:
+        """Store what a process left; that may take until the deadline that its attempt has."""
+        story = self.state.stories[token]
+        longest_ms = 1000
+        if story.noticed is not None:
+            longest_ms = max(0, min(longest_ms, story.noticed.deadline_at - self.world.now))
+        if story.hurried is not None:
+            longest_ms = min(longest_ms, int(story.hurried[1] * 1000))
+        self.later(self.world.delay(0, longest_ms), lambda: self.saved(token))
+
+    def saved(self, token: str) -> None:
+        """What a process left is stored."""
+        story = self.state.stories.get(token)
+        if story is None or story.stage is not Stage.STAGING_OUT:
+            return  # It was told to hurry, and the first one was quicker.
+        process, departed = self.processes[token], story.departed
+        assert departed is not None
+        if isinstance(departed, Lost):
+            self.react(events.Saved(token, departed))
+            return
+        mark = None
+        if process.saved and process.work is not None and not story.losing:
+            mark = self.world.objects.commit(process.work, departed.at)
+        result = msgspec.structs.replace(departed, at=self.world.now, exited_at=departed.at, checkpoint=mark)
+        self.react(events.Saved(token, result))
 
     # Misfortune -----------------------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """The agent dies: its processes run on, what it was about to start is never started."""
+        """The agent dies: its processes run on, and its journal is all that the next one knows."""
         self.world.note("agent of", self.machine.id, "dies")
-        self.alive, self.connection = False, None
+        self._die()
         if self.world.fault(0.3):
             self._lose_pages()
-        for token, entry in self.journal.items():
-            if entry.started_at is None and entry.result is None:
-                entry.result = AttemptLost(token, self.world.now)
         self.world.after(self.world.delay(100, 4000), self.restart)
+
+    def _die(self) -> None:
+        self.alive, self.connection = False, None
+        self.generation += 1
+        self.state = AgentState()
 
     def _lose_pages(self) -> None:
         """Some processes die with the agent, and nobody ever knew of them."""
-        for token in [t for t, e in self.journal.items() if e.started_at is not None and e.result is None]:
+        for token in [token for token, process in self.processes.items() if process.ended is None]:
             if self.world.rng.random() < 0.5:
                 self.world.note("nobody knows any more of", token)
-                self.world.process_ended(token)
-                self.world.ran.discard(token)
-                del self.journal[token]
+                self.world.process_ended(self.processes[token].instruction.token)
+                self.world.ran.discard(AttemptToken(token))
+                del self.journal[token], self.processes[token]
 
     def restart(self) -> None:
         """Come back with the journal."""
         if self.machine_alive and not self.alive:
             self.alive = True
+            self.recover(same_boot=True)
             self.connect()
 
+    def recover(self, *, same_boot: bool) -> None:
+        """Take over what the journal tells, as a real agent decides it."""
+        for written in list(self.journal.values()):
+            story = Story(written.intended)
+            for record in written.records():
+                if record is not written.intended:
+                    story.add(record)
+            self._compare(story, written)
+            self.state.stories[story.token] = story
+        for token, story in list(self.state.stories.items()):
+            fate = fate_of(story, same_boot=same_boot, damaged=False, boot_known=True)
+            if fate is Fate.SAVED:
+                self.carry_out(events.StageOut(token))
+            elif fate is Fate.LOST:
+                self.react(events.Saved(token, Lost(token, self.world.now)))
+            elif fate is Fate.ADOPTED:
+                self._adopt(token)
+            elif fate is not Fate.ENDED:
+                # What was being started is searched for; here a process is in the journal as soon as it exists.
+                self._begin_anew(token)
+
+    def _compare(self, story: Story, written: Story) -> None:
+        """A journal that is written anew must tell the same."""
+        same = (story.stage, story.result) == (written.stage, written.result)
+        # Of what has ended only the result is kept.
+        if not same or (story.live and story.departed != written.departed):
+            raise BrokenPromise(f"the journal tells {written}, and written anew {story}")
+
+    def _adopt(self, token: str) -> None:
+        story, process = self.state.stories[token], self.processes[token]
+        if process.ended is not None:
+            self.collect(token)
+        elif story.noticed is not None:
+            self.give_notice(token)
+
+    def _begin_anew(self, token: str) -> None:
+        story = self.state.stories[token]
+        if story.accepted is None:
+            # The daemon sees that it is not known here.
+            del self.state.stories[token]
+            self.write(Forgotten([token]))
+            return
+        story.order = story.accepted
+        story.add(BegunAnew())
+        self.carry_out(events.StageIn(token))
+
     def lose_machine(self) -> None:
-        """Everything on the machine ends at once."""
+        """Everything on the machine ends at once; what is on its disk may be there again."""
         self.world.note("machine", self.machine.id, "is lost")
-        self.alive = self.machine_alive = False
-        self.connection = None
-        for token, entry in self.journal.items():
-            if entry.started_at is not None and entry.result is None:
-                self.world.process_ended(token)
-            if entry.result is None:
-                entry.result = AttemptLost(token, self.world.now)
+        self._die()
+        self.machine_alive = False
+        for process in self.processes.values():
+            if process.ended is None:
+                self.world.process_ended(process.instruction.token)
+                process.ended, process.untold = (137, self.world.now), True
+
+    def boot(self) -> None:
+        """The machine is there again."""
+        self.machine_alive = self.alive = True
+        self.recover(same_boot=False)
+        self.connect()

@@ -1,6 +1,6 @@
 """The daemon's loop in simulated time: the real reactor, a commit that takes a while, and crashes in every gap.
 
-Turns as windfall.daemon.loop does: drain, handle each, tick, schedule, close, commit, answer, act.
+Turns as windfall.daemon.loop does: drain, react, commit, answer, act.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.store import BrokenPromise
 from windfall.control.changes import Changes
-from windfall.control.events import TimePassed
-from windfall.control.reactor import close, handle, schedule
+from windfall.control.reactor import TICK_MS, react
 from windfall.control.rebuild import instructions_after_restart, rebuild
 from windfall.control.round import Round
 from windfall.control.state import State
-from windfall.control.timekeeping import next_due
-from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import EnvironmentName
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
     from windfall.capacity.machines import Offer
 
-TICK_MS = 1000
 Answer = Callable[[Any], None]
 
 
@@ -38,7 +34,6 @@ class Daemon:
         self.state = State(world.rules)
         self.inbound: list[tuple[Any, Answer | None]] = []
         self.committing: Changes | None = None
-        self.ticked_at = 0
         self.woken = False
 
     # What reaches it ------------------------------------------------------------------------------------------
@@ -88,24 +83,12 @@ class Daemon:
 
     def react(self, batch: list[tuple[Any, Answer | None]], round_: Round) -> list[tuple[Answer, Any]]:
         """Let the events of a round happen."""
-        replies: list[tuple[Answer, Any]] = []
-        for event, answer in batch:
+        for event, _ in batch:
             self.world.note(" ", event)
-            try:
-                reply: Any = handle(self.state, event, round_)
-            except Rejected as rejected:
-                reply = rejected
-            if answer is not None:
-                replies.append((answer, reply))
-        due = next_due(self.state)
-        if round_.now - self.ticked_at >= TICK_MS or (due is not None and due <= round_.now):
-            self.ticked_at = round_.now
-            waits = bool(self.state.instances or self.state.backlog.count)
-            self.state.unsettled = self.state.unsettled or waits
-            handle(self.state, TimePassed(), round_)
-        schedule(self.state, self.offers(), round_)
-        close(self.state, round_)
-        return replies
+        happened = [(event, None) for event, _ in batch]
+        replies = react(self.state, happened, lambda _: self.offers(), round_)
+        answered = zip((answer for _, answer in batch), replies, strict=True)
+        return [(answer, reply) for answer, reply in answered if answer is not None]
 
     def offers(self) -> dict[EnvironmentName, tuple[Offer, ...]]:
         """What the engine could launch for each environment."""
@@ -174,7 +157,6 @@ class Daemon:
         if len(self.state.jobs) != len(loaded.jobs):
             raise BrokenPromise("a job was lost between store and memory")
         self.alive = True
-        self.ticked_at = 0
         self.world.check_memory()
         self.world.engine.on_daemon_started()
         self.world.engine.carry_out(instructions_after_restart(self.state))

@@ -205,10 +205,9 @@ class Engine:
             return
         if self.world.fault(0.5):
             self.world.note("the disk of", HOST, "is lost, and the journal with it")
-            self.world.ran.difference_update(host.journal)
+            self.world.ran.difference_update(AttemptToken(token) for token in host.journal)
             host.journal.clear()
-        host.machine_alive = host.alive = True
-        host.connect()
+        host.boot()
 
     def on_report(self, agent: Agent, report: Any) -> None:
         """Pass on what an agent says."""

@@ -14,8 +14,9 @@ from tests.simulation.agents import Agent
 from tests.simulation.daemon import Answer, Daemon
 from tests.simulation.store import BrokenPromise, FakeStore
 from tests.simulation.world import Parts, run
+from windfall.agent.messages import Start
 from windfall.control.changes import Changes
-from windfall.control.instructions import ForgetAttempt, InterruptAttempt, StartAttempt
+from windfall.control.instructions import ForgetAttempt, StartAttempt
 from windfall.control.round import Round
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
@@ -122,11 +123,11 @@ class HastyClerk(Daemon):
 class ForgetfulAgent(Agent):
     """Does not look into its journal before it starts a process."""
 
-    def on_start(self, start: StartAttempt) -> None:
-        known = self.journal.get(start.token)
-        if known is not None and known.result is None and known.started_at is not None:
-            self.world.process_started(self, start)
-        super().on_start(start)
+    def on_start(self, instruction: StartAttempt, start: Start) -> None:
+        story = self.journal.get(start.token)
+        if story is not None and story.live and story.began_at is not None:
+            self.world.process_started(self, instruction)
+        super().on_start(instruction, start)
 
 
 class DeafAgent(Agent):
@@ -140,16 +141,15 @@ class DeafAgent(Agent):
 class CarelessAgent(Agent):
     """Gives no notice to its processes."""
 
-    def on_interrupt(self, notice: InterruptAttempt) -> None:
-        if self.journal.get(notice.token) is None:
-            super().on_interrupt(notice)
+    def give_notice(self, token: str) -> None:
+        pass
 
 
 class WastefulAgent(Agent):
     """Begins every attempt as if it were the first."""
 
-    def on_start(self, start: StartAttempt) -> None:
-        super().on_start(replace(start, fence=1) if start.staging is not None else start)
+    def on_start(self, instruction: StartAttempt, start: Start) -> None:
+        super().on_start(replace(instruction, fence=1) if start.staging is not None else instruction, start)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ class WastefulAgent(Agent):
     [
         (
             Parts(store=LyingStore),
-            "acknowledged and is lost|does not know how it ended|second time|on .* while .* runs|ended: .*service job",
+            "acknowledged and is lost|not know how it ended|second|on .* while .* runs|ended: .*service job|KeyError",
         ),
         (
             Parts(daemon=HastyDaemon),

@@ -54,7 +54,6 @@ from tests.simulation.training_gangs import (
 from windfall.accounting.prices import Rates
 from windfall.aws_api.sagemaker.endings import SageMakerTexts
 from windfall.control.changes import Changes
-from windfall.control.events import AttemptExited, AttemptLost
 from windfall.control.instructions import StartAttempt
 from windfall.control.state import Rules
 from windfall.jobs.attempts import StopCause
@@ -273,14 +272,14 @@ class World:
             if job is None or job.submission.array_size != size:
                 raise BrokenPromise(f"job {job_id} was acknowledged and is lost")
 
-    def check_forgotten(self, token: AttemptToken, result: AttemptExited | AttemptLost) -> None:
+    def check_forgotten(self, token: AttemptToken) -> None:
         """A result may be forgotten only when the store has the attempt's end; a success counts once."""
         job = self.store.jobs.get(JobId(token.rpartition("#")[0]))
         if token in self.clients.deleted or token in self.store.removed:
             return
         attempt = next((a for a in job.attempts if a.token == token), None) if job is not None else None
         if job is None or attempt is None or attempt.stopped_at is None:
-            raise BrokenPromise(f"the agent is to forget {result}, and the store does not know how it ended")
+            raise BrokenPromise(f"the agent is to forget {token}, and the store does not know how it ended")
         ended_itself = attempt.stop_cause in (None, StopCause.INTERRUPTED, StopCause.BUDGET)
         # A node's end is not its gang's; and that of the main one waits for the others, or is one of several.
         undecided = job.is_node or is_of_peers(job) or (job.is_gang and job.state is RUNNING)

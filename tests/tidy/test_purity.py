@@ -139,6 +139,26 @@ def _of_call(function: ast.expr, where: str) -> Iterator[Violation]:
         yield Violation(where, f"calls {dotted}()", INSTEAD_OF_MODULE["time"])
 
 
+#: What the agent decides with, and what of the agent that may import: values and words, nothing that looks around.
+AGENT_DECIDES = ("records.py", "stages.py", "events.py", "reactor.py")
+AGENT_WORDS = {
+    f"windfall.agent.{name}" for name in ("credentials", "errors", "events", "messages", "records", "stages")
+}
+
+
+@pytest.mark.parametrize("name", AGENT_DECIDES)
+def test_what_the_agent_decides_with_is_pure(name):
+    tree = parsed(PACKAGE / "agent" / name)
+    modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    outside = {one for one in modules if one.partition(".")[0] not in PURE_MODULES}
+    assert outside <= AGENT_WORDS
+    plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert plain <= PURE_MODULES | {"msgspec"}
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = [violation for call in calls for violation in _of_call(call, name)]
+    assert not found, report(found)
+
+
 @pytest.mark.parametrize("folder", CORE)
 def test_the_core_is_pure(folder):
     files = [PACKAGE / folder] if folder.endswith(".py") else list(files_under(PACKAGE / folder, ".py"))

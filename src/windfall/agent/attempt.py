@@ -4,55 +4,56 @@ behaviour beyond that.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from windfall.agent.attempt_files import LogTimes
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.container.state import KeeperState
 from windfall.agent.log_room import LogRoom
-from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Progressed, Refused, Start
-from windfall.agent.stages import GONE, RUNS, UNSTARTED, Intended, Spawned, Stage, Story
+from windfall.agent.messages import Progressed
+from windfall.agent.records import Intended, Spawned
+from windfall.agent.stages import GONE, RUNS, Stage, Story
+
+if TYPE_CHECKING:
+    from windfall.agent.launchers import Launcher
 
 
 class Attempt:
     """The mutable record of one attempt; `story` is what the journal knows too."""
 
     __slots__ = (
-        "adopted",
         "cgroup",
         "container",
         "container_pid",
         "enrolled",
         "entered_until",
         "fault",
-        "given_up",
         "grace_s",
-        "hurried",
-        "isolation",
         "keepers",
         "kill_at",
+        "launcher",
         "listeners_sought_at",
         "log_room",
         "log_times",
         "news",
         "over_memory",
-        "start",
         "story",
         "terminated",
         "told",
     )
 
-    def __init__(self, story: Story, start: Start | None) -> None:
+    def __init__(self, story: Story, launcher: Launcher) -> None:
         self.story = story
-        #: The message, until the process is started.
-        self.start = start
-        self.isolation = story.spawned.isolation if story.spawned is not None else ""
+        #: How it runs.
+        self.launcher = launcher
         self.log_room = LogRoom(story.intended.log_path)
-        self.log_times = LogTimes(story.intended.log_path, resume=start is None)
+        self.log_times = LogTimes(story.intended.log_path, resume=story.order is None)
         self.cgroup: AttemptCgroup | None = None
         #: What its keeper has written down, and the container's first process while it runs; None for a process.
         self.container: KeeperState | None = None
         self.container_pid: int | None = None
-        #: The limits of a container are its engine's, those of a child in a warm worker are the worker's.
-        self.enrolled = story.intended.container or story.hosted is not None
+        #: The limits of a child in a warm worker are the worker's.
+        self.enrolled = launcher.keeps_limits or story.hosted is not None
         #: The processes that keep sessions of people inside it, and until when what those used up may still show.
         self.keepers: set[int] = set()
         self.entered_until = 0.0
@@ -63,14 +64,8 @@ class Attempt:
         #: Whether SIGTERM has reached a process of the attempt.
         self.terminated = False
         self.over_memory = False
-        #: Whether an earlier agent started it, so that its end comes from elsewhere.
-        self.adopted = False
         #: The last report about a staged attempt, all parts together.
         self.news: Progressed | None = None
-        #: When it was last asked to stop, in milliseconds, and how long its saving may take after that; None: as usual.
-        self.hurried: tuple[int, float] | None = None
-        #: Whether nobody wants what cannot be stored in that time.
-        self.given_up = False
         #: Why it had to be killed, when that was not its own doing.
         self.fault: str | None = None
         #: Processes (pid and start time) that got SIGTERM because of a notice.
@@ -126,41 +121,6 @@ class Attempt:
         return self.story.stage is not Stage.ENDED
 
     @property
-    def asked_to_end(self) -> bool:
-        """Whether it was asked to stop, or has notice."""
-        return self.story.stopping or self.story.noticed is not None
-
-    @property
     def started_at(self) -> int | None:
-        """When the job itself began to run; a keeper is there before its container."""
-        if self.story.intended.container:
-            return self.container.started_at if self.container is not None else None
-        return self.story.spawned.at if self.story.spawned is not None else None
-
-    @property
-    def unstarted(self) -> bool:
-        """Whether no process of it exists or is being started; a container of an earlier agent's may be there."""
-        return self.story.stage in UNSTARTED and self.start is not None
-
-    @property
-    def state(self) -> AttemptState:
-        """The state in the words of the protocol."""
-        result = self.story.result
-        if result is None:
-            return "running" if self.started_at is not None else "starting"
-        if isinstance(result, Exited):
-            return "exited"
-        return "refused" if isinstance(result, Refused) else "lost"
-
-    def status(self) -> AttemptStatus:
-        """Return the attempt's line in the inventory."""
-        intended, spawned = self.story.intended, self.story.spawned
-        return AttemptStatus(
-            token=intended.token,
-            task_id=intended.task_id,
-            state=self.state,
-            pid=spawned.pid if spawned is not None else None,
-            started_at=self.started_at,
-            isolation=self.isolation,
-            prepared_at=self.story.launching.prepared_at if self.story.launching is not None else None,
-        )
+        """When the job itself began to run."""
+        return self.story.began_at

@@ -8,10 +8,16 @@ AgentError
 ├── DirectoryTaken      another agent serves this one's directory
 ├── ProtocolError       a line on the socket is not a message
 ├── CannotStart         an attempt cannot be started
-└── CannotIsolate       a sandbox or cgroup operation failed
+├── CannotIsolate       a sandbox or cgroup operation failed
+└── CannotEnter         nobody can look into an attempt
 """
 
 from __future__ import annotations
+
+import re
+
+#: A problem that has AWS's own name for it already.
+_NAMED = re.compile(r"[A-Z][A-Za-z]*Error: ")
 
 
 class AgentError(Exception):
@@ -54,3 +60,12 @@ class CannotStart(AgentError):
 
 class CannotIsolate(AgentError):
     """A sandbox or a cgroup could not be made."""
+
+
+class CannotEnter(AgentError):
+    """The attempt cannot be entered; the text says why."""
+
+
+def refusal(problem: str) -> str:
+    """Return the reason of a refused start, as AWS words it."""
+    return problem if _NAMED.match(problem) else f"CannotStartContainerError: {problem}"

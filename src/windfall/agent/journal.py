@@ -22,8 +22,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from windfall.agent.records import Accepted, Departed, Ended, Forgotten, Intended, Record, Written
 from windfall.agent.room import Room
-from windfall.agent.stages import Accepted, Departed, Ended, Intended, Record, Story, Written
+from windfall.agent.stages import Story
 
 _COMPACT_ABOVE_BYTES = 8 << 20
 
@@ -38,12 +39,6 @@ class EpochSeen(Record, frozen=True, tag="H"):
     """The highest daemon epoch that was accepted."""
 
     epoch: int
-
-
-class Forgotten(Record, frozen=True, tag="F"):
-    """The daemon has these results."""
-
-    tokens: list[str]
 
 
 AnyRecord: TypeAlias = Booted | EpochSeen | Forgotten | Written
@@ -83,17 +78,23 @@ def read_journal(path: str) -> Replay:
 
 
 def _apply(replay: Replay, record: AnyRecord) -> None:
-    if isinstance(record, Intended):
-        replay.stories.setdefault(record.token, Story(record))
-    elif isinstance(record, Forgotten):
-        for token in record.tokens:
-            replay.stories.pop(token, None)
-    elif isinstance(record, EpochSeen):
+    if isinstance(record, EpochSeen):
         replay.epoch = max(replay.epoch, record.epoch)
     elif isinstance(record, Booted):
         replay.boot_id = record.boot_id
     else:
-        story = replay.stories.get(_token(record))
+        tell_on(replay.stories, record)
+
+
+def tell_on(stories: dict[str, Story], record: Written | Forgotten) -> None:
+    """Add a line of the journal to what the lines before it told."""
+    if isinstance(record, Intended):
+        stories.setdefault(record.token, Story(record))
+    elif isinstance(record, Forgotten):
+        for token in record.tokens:
+            stories.pop(token, None)
+    else:
+        story = stories.get(_token(record))
         if story is not None:
             story.add(record)
 

@@ -44,7 +44,11 @@ def left_files(attempt: Attempt, clock: Callable[[], float] = time.monotonic) ->
     directories = attempt.intended.private_directories
     accepted = attempt.story.accepted
     staging = None if accepted is None else accepted.staging
-    if not directories or attempt.intended.container or (staging is not None and staging.git is not None):
+    if (
+        not directories
+        or attempt.launcher.has_foreign_files
+        or (staging is not None and staging.git is not None)
+    ):
         return None
     patterns = [] if staging is None else [one for output in staging.outputs for one in output.patterns]
     try:

@@ -17,9 +17,8 @@ from collections import deque
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import CannotIsolate
 from windfall.agent.messages import Enrolled
-from windfall.agent.processes import members, resident_bytes, snapshot
+from windfall.agent.processes import members, resident_bytes, send, snapshot
 from windfall.agent.speech import say
-from windfall.agent.stopping import send
 from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.workers.hosts import worker_hosts
 
@@ -95,8 +94,8 @@ class Limits:
             return
         for attempt in attempts:
             attempt.enrolled = True
-            attempt.isolation = f"{attempt.isolation} + {machine.cgroup_words}"
-            self._supervisor.outbox.append(Enrolled(attempt.token, attempt.isolation))
+            attempt.story.isolation = f"{attempt.story.isolation} + {machine.cgroup_words}"
+            self._supervisor.outbox.append(Enrolled(attempt.token, attempt.story.isolation))
 
     def _move(self, attempts: list[Attempt]) -> None:
         moved: set[int] = set()
@@ -132,7 +131,7 @@ class Limits:
         running = {
             attempt.pid: attempt
             for attempt in self._grown.values()
-            if attempt.running and not attempt.intended.container
+            if attempt.running and not attempt.launcher.keeps_limits
         }
         processes = snapshot()
         hosts = worker_hosts(running.values(), processes)
@@ -152,7 +151,7 @@ class Limits:
                         send(stat.pid, signal.SIGKILL)
             if over:
                 attempt.over_memory = True
-                self._supervisor.stops.signal_all(attempt, signal.SIGKILL, processes)
+                attempt.launcher.signal_all(attempt, signal.SIGKILL, processes)
 
 
 def _killed_for_memory(attempt: Attempt) -> bool:

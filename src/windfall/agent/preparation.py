@@ -26,11 +26,11 @@ from windfall.agent.messages import Start
 from windfall.agent.own_tmp import TmpView, named_paths, view_of_tmp
 from windfall.agent.places import OWN, STAGED, Places, check_bind, wants_own_root
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
+from windfall.agent.records import Intended
 from windfall.agent.sandbox import DEFAULT_PATH, SandboxPlan, find_program, job_script, sandbox_command
 from windfall.agent.sandbox_mounts import TMP, is_within
 from windfall.agent.secrets import secret_values
 from windfall.agent.spawner import PRIVATE_UMASK, USUAL_UMASK, Launch, errno_words, missing_program
-from windfall.agent.stages import Intended
 from windfall.jobs.attempts import ML_ROOT_ELSEWHERE
 
 #: Tokens look like `<job id>#<attempt>`. Never a leading dot: `..` would be the parent, and Forget removes
@@ -67,8 +67,9 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
         sandboxed=sandboxed or container,
         at=at,
         gpu_ids=start.gpu_ids,
-        container=container,
+        keeper=container,
         user=_own_user(start, machine),
+        in_worker=hosted,
     )
 
 
@@ -85,7 +86,7 @@ def job_user(attempt: Attempt, machine: Machine) -> JobUser:
     """Return the user that an attempt runs as; raises CannotStart where there is no such user (any more)."""
     if attempt.intended.user is not None:
         return attempt.intended.user
-    start = attempt.start or attempt.story.accepted
+    start = attempt.story.order or attempt.story.accepted
     return machine.user_of(start.run_as if start is not None else None)
 
 
@@ -100,7 +101,7 @@ def places_of(attempt: Attempt) -> Places:
 def working_directory(attempt: Attempt, start: Start) -> str:
     """Return the working directory on this host."""
     named = _named_directory(start)
-    if named is None or start.container is not None:
+    if named is None or attempt.intended.keeper:
         return attempt.intended.private_directories[0]
     if start.staging is None or start.own_directory is not None or os.path.isdir(named):
         return named

@@ -1,4 +1,4 @@
-"""Reads /proc: which processes exist, whose they are, and how much memory they hold.
+"""Reads /proc: which processes exist, whose they are, and how much memory they hold; and signals them.
 
 Decides how a process is attributed to an attempt: by session (the attempt's main process leads one), else
 by descent, else by the WINDFALL_ATTEMPT variable of its environment. Must not know messages or the
@@ -8,6 +8,7 @@ journal.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
@@ -219,3 +220,29 @@ class OrphanWatch:
         here = os.getpid()
         # Session leaders may be attempts; better to miss an orphan here than to kill one of those.
         return [stat.pid for stat in snapshot().values() if stat.ppid == here and stat.session != stat.pid]
+
+
+def signal_together(targets: set[int], number: signal.Signals) -> int:
+    """Signal processes as if at one moment, and return how many there were.
+
+    A shell whose child is killed goes on to its next command, and may end with 0 as if all had been well. So the
+    processes that the signal will end are halted before the first one is sent.
+    """
+    halted = [pid for pid in targets if number == signal.SIGKILL or not catches(pid, number)]
+    for pid in halted:
+        send(pid, signal.SIGSTOP)
+    for pid in targets:
+        send(pid, number)
+    if number != signal.SIGKILL:
+        for pid in halted:
+            send(pid, signal.SIGCONT)
+    return len(targets)
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Signal a process that may have ended meanwhile; whether it could be."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -20,6 +20,7 @@ from functools import partial
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import AgentError
+from windfall.agent.events import Saved
 from windfall.agent.exits import ExitsFile, OrphanExit
 from windfall.agent.journal import Replay
 from windfall.agent.messages import Lost
@@ -29,16 +30,16 @@ from windfall.agent.processes import (
     find_by_token,
     members,
     read_stat,
+    send,
     snapshot,
 )
+from windfall.agent.records import BegunAnew, Launching, Spawned
 from windfall.agent.sandbox import BUBBLEWRAP
 from windfall.agent.speech import say
-from windfall.agent.stages import BegunAnew, Launching, Spawned, Stage, Story
-from windfall.agent.stopping import send
+from windfall.agent.stages import Fate, fate_of
 from windfall.agent.strays import empty_groups, stop_strays
 from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.traces import Trace, trace_of_starts
-from windfall.agent.workers.hosts import was_never_hosted
 
 #: How long it may take until a process that was being started shows its attempt.
 _SHOWS_WITHIN_S = 2.0
@@ -101,25 +102,22 @@ class Recovery:
         adopted = []
         same_boot = replay.boot_id == this_boot
         for story in replay.stories.values():
-            attempt = Attempt(story, None)
-            attempt.adopted = True
-            self._supervisor.keep(attempt)
-            if story.stage is Stage.ENDED:
-                continue
-            if story.stage is Stage.STAGING_OUT:
+            attempt = self._supervisor.keep(story)
+            fate = fate_of(
+                story, same_boot=same_boot, damaged=replay.damaged, boot_known=bool(replay.boot_id)
+            )
+            if fate is Fate.SAVED:
                 self._supervisor.staged.take(attempt)
-            elif replay.damaged and (story.spawned is None or not replay.boot_id):
-                # What became of it may be among the lines that are missing.
+            elif fate is Fate.UNSURE:
                 unsure[attempt.token] = attempt
-            elif not same_boot:
-                # What a machine's own death left behind may be torn: the last committed checkpoint is better.
-                self._supervisor.end(attempt, Lost(attempt.token, now_ms()))
-            elif story.stage is Stage.STAGING_IN or not _may_have_begun(story):
+            elif fate is Fate.LOST:
+                self._supervisor.react(Saved(attempt.token, Lost(attempt.token, now_ms())))
+            elif fate is Fate.BEGUN_ANEW:
                 self._begin_anew(attempt)
-            elif story.spawned is None:
-                unsure[attempt.token] = attempt
-            elif self._adopt(attempt, story.spawned):
-                adopted.append(attempt)
+            elif fate is Fate.ADOPTED:
+                assert story.spawned is not None
+                if self._adopt(attempt, story.spawned):
+                    adopted.append(attempt)
         adopted += self._search(unsure)
         self._stop_strays(replay)
         return adopted
@@ -127,20 +125,20 @@ class Recovery:
     def _begin_anew(self, attempt: Attempt) -> None:
         """Start an attempt that was never begun: from its record, or when the daemon asks for it again."""
         story, machine = attempt.story, self._supervisor.machine
-        in_sandbox = story.intended.sandboxed and not story.intended.container
+        in_sandbox = story.intended.sandboxed and not story.intended.keeper
         # A sandbox that there was, and is none now: how it runs is decided again when it is sent again.
         if story.accepted is None or (in_sandbox and machine.tools is None):
             self._supervisor.disown(attempt)  # The daemon sees that it is not known here.
             return
-        attempt.start, attempt.adopted = story.accepted, False
+        story.order = story.accepted
         story.add(BegunAnew())
         self._supervisor.staged.take(attempt)
 
     def _search(self, unsure: dict[str, Attempt]) -> list[Attempt]:
         """Adopt attempts whose start was begun and of which no pid is known, if a process of theirs is found."""
-        for attempt in [one for one in unsure.values() if one.intended.container]:
+        for attempt in [one for one in unsure.values() if one.intended.keeper]:
             # If one keeper was started after all, a second waits for it and then says the same.
-            self._supervisor.containers.on_keeper_gone(attempt, now_ms())
+            self._lose(attempt)
             del unsure[attempt.token]
         if not unsure:
             return []
@@ -155,7 +153,6 @@ class Recovery:
             made_by = BUBBLEWRAP if tools is None else tools.words
             isolation = made_by if attempt.intended.sandboxed else "process"
             spawned = Spawned(token, stat.pid, stat.start_ticks, attempt.intended.at, isolation)
-            attempt.isolation = spawned.isolation
             self._supervisor.journal.note(attempt.story, spawned)
             if attempt.story.accepted is not None and attempt.story.launching is None:
                 # It runs, so all was there; where its metadata was served is not known any more.
@@ -236,8 +233,9 @@ class Recovery:
         if is_there and stat is not None and stat.state != "Z":
             self._running[attempt.token] = (attempt, pidfd)
             self._on_readable(pidfd, lambda: self._on_departed(attempt, pidfd))
-            self._find_cgroup(attempt)
-            self._supervisor.workers.adopt(attempt)
+            attempt.launcher.adopted(attempt)
+            if not attempt.enrolled:
+                self._supervisor.newly_started.append(attempt)
             if attempt.story.accepted is not None:
                 self._supervisor.staged.take(attempt)
             if attempt.story.noticed is not None:
@@ -253,21 +251,6 @@ class Recovery:
         if not self._close_if_known(attempt, -1):
             self._lose(attempt)
         return False
-
-    def _find_cgroup(self, attempt: Attempt) -> None:
-        machine = self._supervisor.machine
-        if attempt.intended.container:
-            self._supervisor.containers.look(attempt)
-            return
-        if machine.cgroups is None:
-            return
-        group = machine.cgroups.group(attempt.token)
-        if group.exists():
-            attempt.cgroup, attempt.enrolled = group, True
-            if machine.cgroup_words not in attempt.isolation:
-                attempt.isolation = f"{attempt.isolation} + {machine.cgroup_words}"
-        else:
-            self._supervisor.newly_started.append(attempt)
 
     def _on_departed(self, attempt: Attempt, pidfd: int) -> None:
         self._on_readable(pidfd, None)
@@ -285,20 +268,13 @@ class Recovery:
         status = line.wait_status if line is not None else pidfd_wait_status(pidfd)
         if status is None:
             return False
-        if was_never_hosted(attempt):
-            self._lose(attempt)
-            return True
         code = os.waitstatus_to_exitcode(status)
-        self._supervisor.end_exited(
-            attempt, code if code >= 0 else 128 - code, line.at if line is not None else now_ms()
-        )
+        at = line.at if line is not None else now_ms()
+        attempt.launcher.exited(attempt, code if code >= 0 else 128 - code, at)
         return True
 
     def _lose(self, attempt: Attempt) -> None:
-        if attempt.intended.container:
-            self._supervisor.containers.on_keeper_gone(attempt, now_ms())
-            return
-        self._supervisor.depart(attempt, Lost(attempt.token, now_ms()))
+        attempt.launcher.lost(attempt, now_ms())
 
     def _kill_members(self, attempt: Attempt) -> None:
         """Kill what an adopted attempt left: its orphans went to the warden, so only a search finds them."""
@@ -337,11 +313,6 @@ class Recovery:
             )
         for group in empty_groups(cgroups, tokens):
             group.remove()
-
-
-def _may_have_begun(story: Story) -> bool:
-    """Whether a process or container of an attempt may exist that an earlier agent was about to start."""
-    return story.intended.container or story.stage >= Stage.STARTING
 
 
 def pidfd_wait_status(pidfd: int) -> int | None:

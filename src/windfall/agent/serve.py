@@ -29,7 +29,6 @@ from windfall.agent.credentials import become_subreaper
 from windfall.agent.devices.sources import open_source
 from windfall.agent.devices.suspects import SuspectEnds
 from windfall.agent.devices.watcher import DeviceWatcher
-from windfall.agent.ending_requests import EndingRequests
 from windfall.agent.errors import AgentError, DirectoryTaken, ProtocolError
 from windfall.agent.exits import ExitsFile
 from windfall.agent.inside.sessions import Sessions
@@ -104,7 +103,6 @@ class Agent:
         if machine.shares is not None:
             machine.shares.spare = orphans.spare
         self._suspects = SuspectEnds(attempts, self._devices.tells_within_s)
-        self._requests = EndingRequests(self._supervisor)
         self._limits = Limits(self._supervisor)
         exits = ExitsFile(os.path.join(settings.directory, EXITS_NAME))
         self._recovery = Recovery(self._supervisor, exits, self._on_readable)
@@ -266,16 +264,13 @@ class Agent:
             return  # Not greeted, or replaced by a newer daemon: it has no say.
         elif isinstance(message, Start):
             self._supervisor.on_start(message)
-        elif isinstance(message, Stop):
-            self._requests.on_stop(message)
-            self._press_at = None
-        elif isinstance(message, Interrupt):
-            self._requests.on_interrupt(message)
+        elif isinstance(message, Stop | Interrupt):
+            self._supervisor.react(message)
             self._press_at = None
         elif isinstance(message, Rebalance):
-            self._requests.on_rebalance(message)
+            self._supervisor.on_rebalance(message)
         elif isinstance(message, Forget):
-            self._supervisor.on_forget(message)
+            self._supervisor.react(message)
         else:
             self._begin_shutdown(message)
 
@@ -293,7 +288,7 @@ class Agent:
             self._close(self._daemon)
         self._daemon = connection
         self._supervisor.containers.look_at_all()
-        attempts = [attempt.status() for attempt in self._supervisor.attempts.values()]
+        attempts = [story.status() for story in self._supervisor.state.stories.values()]
         warnings = [_NO_WARDEN] if os.getppid() != self._warden else []
         inventory = self._supervisor.machine.inventory(attempts, warnings)
         connection.send([inventory, *self._supervisor.results()])
@@ -320,10 +315,8 @@ class Agent:
 
     def _begin_shutdown(self, shutdown: Shutdown) -> None:
         self._shutdown = shutdown
-        self._supervisor.closing = True
-        if shutdown.kill:
-            self._requests.stop_all(shutdown.grace_s)
-            self._press_at = None
+        self._supervisor.on_shutdown(shutdown)
+        self._press_at = None
 
     # --- events --------------------------------------------------------------------------------------
 

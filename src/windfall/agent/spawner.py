@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import threading
 import time
@@ -24,11 +23,12 @@ from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
 from windfall.agent.credentials import JobUser, ThreadRights, unshare_working_directory
+from windfall.agent.errors import refusal
 from windfall.agent.posix_spawn import SpawnRecipe
 from windfall.agent.processes import boot_ticks
+from windfall.agent.records import Spawned, Spawning
 from windfall.agent.sandbox import find_program
 from windfall.agent.speech import say
-from windfall.agent.stages import Spawned, Spawning
 
 #: Dispositions that the agent's Python changed, or that its parent may have ignored.
 _RESET_SIGNALS = [
@@ -51,8 +51,6 @@ _RESET_SIGNALS = [
 _HAND_OVER_AFTER = 16
 #: As most systems have it, and for jobs that share directories with jobs of other tenants.
 USUAL_UMASK, PRIVATE_UMASK = 0o022, 0o077
-#: A problem that has AWS's own name for it already.
-_NAMED = re.compile(r"[A-Z][A-Za-z]*Error: ")
 
 
 class Launch(NamedTuple):
@@ -236,11 +234,6 @@ def missing_program(name: str, path: str) -> str:
         if os.path.isfile(candidate) and not os.access(candidate, os.X_OK):
             return f"exec: {_quoted(name)}: permission denied"
     return f"exec: {_quoted(name)}: executable file not found in $PATH"
-
-
-def refusal(problem: str) -> str:
-    """Return the reason of a refused start, as AWS words it."""
-    return problem if _NAMED.match(problem) else f"CannotStartContainerError: {problem}"
 
 
 def _refused(launch: Launch, problem: str, number: int | None = 0) -> Launched:

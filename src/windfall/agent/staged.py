@@ -34,17 +34,17 @@ from windfall.agent.courier.messages import (
 from windfall.agent.courier_link import Couriers
 from windfall.agent.demotion import Identity
 from windfall.agent.directories import make_shared_directory
-from windfall.agent.errors import AgentError
-from windfall.agent.journal import Journal
+from windfall.agent.errors import AgentError, refusal
+from windfall.agent.events import AgentEvent, Brought, Failed, LetGo, Saved, Spoiled
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start
+from windfall.agent.messages import Exited, Lost, Message, Progressed, Start
 from windfall.agent.object_access import region
 from windfall.agent.places import OWN
 from windfall.agent.preparation import job_user, places_of, working_directory
+from windfall.agent.records import Launching
 from windfall.agent.sealing import seal, unseal
-from windfall.agent.spawner import refusal
 from windfall.agent.speech import say
-from windfall.agent.stages import Departed, Launching, Stage
+from windfall.agent.stages import Stage
 from windfall.agent.steward.messages import Admit
 from windfall.agent.unstored import Unstored
 from windfall.jobs.attempts import UNSTORED
@@ -66,22 +66,15 @@ class StagedAttempts:
         self,
         couriers: Couriers,
         machine: Machine,
-        journal: Journal,
+        directory: str,
         tell: Callable[[Message], None],
-        on_ready: Callable[[Attempt], None],
-        on_end: Callable[[Attempt, Result], None],
-        on_released: Callable[[str], None],
-        on_broken: Callable[[Attempt], None],
+        react: Callable[[AgentEvent], None],
     ) -> None:
         self._couriers = couriers
         self._steward = couriers.steward
         self._machine = machine
-        self._journal = journal
         self._tell = tell
-        self._on_ready = on_ready
-        self._on_end = on_end
-        self._on_released = on_released
-        self._on_broken = on_broken
+        self._react = react
         self._open: dict[str, Attempt] = {}
         #: Told to be dropped and not yet let go of by the courier.
         self._dropping: dict[str, Identity | None] = {}
@@ -90,7 +83,7 @@ class StagedAttempts:
         couriers.on_report = self._on_report
         couriers.on_new = self._on_new_courier
         #: What ended attempts have left that is not stored yet.
-        self.unstored = Unstored(journal.directory, self._store)
+        self.unstored = Unstored(directory, self._store)
         self.unstored.ask()
 
     # --- the stages ----------------------------------------------------------------------------------
@@ -100,27 +93,18 @@ class StagedAttempts:
         self._open[attempt.token] = attempt
         self._direct(attempt)
 
-    def departed(self, attempt: Attempt, result: Exited | Lost) -> None:
-        """Its process has gone: have what it left saved, then report."""
-        self._journal.note(attempt.story, Departed(result))
-        news = Progressed(attempt.token, result.at, doing=_SAVING, exited_at=result.at)
-        self._pass_on(attempt, news)
+    def save(self, attempt: Attempt) -> None:
+        """Have what its process left stored, by the deadline that its story gives now."""
+        departed = attempt.story.departed
+        if departed is not None and (attempt.news is None or attempt.news.exited_at is None):
+            at = departed.at
+            self._pass_on(attempt, Progressed(attempt.token, at, doing=_SAVING, exited_at=at))
         self.take(attempt)
 
-    def hasten(self, attempt: Attempt) -> None:
-        """Something about the attempt's end has changed: say again how it is to be finished."""
-        if attempt.stage is Stage.STAGING_OUT and attempt.token in self._open:
-            self._direct(attempt)
-
-    def hasten_all(self) -> None:
-        """The agent is being shut down."""
-        self.finish_within_s = CLOSING_WITHIN_S
-        for attempt in list(self._open.values()):
-            self.hasten(attempt)
-
-    def ended(self, attempt: Attempt) -> None:
-        """Nothing is wanted of the attempt any more."""
+    def drop(self, attempt: Attempt) -> None:
+        """Nothing is wanted of the attempt any more; it is told when nobody has its files in hand."""
         if self._open.pop(attempt.token, None) is None:
+            self._react(LetGo(attempt.token))
             return
         user = self._courier_user(attempt)
         if self._couriers.running(user):
@@ -128,10 +112,7 @@ class StagedAttempts:
             self._couriers.send(user, Drop(attempt.token))
         else:
             self._let_go(attempt.token, user)
-
-    def holds(self, token: str) -> bool:
-        """Tell whether the courier may still touch the attempt's files."""
-        return token in self._dropping
+            self._react(LetGo(attempt.token))
 
     def news(self) -> list[Message]:
         """Return what is known of all attempts, for a daemon that has just come."""
@@ -148,7 +129,7 @@ class StagedAttempts:
                     unseal(errand.places.root, kept, (user.uid, user.gid))
             self._admit(errand, user, story.launching)
         except (AgentError, OSError) as error:
-            self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
+            self._react(Failed(attempt.token, refusal(str(error)), _now_ms()))
             return
         if story.departed is not None:
             self._couriers.send(user, self._finish(attempt, errand))
@@ -166,7 +147,7 @@ class StagedAttempts:
             user = job_user(attempt, self._machine)
         except AgentError:
             return None  # Such an attempt is refused, with the reason, before anything is moved for it.
-        if not user.drop or attempt.intended.container:
+        if not user.drop or attempt.launcher.has_foreign_files:
             return None
         return Identity(user.uid, user.gid, user.groups)
 
@@ -190,8 +171,8 @@ class StagedAttempts:
         deadline_at = story.departed.at + int(self.finish_within_s * 1000)
         if story.noticed is not None:
             deadline_at = min(deadline_at, story.noticed.deadline_at)
-        if attempt.hurried is not None:
-            at, within_s = attempt.hurried
+        if story.hurried is not None:
+            at, within_s = story.hurried
             deadline_at = min(deadline_at, max(story.departed.at, at) + int(within_s * 1000))
         code = story.departed.exit_code if isinstance(story.departed, Exited) else None
         # Exit code 0 within the window is success, and its outputs are wanted.
@@ -250,12 +231,12 @@ class StagedAttempts:
         elif isinstance(report, Prepared):
             self._prepared(attempt, report)
         elif isinstance(report, PrepareFailed):
-            self._on_end(attempt, Refused(attempt.token, refusal(report.reason), _now_ms()))
+            self._react(Failed(attempt.token, refusal(report.reason), _now_ms()))
         elif isinstance(report, News):
             self._pass_on(attempt, _as_progressed(report))
         elif isinstance(report, Broken):
             attempt.fault = report.reason
-            self._on_broken(attempt)
+            self._react(Spoiled(attempt.token))
         else:
             self._finished(attempt, report)
 
@@ -271,10 +252,9 @@ class StagedAttempts:
                 seal(errand.places.root, kept, OWN, (user.uid, user.gid))
             self._admit(errand, user, launching)
         except AgentError as error:
-            self._on_end(attempt, Refused(attempt.token, refusal(str(error)), _now_ms()))
+            self._react(Failed(attempt.token, refusal(str(error)), _now_ms()))
             return
-        self._journal.note(attempt.story, launching)
-        self._on_ready(attempt)
+        self._react(Brought(attempt.token, report.port, report.at))
 
     def _pass_on(self, attempt: Attempt, news: Progressed) -> None:
         merged = news
@@ -297,34 +277,32 @@ class StagedAttempts:
         if self._open.pop(attempt.token, None) is not None:
             self._let_go(attempt.token, user)
         reason = departed.reason if isinstance(departed, Exited) else None
-        if (report.unstored or report.unstored_checkpoint) and not attempt.given_up:
+        if (report.unstored or report.unstored_checkpoint) and not attempt.story.given_up:
             # Before the end is told: from then on nobody else knows of what is not stored.
             lacks = (report.unstored, report.unstored_checkpoint, _killed_at(attempt))
             order = Store(self._errand(attempt, user), *lacks)
             self.unstored.keep(order, attempt.intended.private_directories, user)
             reason = reason or f"{UNSTORED}: {report.why_unstored}"
         if isinstance(departed, Lost):
-            self._on_end(attempt, departed)
+            self._react(Saved(attempt.token, departed))
             return
         known = attempt.news
-        self._on_end(
-            attempt,
-            msgspec.structs.replace(
-                departed,
-                at=max(departed.at, _now_ms()),
-                exited_at=departed.at,
-                reason=reason if departed.exit_code == 0 else departed.reason,
-                checkpoint=report.checkpoint or (known.checkpoint if known is not None else None),
-                progress=report.progress or (known.progress if known is not None else None),
-                failure=attempt.fault or report.failure,
-            ),
+        result = msgspec.structs.replace(
+            departed,
+            at=max(departed.at, _now_ms()),
+            exited_at=departed.at,
+            reason=reason if departed.exit_code == 0 else departed.reason,
+            checkpoint=report.checkpoint or (known.checkpoint if known is not None else None),
+            progress=report.progress or (known.progress if known is not None else None),
+            failure=attempt.fault or report.failure,
         )
+        self._react(Saved(attempt.token, result))
 
     def _released(self, token: str, user: Identity | None) -> None:
         if token in self._dropping and self._dropping[token] == user:
             del self._dropping[token]
             self._let_go(token, user)
-            self._on_released(token)
+            self._react(LetGo(token))
 
     def _let_go(self, token: str, user: Identity | None) -> None:
         """Nothing is moved for an attempt any more; a courier that has no other may rest."""

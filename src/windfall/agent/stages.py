@@ -1,20 +1,38 @@
 """The stages of an attempt, what leads from one to the next, and what is known of the attempt at each.
 
-Everything that changes an attempt's stage is a record: the journal's lines, and four that only this agent's memory
-has. The same `Story.add` takes them while the agent runs and when its successor reads the journal. Must not know
-processes, files or the socket.
+Everything that changes an attempt's stage is a record (records.py). The same `Story.add` takes them while the agent
+runs and when its successor reads the journal. Must not know processes, files or the socket.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import msgspec
 
-from windfall.agent.credentials import JobUser
-from windfall.agent.messages import Exited, Lost, Result, Start
+from windfall.agent.messages import AttemptState, AttemptStatus, Exited, Lost, Refused, Result, Start
+from windfall.agent.records import (
+    Accepted,
+    Begun,
+    BegunAnew,
+    Departed,
+    Ended,
+    Hosted,
+    Intended,
+    Known,
+    Launching,
+    Losing,
+    Noticed,
+    NotStarted,
+    Record,
+    Spawned,
+    Spawning,
+    Starting,
+    Stopping,
+    Told,
+    Written,
+)
 
 
 class Stage(enum.IntEnum):
@@ -47,138 +65,6 @@ RUNS = frozenset({Stage.RUNNING, Stage.NOTICED, Stage.ENDING})
 #: Its process has ended, or will never start.
 GONE = frozenset({Stage.STAGING_OUT, Stage.ENDED})
 
-
-class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Base of what is written down, one line each."""
-
-
-class Intended(Record, frozen=True, tag="I"):
-    """An attempt is about to be started."""
-
-    token: str
-    task_id: str
-    log_path: str
-    #: Directories that belong to the attempt alone and go away at Forget.
-    private_directories: list[str]
-    memory_mib: int
-    vcpus: float
-    sandboxed: bool
-    at: int
-    gpu_ids: list[str] = []
-    #: Whether the attempt's process is the keeper of a container.
-    container: bool = False
-    #: The user that it runs as, where it has one of its own.
-    user: JobUser | None = None
-
-
-class Spawning(Record, frozen=True, tag="P"):
-    """The attempt's process is being started this very moment; before this line none exists."""
-
-    token: str
-    #: The time on the clock of a process's start.
-    ticks: int
-
-
-class Spawned(Record, frozen=True, tag="S"):
-    """The attempt's process exists.
-
-    It started within `ticks_span` ticks from `start_ticks` on: the clock is read around the start, because reading the
-    start time itself from /proc would cost a tenth of the whole start.
-    """
-
-    token: str
-    pid: int
-    start_ticks: int
-    at: int
-    isolation: str
-    ticks_span: int = 0
-
-    def started_at_ticks(self, ticks: int) -> bool:
-        """Whether a process of this pid that started then is this one."""
-        return self.start_ticks <= ticks <= self.start_ticks + self.ticks_span
-
-
-class Accepted(Record, frozen=True, tag="A"):
-    """A staged attempt in full: bringing, watching and saving are begun anew from this by the next agent."""
-
-    start: Start
-
-
-class Launching(Record, frozen=True, tag="G"):
-    """All that a staged attempt needs is there; from here on a process of it may exist."""
-
-    token: str
-    #: Where its metadata is served.
-    port: int
-    prepared_at: int
-
-
-class Hosted(Record, frozen=True, tag="W"):
-    """The attempt's work is done in a warm worker, below this process (its keeper)."""
-
-    token: str
-    pid: int
-    start_ticks: int
-    sandboxed: bool
-    #: The worker's own name where it is a container.
-    container: str = ""
-
-
-class Noticed(Record, frozen=True, tag="N"):
-    """The attempt has notice; a later line may only move the deadline forward."""
-
-    token: str
-    at: int
-    deadline_at: int
-    words: str
-
-
-class Told(Record, frozen=True, tag="T"):
-    """These processes have had SIGTERM for the notice; none gets it twice, whatever it does with it."""
-
-    token: str
-    #: Pid and start time of each, all so far.
-    processes: list[tuple[int, int]]
-
-
-class Losing(Record, frozen=True, tag="L"):
-    """The attempt's host counts as gone: nothing that it left may be saved."""
-
-    token: str
-
-
-class Departed(Record, frozen=True, tag="D"):
-    """The process of a staged attempt has gone; what it left must be saved before this is reported."""
-
-    result: Exited | Lost
-
-
-class Ended(Record, frozen=True, tag="E"):
-    """What will be told the daemon, now and at every connection until it is forgotten."""
-
-    result: Result
-
-
-class Starting(Record, frozen=True):
-    """A spawner has it; in memory alone, where `Spawning` is the spawner's own line."""
-
-
-class NotStarted(Record, frozen=True):
-    """The start failed for a reason that may pass; in memory alone."""
-
-
-class BegunAnew(Record, frozen=True):
-    """Nothing of a staged attempt was begun by the agent before, so that it is brought again; in memory alone."""
-
-
-class Stopping(Record, frozen=True):
-    """The daemon asked it to stop; in memory alone."""
-
-
-Written: TypeAlias = (
-    Intended | Accepted | Launching | Spawning | Spawned | Hosted | Noticed | Told | Losing | Departed | Ended
-)
-Known: TypeAlias = Written | Starting | NotStarted | BegunAnew | Stopping
 
 #: Which record leads from each stage to which. Any other record adds to what is known and leaves the stage.
 MOVES: Mapping[Stage, Mapping[type[Record], Stage]] = {
@@ -229,6 +115,7 @@ _LATEST: Mapping[type[Record], str] = {
     Hosted: "hosted",
     Noticed: "noticed",
     Told: "told",
+    Begun: "begun",
 }
 
 
@@ -249,8 +136,18 @@ class Story(msgspec.Struct):
     departed: Exited | Lost | None = None
     #: For a child in a warm worker.
     hosted: Hosted | None = None
+    #: What follows is in memory alone.
+    #: The daemon's order, until there is a process.
+    order: Start | None = None
     #: Whether it was asked to stop.
     stopping: bool = False
+    begun: Begun | None = None
+    #: What keeps it apart from other jobs; more may be put in force while it runs.
+    isolation: str = ""
+    #: When it was last asked to stop, in milliseconds, and how long its saving may take after that; None: as usual.
+    hurried: tuple[int, float] | None = None
+    #: Whether nobody wants what cannot be stored in that time.
+    given_up: bool = False
 
     def add(self, record: Known) -> None:
         """Learn something, and go to the stage that it leads to."""
@@ -271,6 +168,8 @@ class Story(msgspec.Struct):
             self.stopping = True
         elif isinstance(record, BegunAnew):
             self.launching = self.spawning = None
+        if isinstance(record, Spawned):
+            self.isolation = record.isolation
         self.stage = MOVES[self.stage].get(kind) or max(self.stage, _AT_LEAST.get(kind, self.stage))
         if self.stage is Stage.RUNNING:
             # What was asked while it was being started counts from here on.
@@ -278,6 +177,59 @@ class Story(msgspec.Struct):
                 self.stage = Stage.ENDING
             elif self.noticed is not None:
                 self.stage = Stage.NOTICED
+
+    @property
+    def token(self) -> str:
+        """The attempt's name for ever."""
+        return self.intended.token
+
+    @property
+    def live(self) -> bool:
+        """Whether it has no result yet."""
+        return self.stage is not Stage.ENDED
+
+    @property
+    def unstarted(self) -> bool:
+        """Whether no process of it exists or is being started.
+
+        One that an earlier agent was about to start has no order any more: its keeper may be there.
+        """
+        return self.stage in UNSTARTED and self.order is not None
+
+    @property
+    def began_at(self) -> int | None:
+        """When the job itself began to run; a keeper is there before it."""
+        if self.begun is not None:
+            return self.begun.at
+        if self.spawned is not None and not self.intended.keeper:
+            return self.spawned.at
+        return self.departed.started_at if isinstance(self.departed, Exited) else None
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether it was asked to stop, or has notice."""
+        return self.stopping or self.noticed is not None
+
+    @property
+    def state(self) -> AttemptState:
+        """The state in the words of the protocol."""
+        if self.result is None:
+            return "running" if self.began_at is not None else "starting"
+        if isinstance(self.result, Exited):
+            return "exited"
+        return "refused" if isinstance(self.result, Refused) else "lost"
+
+    def status(self) -> AttemptStatus:
+        """Return the attempt's line in the inventory."""
+        return AttemptStatus(
+            token=self.token,
+            task_id=self.intended.task_id,
+            state=self.state,
+            pid=self.spawned.pid if self.spawned is not None else None,
+            started_at=self.began_at,
+            isolation=self.isolation,
+            prepared_at=self.launching.prepared_at if self.launching is not None else None,
+        )
 
     def records(self) -> list[Written]:
         """Return the lines that tell this story again; of an ended attempt only what is still needed."""
@@ -302,3 +254,36 @@ class Story(msgspec.Struct):
         if self.departed is not None:
             lines.append(Departed(self.departed))
         return lines
+
+
+class Fate(enum.Enum):
+    """What becomes of an attempt when a new agent finds its story."""
+
+    #: It has ended; its result is reported again.
+    ENDED = enum.auto()
+    #: What it left is stored.
+    SAVED = enum.auto()
+    #: Its process is adopted, or how that ended is found out.
+    ADOPTED = enum.auto()
+    #: Nothing of it was begun.
+    BEGUN_ANEW = enum.auto()
+    #: Nobody knows yet whether it was begun: its process is searched for.
+    UNSURE = enum.auto()
+    #: The machine has died with it.
+    LOST = enum.auto()
+
+
+def fate_of(story: Story, *, same_boot: bool, damaged: bool, boot_known: bool) -> Fate:
+    """Decide what becomes of an attempt; `damaged` says that lines of the journal are missing."""
+    if story.stage is Stage.ENDED:
+        return Fate.ENDED
+    if story.stage is Stage.STAGING_OUT:
+        return Fate.SAVED
+    if damaged and (story.spawned is None or not boot_known):
+        return Fate.UNSURE  # What became of it may be among the lines that are missing.
+    if not same_boot:
+        # What a machine's own death left behind may be torn: the last committed checkpoint is better.
+        return Fate.LOST
+    if story.stage is Stage.STAGING_IN or (story.stage < Stage.STARTING and not story.intended.keeper):
+        return Fate.BEGUN_ANEW
+    return Fate.UNSURE if story.spawned is None else Fate.ADOPTED

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.errors import AgentError
+from windfall.agent.errors import AgentError, refusal
+from windfall.agent.events import AgentEvent, Delayed, TakenByLauncher
 from windfall.agent.journal import Journal
 from windfall.agent.messages import Message, Progressed
-from windfall.agent.spawner import Launch, Launched, Spawner, refusal
+from windfall.agent.spawner import Launch, Launched, Spawner
 from windfall.agent.speech import say
-from windfall.agent.stages import NotStarted, Starting
 
 #: How many starts wait in the spawners at once: enough to keep them busy. Each holds two open files, and every new
 #: process begins with a copy of them all and closes them one by one.
@@ -40,8 +40,7 @@ class Starts:
         journal: Journal,
         notify: Callable[[], None],
         may_start: Callable[[Attempt], bool],
-        launch: Callable[[Attempt], Launch],
-        refuse: Callable[[Attempt, str, int], None],
+        react: Callable[[AgentEvent], None],
         tell: Callable[[Message], None],
         *,
         patience_s: float = _PATIENCE_S,
@@ -53,8 +52,7 @@ class Starts:
         self._tried: dict[str, tuple[float, float]] = {}
         self._journal = journal
         self._may_start = may_start
-        self._launch = launch
-        self._refuse = refuse
+        self._react = react
         self.waiting: deque[Attempt] = deque()
         #: Starts that a spawner has and has not answered.
         self.in_flight = 0
@@ -77,13 +75,13 @@ class Starts:
                 held.append(attempt)
                 continue
             try:
-                launch = self._launch(attempt)
+                launch = attempt.launcher.launch(attempt)
             except (AgentError, OSError, ValueError) as error:
                 reason = refusal(str(error))
                 if not self.once_more(attempt, reason, getattr(error, "errno", 0)):
-                    self._refuse(attempt, reason, _now_ms())
+                    attempt.launcher.not_launched(attempt, reason, _now_ms())
                 continue
-            attempt.story.add(Starting())
+            self._react(TakenByLauncher(attempt.token))
             launches.append(launch)
             self.in_flight += 1
         self.waiting.extend(held)
@@ -104,7 +102,7 @@ class Starts:
         """Keep an attempt that could not be started for another try; False when that is not worth it (any more)."""
         now = time.monotonic()
         until, _ = self._tried.get(attempt.token, (now + self._patience_s, now))
-        if number not in PASSING or now >= until or attempt.asked_to_end:
+        if number not in PASSING or now >= until or attempt.story.asked_to_end:
             self._tried.pop(attempt.token, None)
             return False
         if attempt.token not in self._tried:
@@ -113,7 +111,7 @@ class Starts:
             if attempt.story.accepted is None:  # A staged one is reported by its courier.
                 self._tell(Progressed(attempt.token, _now_ms(), doing=f"waiting to be started: {reason}"))
         self._tried[attempt.token] = until, now + self._again_s
-        attempt.story.add(NotStarted())
+        self._react(Delayed(attempt.token))
         self.waiting.append(attempt)
         return True
 

@@ -8,17 +8,14 @@ saved. Decides when which signal is due; must not know the socket, nor how a rec
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.orphans import Orphans
-from windfall.agent.processes import ProcessStat, catches, members, snapshot
-from windfall.agent.stages import Noticed, Stopping, Told
-from windfall.agent.workers.hosts import contained_keeper, worker_pids
+from windfall.agent.processes import ProcessStat, catches, snapshot
+from windfall.agent.records import Noticed, Told
 
 #: How much of a notice is kept for the final flush, and how long before the end every process gets SIGTERM.
 _FLUSH_SHARE, _FLUSH_MOST_MS = 0.2, 20_000
@@ -45,8 +42,7 @@ def plan_notice(noticed: Noticed, *, staged: bool) -> NoticePlan:
 class Stops:
     """The attempts that are being stopped or have notice, until they have ended."""
 
-    def __init__(self, orphans: Orphans, note: Callable[[Attempt, Told], None]) -> None:
-        self._orphans = orphans
+    def __init__(self, note: Callable[[Attempt, Told], None]) -> None:
         self._note = note
         self._attempts: dict[str, Attempt] = {}
 
@@ -58,7 +54,6 @@ class Stops:
         deadline = time.monotonic() + max(0.0, grace_s)
         attempt.kill_at = deadline if attempt.kill_at is None else min(attempt.kill_at, deadline)
         attempt.grace_s = grace_s
-        attempt.story.add(Stopping())
         self._attempts[attempt.token] = attempt
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -81,9 +76,9 @@ class Stops:
                 continue
             processes = snapshot() if processes is None else processes
             if step == "kill":
-                self.signal_all(attempt, signal.SIGKILL, processes)
+                attempt.launcher.signal_all(attempt, signal.SIGKILL, processes)
             elif step == "terminate":
-                attempt.terminated = self.signal_all(attempt, signal.SIGTERM, processes) > 0
+                attempt.terminated = attempt.launcher.signal_all(attempt, signal.SIGTERM, processes) > 0
             else:
                 self._signal_listeners(attempt, processes)
 
@@ -109,7 +104,7 @@ class Stops:
         """SIGTERM, once each, to the processes that asked for it; one that begins to listen later gets it then."""
         attempt.listeners_sought_at = time.monotonic()
         fresh = []
-        for pid in self._targets(attempt, processes, spare_monitor=True):
+        for pid in attempt.launcher.targets(attempt, processes, spare_monitor=True):
             name = (pid, processes[pid].start_ticks if pid in processes else 0)
             if name not in attempt.told and catches(pid, signal.SIGTERM):
                 fresh.append(name)
@@ -118,66 +113,4 @@ class Stops:
         attempt.told |= frozenset(fresh)
         self._note(attempt, Told(attempt.token, sorted(attempt.told)))
         for pid, _ in fresh:
-            reached = send(pid, signal.SIGTERM)
-            if not reached and pid == attempt.container_pid:
-                tell_keeper(attempt, signal.SIGTERM)  # Not our process to signal: its engine may.
-
-    def signal_all(self, attempt: Attempt, number: signal.Signals, processes: dict[int, ProcessStat]) -> int:
-        """Signal every process of an attempt as if at one moment, and return how many there were.
-
-        A shell whose child is killed goes on to its next command, and may end with 0 as if all had been well. So
-        the processes that the signal will end are halted before the first one is sent.
-        """
-        if attempt.intended.container or contained_keeper(attempt, processes):
-            return tell_keeper(attempt, number)
-        targets = self._targets(attempt, processes, spare_monitor=number != signal.SIGKILL)
-        halted = [pid for pid in targets if number == signal.SIGKILL or not catches(pid, number)]
-        for pid in halted:
-            send(pid, signal.SIGSTOP)
-        for pid in targets:
-            send(pid, number)
-        if number != signal.SIGKILL:
-            for pid in halted:
-                send(pid, signal.SIGCONT)
-        return len(targets)
-
-    def _targets(
-        self, attempt: Attempt, processes: dict[int, ProcessStat], *, spare_monitor: bool
-    ) -> set[int]:
-        if attempt.intended.container or contained_keeper(attempt, processes):
-            inside = attempt.container_pid or 0
-            return {stat.pid for stat in members(processes, {inside}).get(inside, [])}
-        pid = attempt.pid
-        targets = {stat.pid for stat in members(processes, {pid}).get(pid, [])}
-        targets.update(self._orphans.of(attempt.token))
-        targets.update(worker_pids(attempt.story.hosted, processes, spare_keeper=spare_monitor))
-        if attempt.cgroup is not None:
-            targets.update(attempt.cgroup.pids())
-        if attempt.intended.sandboxed and spare_monitor:
-            # The monitor would die and leave the job without its exit code; the init of the namespace
-            # ignores it anyway.
-            targets -= {stat.pid for stat in processes.values() if stat.ppid == pid} | {pid}
-        return targets
-
-
-def tell_keeper(attempt: Attempt, number: signal.Signals) -> int:
-    """Have the keeper of a container stop or kill it, and return whether it could be told.
-
-    A keeper that has not yet written a line has no handlers either: a signal would end it and not the container. That
-    of a warm worker has them before its first child.
-    """
-    number = signal.SIGUSR1 if number == signal.SIGKILL else number
-    if attempt.story.hosted is not None:
-        return int(send(attempt.story.hosted.pid, number))
-    if attempt.container is None or attempt.container.keeper != attempt.pid:
-        return 0
-    return int(send(attempt.pid, number))
-
-
-def send(pid: int, number: signal.Signals) -> bool:
-    """Signal a process that may have ended meanwhile; whether it could be."""
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+            attempt.launcher.signal_process(attempt, pid, signal.SIGTERM)

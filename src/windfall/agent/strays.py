@@ -13,9 +13,8 @@ import time
 from collections.abc import Container, Set
 
 from windfall.agent.cgroups import AttemptCgroup, CgroupTree
-from windfall.agent.processes import attempt_token, members, read_stat, snapshot
+from windfall.agent.processes import attempt_token, members, read_stat, send, snapshot
 from windfall.agent.speech import say
-from windfall.agent.stopping import send
 
 #: How long killed processes may take to end.
 _END_WITHIN_S = 10.0

@@ -1,51 +1,46 @@
-"""The life of attempts on this machine: accepted, started, stopped, ended, forgotten.
+"""The life of attempts on this machine: what the reactor decides is carried out here, with real processes and files.
 
-Decides what is written to the journal and what is reported, in this order: journal first, report second.
-Must not know the socket (it fills `outbox`), nor how memory is watched (limits.py) or how attempts of an
-earlier agent are taken over (recovery.py).
+In this order: the journal first, then the actions. Must not know the socket (it fills `outbox`), how memory is watched
+(limits.py), how a process comes into being (launchers.py), or how attempts of an earlier agent are taken over
+(recovery.py).
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
+from windfall.agent import events
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.companions import OnReadable
-from windfall.agent.container.attempts import ContainerAttempts
+from windfall.agent.container.launcher import ContainerLauncher
 from windfall.agent.courier_link import Couriers
 from windfall.agent.directories import PrivateDirectories
-from windfall.agent.errors import AgentError
+from windfall.agent.errors import AgentError, refusal
 from windfall.agent.janitor import Janitor
-from windfall.agent.journal import Forgotten, Journal
+from windfall.agent.journal import Journal
+from windfall.agent.launchers import Launcher, ProcessLauncher
 from windfall.agent.left_files import with_findings
 from windfall.agent.machine import Machine
-from windfall.agent.messages import (
-    Exited,
-    Forget,
-    Lost,
-    Message,
-    Refused,
-    Result,
-    Start,
-    Started,
-)
+from windfall.agent.messages import Exited, Lost, Message, Rebalance, Shutdown, Start
+from windfall.agent.notices import write_notice, write_rebalance
 from windfall.agent.orphans import Orphans
-from windfall.agent.preparation import intend, make_directories, prepare
-from windfall.agent.spawner import Launch, Launched, refusal
+from windfall.agent.preparation import intend, make_directories
+from windfall.agent.reactor import AgentState, on_event
+from windfall.agent.records import Forgotten, Hosted, Told
+from windfall.agent.spawner import Launched
 from windfall.agent.speech import say
-from windfall.agent.staged import StagedAttempts
-from windfall.agent.stages import Accepted, Ended, Hosted, Story, Told
+from windfall.agent.staged import CLOSING_WITHIN_S, StagedAttempts
+from windfall.agent.stages import Story
 from windfall.agent.starting import Starts
-from windfall.agent.stopping import Stops, send
+from windfall.agent.stopping import Stops
+from windfall.agent.workers.hosts import runs_in_worker
 from windfall.agent.workers.pool import WarmWorkers
 
-OUT_OF_MEMORY = "OutOfMemoryError: Container killed due to memory usage"
-_OUT_OF_MEMORY_CODE = 137
 _CROWD = 16
 
 
@@ -62,6 +57,8 @@ class Supervisor:
     ) -> None:
         self.machine = machine
         self.journal = journal
+        self.state = AgentState()
+        #: What is being done about each story of the state.
         self.attempts: dict[str, Attempt] = {}
         #: Started by this agent and not yet collected, by pid.
         self.own: dict[int, Attempt] = {}
@@ -70,23 +67,15 @@ class Supervisor:
         #: Attempts in the order of their start; limits.py takes them from here.
         self.newly_started: deque[Attempt] = deque()
         self.orphans = Orphans(machine.settings.agent_id)
-        self.stops = Stops(self.orphans, self._note_now)
-        #: Set at shutdown: nothing new is started.
-        self.closing = False
-        self.starts = Starts(journal, notify, self._may_start, self._launch, self._refuse, self._tell)
-        self._waiting = self.starts.waiting
+        self.stops = Stops(self._note_now)
+        self.starts = Starts(journal, notify, self._may_start, self.react, self._tell)
         self._cgroups_to_remove: list[AttemptCgroup] = []
         self._directory_users: dict[str, int] = {}
         self._directories = PrivateDirectories(machine.settings.attempts_directory)
         self.janitor = Janitor(self._directories, notify)
-        self.containers = ContainerAttempts(
-            machine,
-            self.attempts,
-            self._tell,
-            self.newly_started.append,
-            self._waiting.append,
-            self.depart,
-            self.end,
+        self._processes = ProcessLauncher(machine, self._directories, self.orphans, self.react, self._leave)
+        self.containers = ContainerLauncher(
+            machine, self.attempts, self._tell, self.starts.waiting.append, self.react, self._leave
         )
         self.workers = WarmWorkers(
             machine,
@@ -94,24 +83,36 @@ class Supervisor:
             on_readable,
             self.orphans.spare,
             self._note_now,
-            lambda: sum(attempt.intended.memory_mib for attempt in self.live),
+            lambda: sum(story.intended.memory_mib for story in self.state.live),
             self._cgroups_to_remove.append,
+            self._processes,
             self.containers,
             self._tell,
+            self._leave,
         )
         self.couriers = Couriers(machine.settings, on_readable, self.orphans.spare)
-        self.staged = StagedAttempts(
-            self.couriers,
-            machine,
-            journal,
-            self._tell,
-            self._waiting.append,
-            self.end,
-            lambda token: self.on_forget(Forget([token])) if token in self._forget_later else None,
-            lambda attempt: self.stops.stop(attempt, 0.0),
-        )
-        #: Forgotten by the daemon while the courier still had its hands on their files.
-        self._forget_later: set[str] = set()
+        self.staged = StagedAttempts(self.couriers, machine, journal.directory, self._tell, self.react)
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            events.Tell: lambda action: self.outbox.append(action.message),
+            events.StageIn: self._stage_in,
+            events.Launch: lambda action: self.starts.waiting.append(self.attempts[action.token]),
+            events.Withdraw: lambda action: self.starts.drop(self.attempts[action.token]),
+            events.EndWithin: self._end_within,
+            events.GiveNotice: self._give_notice,
+            events.Watch: lambda action: self.newly_started.append(self.attempts[action.token]),
+            events.PutAway: self._put_away,
+            events.StageOut: lambda action: self.staged.save(self.attempts[action.token]),
+            events.Drop: lambda action: self.staged.drop(self.attempts[action.token]),
+            events.Remove: self._remove,
+        }
+
+    def react(self, event: events.AgentEvent) -> None:
+        """Write down what follows from an event, and do it."""
+        reaction = on_event(self.state, event, now_ms())
+        for record in reaction.records:
+            self.journal.add(record)
+        for action in reaction.actions:
+            self._carry_out[type(action)](action)
 
     def _note_now(self, attempt: Attempt, record: Told | Hosted) -> None:
         self.journal.note(attempt.story, record)
@@ -124,57 +125,24 @@ class Supervisor:
 
     def on_start(self, start: Start) -> None:
         """Accept an attempt, or repeat what is known of it."""
-        known = self.attempts.get(start.token)
-        if known is not None:
-            self._repeat(known)
-            return
-        if self.closing:
-            self.outbox.append(Refused(start.token, refusal("the agent is being shut down"), now_ms()))
-            return
-        intended = intend(start, self.machine, now_ms())
-        attempt = Attempt(Story(intended), start)
-        self.keep(attempt)
-        self.journal.add(intended)
-        if start.staging is None:
-            self._waiting.append(attempt)
-        else:
-            self._accept_staged(attempt, start)
+        story = self.state.stories.get(start.token)
+        if story is None:
+            story = Story(intend(start, self.machine, now_ms()), order=start)
+            if not self.state.closing:
+                self._attend(story)
+        self.react(events.Ordered(start.token, story))
 
-    def _accept_staged(self, attempt: Attempt, start: Start) -> None:
-        accepted = Accepted(start)
-        attempt.story.add(accepted)
-        try:
-            make_directories(attempt, start, self.machine, self._directories)
-        except AgentError as error:
-            self.end(attempt, Refused(start.token, refusal(str(error)), now_ms()))
-            return
-        self.journal.add(accepted)
-        self.staged.take(attempt)
+    def on_rebalance(self, rebalance: Rebalance) -> None:
+        """Pass a recommendation on to the job; it changes nothing else."""
+        attempt = self.attempts.get(rebalance.token)
+        if attempt is not None and attempt.live:
+            write_rebalance(attempt, rebalance.at)
 
-    def end_unstarted(self, attempt: Attempt, why: str) -> None:
-        """Refuse an attempt after all."""
-        self.starts.drop(attempt)
-        self.end(attempt, Refused(attempt.token, refusal(why), now_ms()))
-
-    def on_forget(self, forget: Forget) -> None:
-        """Drop results that the daemon has recorded, and remove their directories."""
-        done = []
-        for token in forget.tokens:
-            attempt = self.attempts.get(token)
-            if attempt is None or attempt.live:
-                continue
-            if self.staged.holds(token):
-                self._forget_later.add(token)
-                continue
-            self._forget_later.discard(token)
-            del self.attempts[token]
-            if attempt.intended.container:
-                self.containers.forget(token)
-            unused = [path for path in attempt.intended.private_directories if self._release(path)]
-            if self.janitor.remove_now(token, unused):
-                done.append(token)
-        if done:
-            self.journal.add(Forgotten(done))
+    def on_shutdown(self, shutdown: Shutdown) -> None:
+        """Start nothing more; stop everything, if that is asked."""
+        if shutdown.kill:
+            self.staged.finish_within_s = CLOSING_WITHIN_S
+        self.react(shutdown)
 
     def tidy_directories(self) -> None:
         """Put away or remove what an earlier agent left, once its attempts are known."""
@@ -184,43 +152,54 @@ class Supervisor:
         self.containers.tidy(list(self.attempts.values()))
 
     def forget_removed(self) -> None:
-        """Write down what the janitor has finished; only then is the attempt's story dropped."""
-        done = self.janitor.finished()
-        if done:
-            self.journal.add(Forgotten(done))
+        """Write down what the janitor has finished."""
+        if done := self.janitor.finished():
+            self.react(events.Removed(done))
 
-    # --- starting ------------------------------------------------------------------------------------
+    # --- attempts ------------------------------------------------------------------------------------
 
-    def keep(self, attempt: Attempt) -> None:
-        """Know an attempt from now on."""
-        self.attempts[attempt.token] = attempt
-        for path in attempt.intended.private_directories:
+    def keep(self, story: Story) -> Attempt:
+        """Know an attempt of an earlier agent from now on."""
+        self.state.stories[story.token] = story
+        return self._attend(story)
+
+    def _attend(self, story: Story) -> Attempt:
+        attempt = self.attempts[story.token] = Attempt(story, self._launcher_of(story))
+        for path in story.intended.private_directories:
             self._directory_users[path] = self._directory_users.get(path, 0) + 1
+        return attempt
+
+    def _launcher_of(self, story: Story) -> Launcher:
+        if story.intended.keeper:
+            return self.containers
+        return self.workers if runs_in_worker(story) else self._processes
 
     def disown(self, attempt: Attempt) -> None:
         """Know an attempt no more of which nothing was ever begun."""
-        del self.attempts[attempt.token]
+        del self.attempts[attempt.token], self.state.stories[attempt.token]
         for path in attempt.intended.private_directories:
             self._directory_users[path] -= 1  # It stays known: the attempt may come again.
         self.journal.add(Forgotten([attempt.token]))
 
+    # --- starting ------------------------------------------------------------------------------------
+
+    def _stage_in(self, action: events.StageIn) -> None:
+        attempt = self.attempts[action.token]
+        order = attempt.story.order
+        assert order is not None
+        try:
+            make_directories(attempt, order, self.machine, self._directories)
+        except AgentError as error:
+            self.react(events.Failed(action.token, refusal(str(error)), now_ms()))
+            return
+        self.staged.take(attempt)
+
     def _may_start(self, attempt: Attempt) -> bool:
-        return self.workers.makes_room(attempt)
-
-    def _launch(self, attempt: Attempt) -> Launch:
-        start = attempt.start
-        if attempt.intended.container:
-            return self.containers.launch(attempt)
-        assert start is not None
-        if start.worker is not None:
-            return self.workers.launch(attempt, start)
-        return prepare(attempt, start, self.machine, self._directories)
-
-    def _refuse(self, attempt: Attempt, reason: str, at: int) -> None:
-        if attempt.intended.container:
-            self.containers.on_launch_failed(attempt, reason, at)
-        else:
-            self.end(attempt, Refused(attempt.token, reason, at))
+        if attempt.story.order is None:
+            return True  # Another keeper of what is there already.
+        if attempt.intended.gpu_ids and self.containers.tidying:
+            return False  # What is being removed may have its GPU.
+        return self.workers.makes_room(attempt) and attempt.launcher.is_ready(attempt)
 
     def take_started(self) -> None:
         """Learn from the spawners which processes exist now."""
@@ -228,26 +207,27 @@ class Supervisor:
             self._on_launched(launched)
 
     def _on_launched(self, launched: Launched) -> None:
-        attempt = self.attempts[launched.token]
-        spawned = launched.spawned
-        if spawned is None and self.starts.once_more(attempt, launched.reason or "", launched.errno):
-            return
-        attempt.start = None
+        attempt, spawned = self.attempts[launched.token], launched.spawned
         if spawned is None:
-            self._refuse(attempt, launched.reason or "", launched.at)
+            reason = launched.reason or ""
+            if not self.starts.once_more(attempt, reason, launched.errno):
+                attempt.launcher.not_launched(attempt, reason, launched.at)
             return
-        attempt.story.add(spawned)
-        attempt.isolation = spawned.isolation
         self.own[spawned.pid] = attempt
-        if attempt.intended.container:
-            attempt.terminated = False
-            self.containers.look(attempt)
-            return
-        self.workers.begin(attempt)
-        self.outbox.append(_started(attempt))
-        self.newly_started.append(attempt)
+        self.react(spawned)
+        attempt.launcher.spawned(attempt)
 
     # --- ending --------------------------------------------------------------------------------------
+
+    def _end_within(self, action: events.EndWithin) -> None:
+        self.stops.stop(self.attempts[action.token], action.grace_s)
+
+    def _give_notice(self, action: events.GiveNotice) -> None:
+        attempt = self.attempts[action.token]
+        self.journal.flush()
+        # Before any signal: the process that gets one may look for it.
+        write_notice(attempt)
+        self.stops.interrupt(attempt)
 
     def collect(self) -> None:
         """Collect every process that ended.
@@ -270,65 +250,51 @@ class Supervisor:
             if attempt is not None:
                 del self.own[pid]
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
-                self.end_exited(attempt, code, now_ms())
+                attempt.launcher.exited(attempt, code, now_ms())
                 self.journal.flush()
             elif self.starts.in_flight and not self.orphans.surely_has(pid):
                 return  # Just started; its spawner reports it in a moment.
             os.waitpid(pid, 0)
             self.orphans.on_collected(pid)
 
-    def end_exited(self, attempt: Attempt, code: int, at: int) -> None:
-        """Close an attempt whose main process ended: kill what it left, then report."""
-        if attempt.intended.container:
-            self.containers.on_keeper_gone(attempt, at)
-            return
-        spawned = attempt.spawned
-        assert spawned is not None
-        reason = None
-        group = attempt.cgroup
-        if group is not None:
-            if group.out_of_memory():
-                attempt.over_memory = True
-            for pid in group.pids() - {spawned.pid}:
-                send(pid, signal.SIGKILL)
-        if attempt.over_memory or self.workers.out_of_memory(attempt):
-            code, reason = _OUT_OF_MEMORY_CODE, OUT_OF_MEMORY
-        exited = Exited(attempt.token, code, reason, spawned.at, at, attempt.isolation)
-        self.workers.close(attempt, exited, self.depart)
-
-    def depart(self, attempt: Attempt, result: Exited | Lost) -> None:
-        """No process of the attempt runs any more: report it, once what a staged one left is saved."""
+    def _leave(self, attempt: Attempt, result: Exited | Lost) -> None:
+        """No process of the attempt runs any more: find out what can be said about its end."""
         if isinstance(result, Exited):
             result = with_findings(attempt, result, self.machine)
-        if attempt.story.accepted is None:
-            self.end(attempt, result)
-            return
-        self._put_away(attempt, result.at)
-        self.staged.departed(attempt, result)
+        self.react(events.Left(attempt.token, result))
 
-    def end(self, attempt: Attempt, result: Result) -> None:
-        """Write down and report a result."""
-        self.journal.note(attempt.story, Ended(result))
-        attempt.start = None
-        if attempt.story.departed is None:
-            self._put_away(attempt, result.at)
-        if attempt.story.accepted is not None:
-            self.staged.ended(attempt)
-        self.outbox.append(result)
-
-    def _put_away(self, attempt: Attempt, at: int) -> None:
+    def _put_away(self, action: events.PutAway) -> None:
         """Let go of what only a running process needs."""
-        if attempt.story.spawned is not None:
+        attempt = self.attempts[action.token]
+        if attempt.spawned is not None:
             attempt.log_room.give_back()
             try:
-                attempt.log_times.note(at)
+                attempt.log_times.note(action.at)
             except OSError as error:
                 say(f"{attempt.token}: no log times: {error}")
         if attempt.cgroup is not None:
             self._cgroups_to_remove.append(attempt.cgroup)
             attempt.cgroup = None
         self.stops.over(attempt)
-        self.workers.release(attempt)
+        attempt.launcher.release(attempt)
+
+    def _remove(self, action: events.Remove) -> None:
+        done = []
+        for token in action.tokens:
+            attempt = self.attempts.pop(token)
+            attempt.launcher.forget(token)
+            unused = [path for path in attempt.intended.private_directories if self._release(path)]
+            if self.janitor.remove_now(token, unused):
+                done.append(token)
+        self.react(events.Removed(done))
+
+    def _release(self, path: str) -> bool:
+        left = self._directory_users.get(path, 1) - 1
+        if left > 0:
+            self._directory_users[path] = left
+            return False
+        self._directory_users.pop(path, None)
+        return path not in self.staged.unstored.directories
 
     def kill_leftovers(self) -> None:
         """Kill what ended attempts left behind, and remove their cgroups when they are empty."""
@@ -348,12 +314,12 @@ class Supervisor:
         """Rewrite the journal when it has grown and no thread is writing to it."""
         if self.journal.wants_compaction and self.starts.in_flight == 0:
             self.journal.flush()
-            self.journal.rewrite(epoch, [attempt.story for attempt in self.attempts.values()])
+            self.journal.rewrite(epoch, self.state.stories.values())
 
     def results(self) -> list[Message]:
         """Return all results that the daemon has not acknowledged, and the news of what has none yet."""
         ended: list[Message] = [
-            attempt.story.result for attempt in self.attempts.values() if attempt.story.result is not None
+            story.result for story in self.state.stories.values() if story.result is not None
         ]
         return ended + self.staged.news() + self.containers.news(self.live)
 
@@ -371,25 +337,3 @@ class Supervisor:
     def busy(self) -> bool:
         """Whether something must be looked at again soon even if no event comes."""
         return bool(self.stops or self._cgroups_to_remove)
-
-    def _repeat(self, attempt: Attempt) -> None:
-        if attempt.story.result is not None:
-            self.outbox.append(attempt.story.result)
-        elif attempt.started_at is not None:
-            contained = attempt.intended.container
-            self.outbox.append(self.containers.started(attempt) if contained else _started(attempt))
-
-    def _release(self, path: str) -> bool:
-        left = self._directory_users.get(path, 1) - 1
-        if left > 0:
-            self._directory_users[path] = left
-            return False
-        self._directory_users.pop(path, None)
-        return path not in self.staged.unstored.directories
-
-
-def _started(attempt: Attempt) -> Started:
-    spawned, launching = attempt.story.spawned, attempt.story.launching
-    assert spawned is not None
-    prepared_at = launching.prepared_at if launching is not None else None
-    return Started(attempt.token, spawned.pid, spawned.at, attempt.isolation, prepared_at)

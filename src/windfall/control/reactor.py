@@ -1,12 +1,12 @@
-"""The one door: an event goes in, the state moves, and the round knows what to write and what to ask for.
+"""The one door: events go in, the state moves, and the round knows what to write and what to ask for.
 
-`handle` never does half of a command: a handler checks everything before it changes anything. `schedule` is called
-once a round, after all its events.
+`react` is one whole round, the same in the daemon and in the simulation: its events in order, the time, then the
+schedule once. `handle` never does half of a command: a handler checks everything before it changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from windfall.control import (
@@ -48,6 +48,7 @@ from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.state_changes import emit_round
 from windfall.control.state_limits import overdue_heads
+from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job
 from windfall.scheduling.planning import plan
@@ -150,6 +151,41 @@ HANDLERS: dict[type, Handler] = {
     events.FenceDevice: devices.on_fence_device,
     events.TimePassed: lambda state, _, round_: timekeeping.on_time_passed(state, round_),
 }
+
+
+#: How often time-driven rules (timeouts, idle instances, reservations, purge) are applied when nothing happens.
+TICK_MS = 1_000
+
+
+def react(
+    state: State,
+    happened: Iterable[tuple[events.Event, str | None]],
+    offers: Callable[[State], Offers],
+    round_: Round,
+    *,
+    placing: bool = True,
+) -> list[Any]:
+    """Let one round happen, and return the reply to each event: its answer, or why it was rejected.
+
+    An event comes with the tenant that it is for. `placing` is False for a daemon that is being stopped.
+    """
+    replies = []
+    for event, tenant in happened:
+        try:
+            reply: Any = handle(state, event, round_, tenant)
+        except Rejected as rejected:
+            reply = rejected
+        replies.append(reply)
+    due = timekeeping.next_due(state)
+    # Also when the clock was set back: otherwise nothing would be due until it catches up.
+    if not 0 <= round_.now - state.ticked_at < TICK_MS or (due is not None and due <= round_.now):
+        state.ticked_at = round_.now
+        handle(state, events.TimePassed(), round_)
+    state.offers = offers(state)
+    if placing:
+        schedule(state, state.offers, round_)
+    close(state, round_)
+    return replies
 
 
 def handle(state: State, event: events.Event, round_: Round, tenant: str | None = None) -> Any:

@@ -175,6 +175,8 @@ class State:
     job_users: UserBook = field(default_factory=UserBook)
     #: Whether something changed that the scheduler should look at.
     unsettled: bool = True
+    #: When time-driven rules were last applied.
+    ticked_at: int = 0
     #: Which job has a place reserved, where and until when, from the last plan.
     reservations: dict[JobId, tuple[InstanceId, int | None]] = field(default_factory=dict)
     #: Jobs that wait for a GPU with more memory than they had, until it is known whether there is one.

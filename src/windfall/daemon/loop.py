@@ -25,12 +25,11 @@ from windfall.control.events import (
     Event,
     IsolationChanged,
     Report,
-    TimePassed,
 )
 from windfall.control.instructions import Instruction
 from windfall.control.ports import Engine, Store
 from windfall.control.queue_shares import QueueShares, queue_shares
-from windfall.control.reactor import close, handle, schedule
+from windfall.control.reactor import TICK_MS, react
 from windfall.control.round import Round
 from windfall.control.service_dispatch import front_of_service_queue
 from windfall.control.snapshots import Offers, make_snapshot
@@ -51,8 +50,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: How often time-driven rules (timeouts, idle instances, reservations, purge) are applied when nothing happens.
-TICK_S = 1.0
+TICK_S = TICK_MS / 1000
 #: The most events in one round, so that a flood cannot make a commit endless.
 ROUND_MAX = 4_000
 QUEUE_SNAPSHOT_MAX = 100
@@ -112,7 +110,6 @@ class ControlLoop:
         self._wake = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
-        self._ticked_at = 0
         self._lazy: asyncio.TimerHandle | None = None
         self._busy = False
         #: How many rounds there were, and how long their commits took in total.
@@ -314,32 +311,28 @@ class ControlLoop:
         self._state.tenants = self._tenants()
         replies: list[tuple[asyncio.Future[Any] | ForwardedCommand, Any]] = []
         questions: list[tuple[asyncio.Future[Any], Question]] = []
-        for item, future, tenant in batch:
+        callers: list[asyncio.Future[Any] | ForwardedCommand | None] = []
+        happened: list[tuple[Event, str | None]] = []
+        for item, caller, tenant in batch:
             if callable(item):
-                if isinstance(future, asyncio.Future):
-                    questions.append((future, item))
+                if isinstance(caller, asyncio.Future):
+                    questions.append((caller, item))
                 continue
-            try:
-                if isinstance(future, ForwardedCommand):
-                    self._routing.check(self._state, future.command)
-                reply: Any = handle(self._state, item, round_, tenant)
-            except Rejected as rejected:
-                reply = rejected
-            if future is not None:
-                replies.append((future, reply))
-        # Also when the clock was set back: otherwise nothing would be due until it catches up.
-        if not 0 <= round_.now - self._ticked_at < TICK_S * 1000 or (
-            (due := next_due(self._state)) and due <= round_.now
-        ):
-            self._ticked_at = round_.now
-            handle(self._state, TimePassed(), round_)
-        offers = self._routing.offers(self._state)
-        if self.placing:
-            schedule(self._state, offers, round_)
-        close(self._state, round_)
+            if isinstance(caller, ForwardedCommand):
+                try:
+                    self._routing.check(self._state, caller.command)
+                except Rejected as rejected:
+                    replies.append((caller, rejected))
+                    continue
+            callers.append(caller)
+            happened.append((item, tenant))
+        answers = react(self._state, happened, self._routing.offers, round_, placing=self.placing)
+        replies += [
+            (caller, answer) for caller, answer in zip(callers, answers, strict=True) if caller is not None
+        ]
         for future, question in questions:
             try:
-                replies.append((future, question(self._state, offers, round_.now)))
+                replies.append((future, question(self._state, self._state.offers, round_.now)))
             except Exception as error:  # noqa: BLE001 (a question changes nothing: only its caller gets the error)
                 replies.append((future, error))
         return replies

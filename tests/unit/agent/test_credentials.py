@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.agent.attempt import Attempt
+from tests.unit.agent.stories import attempt_of
 from windfall.agent.credentials import JobUser, check_becoming, user_to_run_as
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
@@ -18,8 +18,9 @@ from windfall.agent.journal import Journal, read_journal
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.preparation import intend, job_user, make_directories
+from windfall.agent.records import Intended
 from windfall.agent.settings import AgentSettings
-from windfall.agent.stages import Intended, Story
+from windfall.agent.stages import Story
 from windfall.jobs.job_users import RunAs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run jobs as another user")
@@ -79,12 +80,12 @@ def test_the_user_is_known_to_the_next_agent_whatever_becomes_of_the_account(tmp
     journal.add(intend(start, machine, 1))
     journal.flush()
     (story,) = read_journal(path).stories.values()
-    assert job_user(Attempt(story, None), machine).name == "daemon"
+    assert job_user(attempt_of(story), machine).name == "daemon"
 
 
 def test_an_account_that_is_gone_is_told_when_the_attempt_is_to_start_and_nothing_is_made(tmp_path: Path):
     machine, start = a_machine(tmp_path), a_start(RunAs(account="no-such-account"))
-    attempt = Attempt(Story(intend(start, machine, 1)), start)
+    attempt = attempt_of(Story(intend(start, machine, 1), order=start))
     with pytest.raises(CannotStart, match='there is no user "no-such-account"'):
         make_directories(attempt, start, machine, PrivateDirectories(str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +93,7 @@ def test_an_account_that_is_gone_is_told_when_the_attempt_is_to_start_and_nothin
 
 def test_an_intent_of_an_earlier_version_means_the_agents_own_job_user(tmp_path: Path):
     intended = Intended("t", "task", "/dev/null", [], 64, 1.0, False, 1)
-    assert job_user(Attempt(Story(intended), None), a_machine(tmp_path)) == NOBODY
+    assert job_user(attempt_of(Story(intended)), a_machine(tmp_path)) == NOBODY
 
 
 @needs_root

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.agent.stories import attempt_of
 from windfall.advisor.failures import TAIL_BYTES
 from windfall.agent.attempt import Attempt
 from windfall.agent.credentials import JobUser
@@ -14,8 +15,9 @@ from windfall.agent.diagnosing import diagnosed, log_tail
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited
+from windfall.agent.records import Intended
 from windfall.agent.settings import AgentSettings
-from windfall.agent.stages import Intended, Story
+from windfall.agent.stages import Story
 from windfall.jobs.diagnosis import FailureCause
 
 FULL = "OSError: [Errno 28] No space left on device\n"
@@ -23,7 +25,7 @@ FULL = "OSError: [Errno 28] No space left on device\n"
 
 def an_attempt(log: Path, *gpu_ids: str) -> Attempt:
     intended = Intended("a#1", "a", str(log), [], 64, 1.0, sandboxed=False, at=1, gpu_ids=list(gpu_ids))
-    return Attempt(Story(intended), None)
+    return attempt_of(Story(intended))
 
 
 def a_machine(log: Path, kernel_log: object = None) -> Machine:

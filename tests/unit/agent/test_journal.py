@@ -7,12 +7,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windfall.agent.journal import AnyRecord, EpochSeen, Forgotten, Journal, read_journal
+from windfall.agent.journal import AnyRecord, EpochSeen, Journal, read_journal
 from windfall.agent.messages import Exited, Lost, Start
-from windfall.agent.stages import (
+from windfall.agent.records import (
     Accepted,
     Departed,
     Ended,
+    Forgotten,
     Intended,
     Launching,
     Losing,

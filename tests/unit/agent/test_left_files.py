@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.agent.stories import PLAIN
 from windfall.agent.left_files import left_files
 from windfall.jobs.staging import LeftFiles, Output, Staging
 
@@ -14,8 +15,9 @@ from windfall.jobs.staging import LeftFiles, Output, Staging
 def an_attempt(directory: Path, *patterns: str) -> Any:
     output = Output("/work", "file:///kept", archived=False, patterns=patterns)
     accepted = SimpleNamespace(staging=Staging(outputs=(output,)))
-    intended = SimpleNamespace(private_directories=[str(directory)], container=False)
-    return SimpleNamespace(intended=intended, story=SimpleNamespace(accepted=accepted))
+    intended = SimpleNamespace(private_directories=[str(directory)])
+    story = SimpleNamespace(accepted=accepted)
+    return SimpleNamespace(intended=intended, story=story, launcher=PLAIN)
 
 
 def test_files_that_are_not_kept_are_counted(tmp_path):

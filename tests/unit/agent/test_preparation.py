@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.agent.attempt import Attempt
+from tests.unit.agent.stories import attempt_of
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
@@ -43,7 +43,7 @@ def a_machine(root: Path, *, hide: tuple[str, ...] = (), tools: SandboxTools | N
 
 def try_prepare(root: Path, start: Start) -> None:
     machine = a_machine(root)
-    attempt = Attempt(Story(intend(start, machine, 1)), start)
+    attempt = attempt_of(Story(intend(start, machine, 1), order=start))
     launch = prepare(attempt, start, machine, PrivateDirectories(str(root)))
     os.close(launch.directory_fd)
     os.close(launch.log_fd)

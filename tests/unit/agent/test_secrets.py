@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from windfall.agent.errors import refusal
 from windfall.agent.secrets import MissingSecret, secret_values
-from windfall.agent.spawner import refusal
 from windfall.jobs.containers import Secret
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.waiting import wait_until
 from windfall.agent.credentials import JobUser
+from windfall.agent.records import Spawned, Spawning
 from windfall.agent.spawner import Launch, Launched, Spawner
-from windfall.agent.stages import Spawned, Spawning
 
 
 class Scene:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.agent.stories import story_of
+from tests.unit.agent.stories import PLAIN, story_of
+from windfall.agent import events
 from windfall.agent.attempt import Attempt
 from windfall.agent.courier.messages import (
     Broken,
@@ -27,12 +29,16 @@ from windfall.agent.courier.messages import (
 )
 from windfall.agent.credentials import JobUser
 from windfall.agent.demotion import Identity
+from windfall.agent.events import AgentEvent, LetGo
 from windfall.agent.journal import Journal, read_journal
+from windfall.agent.launchers import ProcessLauncher
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start
+from windfall.agent.reactor import AgentState, on_event
+from windfall.agent.records import Accepted, BegunAnew, Intended, Losing, Noticed, Spawned
 from windfall.agent.settings import AgentSettings
 from windfall.agent.staged import CLOSING_WITHIN_S, FINISH_WITHIN_S, StagedAttempts
-from windfall.agent.stages import Accepted, BegunAnew, Ended, Intended, Losing, Noticed, Spawned, Stage
+from windfall.agent.stages import Stage
 from windfall.agent.steward.messages import Admit
 from windfall.jobs.staging import Checkpoints, Mark, Output, Progress, Staging
 from windfall.jobs.storage import Grant, StorageAccess
@@ -44,6 +50,16 @@ MARK = Mark("step-5", 10, 9, 100, 5)
 SOMEBODY = JobUser("somebody", os.getuid(), os.getgid(), (os.getgid(),), drop=True)
 THEIRS = Identity(os.getuid(), os.getgid(), (os.getgid(),))
 MYSELF = JobUser("me", os.getuid(), os.getgid(), (), drop=False)
+
+
+class ForeignLauncher(ProcessLauncher):
+    """One whose attempts leave files of anybody."""
+
+    has_foreign_files = True
+
+
+_NOTHING: Any = None
+FOREIGN = ForeignLauncher(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 
 class FakeSteward:
@@ -101,21 +117,43 @@ class Scene:
         self.broken: list[Attempt] = []
         settings = AgentSettings(str(root / "agent"), str(root / "attempts"))
         machine = Machine(settings, 2.0, 1024, [], user, None, None, [])
+        self.state = AgentState()
+        self.attempts: dict[str, Attempt] = {}
         self.staged = StagedAttempts(
             self.courier,  # type: ignore[arg-type]  # a fake with the same few members
             machine,
-            self.journal,
+            self.journal.directory,
             self.said.append,
-            self.ready.append,
-            self._end,
-            self.released.append,
-            self.broken.append,
+            self.react,
         )
 
-    def _end(self, attempt: Attempt, result: Result) -> None:
-        attempt.story.add(Ended(result))
-        self.results.append(result)
-        self.staged.ended(attempt)
+    def react(self, event: AgentEvent) -> None:
+        """Do what the agent would."""
+        if isinstance(event, LetGo):
+            self.released.append(event.token)
+        reaction = on_event(self.state, event, 3_000)
+        for record in reaction.records:
+            self.journal.add(record)
+        for action in reaction.actions:
+            if isinstance(action, events.StageOut):
+                self.staged.save(self.attempts[action.token])
+            elif isinstance(action, events.Drop):
+                self.staged.drop(self.attempts[action.token])
+            elif isinstance(action, events.Launch):
+                self.ready.append(self.attempts[action.token])
+            elif isinstance(action, events.EndWithin):
+                self.broken.append(self.attempts[action.token])
+            elif isinstance(action, events.Tell) and isinstance(action.message, Exited | Refused | Lost):
+                self.results.append(action.message)
+
+    def leave(self, attempt: Attempt, result: Exited | Lost) -> None:
+        self.react(events.Left(attempt.token, result))
+
+    def end(self, attempt: Attempt) -> None:
+        self.react(events.Failed(attempt.token, "no", 1))
+
+    def holds(self, token: str) -> bool:
+        return token in self.state.in_hand
 
     def attempt(self, token: str = "t", *, container: bool = False) -> Attempt:
         staging = Staging(checkpoints=Checkpoints("file:///store"))
@@ -135,9 +173,13 @@ class Scene:
             storage=access,
         )
         directories = [f"{self.root}/attempts/{name}" for name in ("task", "task.tmp", "task.ml")]
-        intended = Intended(token, "task", "/dev/null", directories, 64, 1.0, True, 1, container=container)
+        intended = Intended(token, "task", "/dev/null", directories, 64, 1.0, True, 1)
         self.journal.add(intended)
-        return Attempt(story_of(intended, Accepted(start)), start)
+        story = story_of(intended, Accepted(start))
+        story.order = start
+        self.state.stories[token] = story
+        attempt = self.attempts[token] = Attempt(story, FOREIGN if container else PLAIN)
+        return attempt
 
     def report(self, *reports: Report) -> None:
         for report in reports:
@@ -177,20 +219,20 @@ def test_from_preparing_to_the_end(stage: Scene):
     attempt.story.add(Spawned("t", 1, 1, 1_600, "bubblewrap"))
     progress = Progress(at=1, step=3)
     stage.report(News("t", 6, progress=progress), News("t", 7, checkpoint=MARK, alarm="late"))
-    stage.staged.departed(attempt, exited(3))
+    stage.leave(attempt, exited(3))
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert (finish.exit_code, finish.interrupted, finish.lose) == (3, False, False)
     assert finish.deadline_at == 2_000 + FINISH_WITHIN_S * 1000
     assert not attempt.running
-    assert attempt.state == "running", "its place is not free yet"
+    assert attempt.story.state == "running", "its place is not free yet"
     stage.report(Finished("t", failure="why"))
     (result,) = stage.results
     assert isinstance(result, Exited)
     assert (result.exit_code, result.exited_at, result.failure) == (3, 2_000, "why")
     assert (result.checkpoint, result.progress) == (MARK, progress)
     assert result.at >= 2_000
-    assert not stage.staged.holds("t")
+    assert not stage.holds("t")
     told = [message for message in stage.said if isinstance(message, Progressed)]
     assert [message.alarm for message in told] == [None, None, "late", None]
     assert told[-1].exited_at == 2_000
@@ -201,7 +243,7 @@ def test_a_new_courier_is_told_each_attempt_at_its_stage(stage: Scene):
     for attempt in (preparing, running, leaving):
         stage.staged.take(attempt)
     stage.report(Prepared("r", 1, 80), Prepared("l", 1, 81))
-    stage.staged.departed(leaving, Exited("l", 0, None, 1, 2, ""))
+    stage.leave(leaving, Exited("l", 0, None, 1, 2, ""))
     stage.courier.told.clear()
     stage.courier.on_new(None)
     assert [type(line) for line in stage.courier.told] == [Prepare, Watch, Finish]
@@ -222,19 +264,19 @@ def test_what_cannot_be_prepared_is_refused_in_a_container_engines_words(stage: 
 def test_an_end_before_the_start_is_held_until_the_courier_has_let_go(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
-    stage.staged.ended(attempt)
+    stage.end(attempt)
     assert stage.last() == Drop("t")
-    assert stage.staged.holds("t")
+    assert stage.holds("t")
     stage.report(Prepared("t", 1, 80))
     assert stage.ready == [], "it was on its way when the attempt ended"
     stage.report(Dropped("t"))
-    assert (stage.released, stage.staged.holds("t")) == (["t"], False)
+    assert (stage.released, stage.holds("t")) == (["t"], False)
 
 
 def test_a_dead_courier_holds_nothing(stage: Scene):
     attempt = stage.attempt()
     stage.staged.take(attempt)
-    stage.staged.ended(attempt)
+    stage.end(attempt)
     stage.courier.on_new(None)
     assert stage.released == ["t"]
 
@@ -245,7 +287,7 @@ def test_an_interruption_ends_at_its_deadline_unless_it_was_success(
 ):
     attempt = stage.attempt()
     attempt.story.add(Noticed("t", 1_000, 9_000, ""))
-    stage.staged.departed(attempt, exited(code))
+    stage.leave(attempt, exited(code))
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert (finish.interrupted, finish.deadline_at) == (interrupted, 9_000)
@@ -253,13 +295,14 @@ def test_an_interruption_ends_at_its_deadline_unless_it_was_success(
 
 def test_what_changes_while_it_is_being_saved_is_said_again(stage: Scene):
     attempt = stage.attempt()
-    stage.staged.departed(attempt, exited())
+    stage.leave(attempt, exited())
     attempt.story.add(Losing("t"))
-    stage.staged.hasten(attempt)
+    stage.staged.save(attempt)
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert finish.lose
-    stage.staged.hasten_all()
+    stage.staged.finish_within_s = CLOSING_WITHIN_S
+    stage.staged.save(attempt)
     hurried = stage.last()
     assert isinstance(hurried, Finish)
     assert hurried.deadline_at == 2_000 + CLOSING_WITHIN_S * 1000
@@ -268,7 +311,7 @@ def test_what_changes_while_it_is_being_saved_is_said_again(stage: Scene):
 def test_the_lost_are_saved_too_and_stay_lost(stage: Scene):
     attempt = stage.attempt()
     lost = Lost("t", 3_000)
-    stage.staged.departed(attempt, lost)
+    stage.leave(attempt, lost)
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert finish.exit_code is None
@@ -280,7 +323,7 @@ def test_the_stages_are_in_the_journal(stage: Scene, tmp_path: Path):
     attempt = stage.attempt()
     stage.staged.take(attempt)
     stage.report(Prepared("t", 1_500, 4711))
-    stage.staged.departed(attempt, exited(3))
+    stage.leave(attempt, exited(3))
     stage.journal.flush()
     story = read_journal(str(tmp_path / "journal")).stories["t"]
     assert (story.launching, story.departed) == (attempt.story.launching, exited(3))
@@ -291,7 +334,7 @@ def test_an_attempt_that_cannot_come_to_a_good_end_is_stopped_and_says_why(stage
     stage.staged.take(attempt)
     stage.report(Prepared("t", 1, 80), Broken("t", "the channel cannot be fed"))
     assert stage.broken == [attempt]
-    stage.staged.departed(attempt, exited(137))
+    stage.leave(attempt, exited(137))
     stage.report(Finished("t"))
     (result,) = stage.results
     assert isinstance(result, Exited)
@@ -325,7 +368,7 @@ def test_the_data_of_another_user_are_moved_by_a_courier_of_that_user(apart: Sce
     root = apart.root / "attempts" / "task.ml"
     modes = [path.stat().st_mode & 0o7777 for path in (root, root / ".windfall", root / "checkpoints")]
     assert modes == [0o1770, 0o750, 0o1770]
-    apart.staged.departed(attempt, exited())
+    apart.leave(attempt, exited())
     assert apart.courier.resting == []
     apart.report(Finished("t"))
     assert (apart.steward.admitted, apart.courier.resting) == ({}, [THEIRS])
@@ -354,15 +397,15 @@ def test_a_courier_is_not_believed_about_attempts_of_another_user(apart: Scene):
             News("t", 1, doing="x"),
         ):
             apart.courier.on_report(user, report)
-    apart.staged.departed(attempt, exited())
+    apart.leave(attempt, exited())
     said = list(apart.said)
     apart.courier.on_report(None, Finished("t"))
     assert (apart.ready, apart.results, apart.broken, apart.said) == ([], [], [], said)
-    apart.staged.ended(attempt)
+    apart.end(attempt)
     apart.courier.on_report(None, Dropped("t"))
-    assert apart.staged.holds("t")
+    assert apart.holds("t")
     apart.report(Dropped("t"))
-    assert not apart.staged.holds("t")
+    assert not apart.holds("t")
 
 
 def test_a_new_courier_of_one_user_is_told_of_that_users_attempts_alone(apart: Scene):
@@ -391,14 +434,14 @@ def test_a_link_in_place_of_what_was_prepared_refuses_the_start(apart: Scene, tm
 
 def test_what_is_terminated_has_its_grace_to_be_saved_and_no_more(stage: Scene):
     attempt = stage.attempt()
-    attempt.hurried = (1_500, 30.0)
+    attempt.story.hurried = (1_500, 30.0)
     stage.staged.take(attempt)
-    stage.staged.departed(attempt, exited(143))
+    stage.leave(attempt, exited(143))
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert finish.deadline_at == 2_000 + 30_000, "from the end of its process on"
-    attempt.hurried = (5_000, 30.0)
-    stage.staged.hasten(attempt)
+    attempt.story.hurried = (5_000, 30.0)
+    stage.staged.save(attempt)
     finish = stage.last()
     assert isinstance(finish, Finish)
     assert finish.deadline_at == 5_000 + 30_000, "or from when it was asked, if that is later"
@@ -411,7 +454,7 @@ MODEL = Output("/opt/ml/model", "s3://b/model.tar.gz")
 def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: Scene, code, reason):
     attempt = stage.attempt()
     stage.staged.take(attempt)
-    stage.staged.departed(attempt, exited(code))
+    stage.leave(attempt, exited(code))
     stage.report(Finished("t", unstored=(MODEL,), why_unstored="no such bucket"))
     (result,) = stage.results
     assert isinstance(result, Exited)
@@ -429,9 +472,9 @@ def test_what_is_not_stored_fails_the_attempt_and_is_tried_until_it_is(stage: Sc
 
 def test_what_nobody_wants_any_more_is_not_kept(stage: Scene):
     attempt = stage.attempt()
-    attempt.given_up = True
+    attempt.story.given_up = True
     stage.staged.take(attempt)
-    stage.staged.departed(attempt, exited(0))
+    stage.leave(attempt, exited(0))
     stage.report(Finished("t", unstored=(MODEL,), why_unstored="no such bucket"))
     (result,) = stage.results
     assert isinstance(result, Exited)

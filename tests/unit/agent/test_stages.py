@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from tests.unit.agent.stories import story_of
 from windfall.agent.messages import Exited, Lost, Start
-from windfall.agent.stages import (
-    GONE,
-    MOVES,
-    RUNS,
-    UNSTARTED,
+from windfall.agent.records import (
     Accepted,
+    Begun,
     BegunAnew,
     Departed,
     Ended,
@@ -27,12 +24,11 @@ from windfall.agent.stages import (
     Record,
     Spawned,
     Spawning,
-    Stage,
     Starting,
     Stopping,
-    Story,
     Told,
 )
+from windfall.agent.stages import GONE, MOVES, RUNS, UNSTARTED, Stage, Story
 
 INTENDED = Intended("t", "task", "/log", [], 64, 1.0, sandboxed=False, at=1)
 START = Start("t", "task", [], {}, None, "/log", 1.0, 64, [])
@@ -52,11 +48,12 @@ RECORDS: dict[type[Record], Known] = {
         Told("t", [(4711, 7)]),
         Losing("t"),
         Stopping(),
+        Begun(5, 4713),
         Departed(EXITED),
         Ended(EXITED),
     )
 }
-IN_MEMORY = (Starting, NotStarted, BegunAnew, Stopping)
+IN_MEMORY = (Starting, NotStarted, BegunAnew, Stopping, Begun)
 #: One way to each stage.
 WAYS: dict[Stage, tuple[type[Record], ...]] = {
     Stage.ACCEPTED: (),

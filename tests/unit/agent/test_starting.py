@@ -13,20 +13,23 @@ from tests.waiting import wait_until
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import CannotStart
 from windfall.agent.journal import Journal
+from windfall.agent.launchers import ProcessLauncher
 from windfall.agent.messages import Message, Progressed, Start
+from windfall.agent.records import Intended, Noticed
 from windfall.agent.spawner import Launch, Launched
-from windfall.agent.stages import Intended, Noticed, Story
+from windfall.agent.stages import Story
 from windfall.agent.starting import PASSING, Starts
 
 
-def an_attempt(tmp_path: Path, token: str = "a") -> Attempt:
-    log = str(tmp_path / f"{token}.log")
+def an_attempt(house: House, token: str = "a") -> Attempt:
+    log = str(house.directory / f"{token}.log")
     start = Start(token, token, ["true"], {}, None, log, 1.0, 64, [])
-    return Attempt(Story(Intended(token, token, log, [], 64, 1.0, False, 0)), start)
+    story = Story(Intended(token, token, log, [], 64, 1.0, False, 0), order=start)
+    return Attempt(story, house)
 
 
-class House:
-    """Real spawners, and a preparation that meets faults first."""
+class House(ProcessLauncher):
+    """Real spawners, and a launcher that meets faults first."""
 
     def __init__(self, tmp_path: Path, faults: list[Exception], patience_s: float = 60.0) -> None:
         self.directory = tmp_path
@@ -39,14 +42,16 @@ class House:
             journal,
             lambda: None,
             lambda _: True,
-            self._launch,
-            lambda attempt, reason, _: self.refused.append((attempt.token, reason)),
+            lambda _: None,
             self.told.append,
             patience_s=patience_s,
             again_s=0.0,
         )
 
-    def _launch(self, attempt: Attempt) -> Launch:
+    def not_launched(self, attempt: Attempt, reason: str, _at: int) -> None:
+        self.refused.append((attempt.token, reason))
+
+    def launch(self, attempt: Attempt) -> Launch:
         if self.faults:
             raise self.faults.pop(0)
         directory_fd = os.open(self.directory, os.O_PATH | os.O_CLOEXEC)
@@ -74,7 +79,7 @@ def test_a_passing_fault_of_the_machine_is_waited_for(
 ):
     words = (number, "no") if kind is OSError else ("no", number)
     house = House(tmp_path, [kind(*words), kind(*words)])
-    house.starts.waiting.append(an_attempt(tmp_path))
+    house.starts.waiting.append(an_attempt(house))
     assert house.started().spawned is not None
     assert house.refused == []
     first, last = house.told
@@ -87,14 +92,14 @@ def test_a_passing_fault_of_the_machine_is_waited_for(
 
 def test_a_fault_of_the_attempt_is_told_at_once(tmp_path: Path):
     house = House(tmp_path, [CannotStart("no such thing", errno.ENOENT)])
-    house.starts.waiting.append(an_attempt(tmp_path))
+    house.starts.waiting.append(an_attempt(house))
     house.starts.pump()
     assert house.refused == [("a", "CannotStartContainerError: no such thing")]
 
 
 def test_what_does_not_pass_is_told_in_the_end(tmp_path: Path):
     house = House(tmp_path, [OSError(errno.EMFILE, "too many")], patience_s=0.0)
-    house.starts.waiting.append(an_attempt(tmp_path))
+    house.starts.waiting.append(an_attempt(house))
     house.starts.pump()
     assert [token for token, _ in house.refused] == ["a"]
     assert not house.starts.waiting
@@ -106,12 +111,11 @@ def test_others_are_started_while_one_waits_for_its_next_try(tmp_path: Path):
         Journal(str(tmp_path / "other"), "boot"),
         lambda: None,
         lambda _: True,
-        house._launch,
-        lambda *_: None,
+        lambda _: None,
         house.told.append,
         again_s=3600.0,
     )
-    first, second = an_attempt(tmp_path), an_attempt(tmp_path, "b")
+    first, second = an_attempt(house), an_attempt(house, "b")
     house.starts._journal.rewrite(0, [])
     house.starts.waiting.extend([first, second])
     assert house.started().token == "b"
@@ -123,7 +127,7 @@ def test_others_are_started_while_one_waits_for_its_next_try(tmp_path: Path):
 
 def test_what_is_to_end_is_not_tried_again(tmp_path: Path):
     house = House(tmp_path, [OSError(errno.ENOSPC, "full")])
-    attempt = an_attempt(tmp_path)
+    attempt = an_attempt(house)
     attempt.story.add(Noticed("a", 0, 1, ""))
     house.starts.waiting.append(attempt)
     house.starts.pump()

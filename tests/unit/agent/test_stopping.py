@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent.stories import story_of
-from windfall.agent.attempt import Attempt
-from windfall.agent.orphans import Orphans
+from tests.unit.agent.stories import attempt_of, story_of
 from windfall.agent.processes import catches
-from windfall.agent.stages import Intended, Noticed, Spawned
+from windfall.agent.records import Intended, Noticed, Spawned
 from windfall.agent.stopping import Stops, plan_notice
 
 
@@ -44,8 +42,8 @@ def test_shortly_before_the_end_everybody_is_asked_to_leave_and_nobody_killed_ye
         # An hour's notice that ends in four seconds: the last five are those of the last call.
         noticed = Noticed("a", now - 3_600_000, now + 4_000, "")
         story = story_of(own, Spawned("a", process.pid, 0, now, "process"), noticed)
-        stops = Stops(Orphans("agent-of-these-tests"), lambda *_: None)
-        stops.interrupt(Attempt(story, None))
+        stops = Stops(lambda *_: None)
+        stops.interrupt(attempt_of(story))
         stops.press()
         assert process.wait() == -signal.SIGTERM
 

@@ -28,9 +28,9 @@ from windfall.agent.messages import Start
 from windfall.agent.places import OWN, PROGRESS_DIRECTORY, Places, check_bind
 from windfall.agent.preparation import check_start, job_environment, open_log, places_of
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
+from windfall.agent.records import Intended
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch, errno_words
-from windfall.agent.stages import Intended
 
 DIRECTORY_NAME = "containers"
 _METADATA = "AWS_EC2_METADATA_SERVICE_ENDPOINT"

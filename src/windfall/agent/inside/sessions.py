@@ -20,10 +20,8 @@ import windfall
 from windfall.agent.attempt import Attempt
 from windfall.agent.companions import OnReadable
 from windfall.agent.connection import Connection
-from windfall.agent.container.notebook import ORDERS
-from windfall.agent.container.orders import Orders, container_name, keeper_directory
 from windfall.agent.credentials import JobUser
-from windfall.agent.errors import AgentError, CannotStart
+from windfall.agent.errors import AgentError, CannotEnter, CannotStart
 from windfall.agent.inside.frames import ended
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exec
@@ -41,10 +39,6 @@ _LOOK_EVERY_S = 0.05
 _SHOWS_WITHIN_S = 5.0
 JOB_ENDED = "the job has ended, and the session with it"
 _KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from windfall.agent.inside.keeper import main; sys.exit(main())"
-
-
-class CannotEnter(AgentError):
-    """The attempt cannot be entered; the text says why."""
 
 
 class Sessions:
@@ -111,11 +105,6 @@ class Sessions:
         spawned = attempt.spawned
         if spawned is None or attempt.started_at is None:
             raise CannotEnter("the job is just being started; try again in a moment")
-        if attempt.story.hosted is not None:
-            raise CannotEnter(
-                "the job runs in a warm worker, which it shares with other children of its array: there is no place of"
-                " its own to enter. Submit it without windfall:worker to look into it"
-            )
         if len(attempt.keepers) >= MOST_PER_ATTEMPT:
             raise CannotEnter(f"{MOST_PER_ATTEMPT} sessions are open in this job; close one of them first")
         user = self._user(attempt)
@@ -128,7 +117,7 @@ class Sessions:
             "user": [user.uid, user.gid, list(user.groups)] if user.drop else None,
             "cgroup_files": [] if attempt.cgroup is None else attempt.cgroup.procs_files,
             "environment": self._least_environment(attempt, user),
-            "container": self._container(attempt),
+            "container": attempt.launcher.entrance(attempt),
         }
 
     def _user(self, attempt: Attempt) -> JobUser:
@@ -149,17 +138,6 @@ class Sessions:
             TOKEN_VARIABLE: attempt.token,
             AGENT_VARIABLE: self._machine.settings.agent_id,
         }
-
-    def _container(self, attempt: Attempt) -> dict[str, str] | None:
-        if not attempt.intended.container:
-            return None
-        try:
-            with open(f"{keeper_directory(self._machine, attempt.token)}/{ORDERS}", "rb") as file:
-                orders = msgspec.json.decode(file.read(), type=Orders)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CannotEnter(f"its container is not known here: {error}") from None
-        name = container_name(self._machine.settings.agent_id, attempt.token)
-        return {"socket": orders.socket, "api": orders.api, "name": name}
 
     def _start(self, connection: Connection, attempt: Attempt, orders: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()

@@ -9,15 +9,15 @@ worker.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from windfall.agent.attempt import Attempt
-from windfall.agent.container.attempts import ContainerAttempts
+from windfall.agent.container.launcher import ContainerLauncher
 from windfall.agent.container.orders import keeper_launch, read_state, write_orders
 from windfall.agent.container.state import KeeperState
+from windfall.agent.launchers import Leave
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Lost, Start
+from windfall.agent.messages import Exited, Start
 from windfall.agent.processes import read_stat
 from windfall.agent.spawner import Launch
 from windfall.agent.workers.commands import worker_orders
@@ -37,15 +37,15 @@ class _Held(NamedTuple):
 
     attempt: Attempt
     result: Exited
-    depart: Callable[[Attempt, Exited | Lost], None]
     since: float
 
 
 class WorkerBoxes:
     """The containers of all warm workers of this agent."""
 
-    def __init__(self, machine: Machine, containers: ContainerAttempts) -> None:
+    def __init__(self, machine: Machine, containers: ContainerLauncher, leave: Leave) -> None:
         self._machine = machine
+        self._leave = leave
         self._containers = containers
         #: Containers that should be gone, by the worker's name: since when, and whether the engine was asked.
         self._seen: dict[str, tuple[float, bool]] = {}
@@ -78,11 +78,9 @@ class WorkerBoxes:
         """Drop the files of a worker that is gone."""
         self._containers.forget(name)
 
-    def close(
-        self, attempt: Attempt, result: Exited, depart: Callable[[Attempt, Exited | Lost], None]
-    ) -> None:
+    def close(self, attempt: Attempt, result: Exited) -> None:
         """Report a child's end: at once, or when a container that lost its keeper is gone."""
-        self._close(_Held(attempt, result, depart, time.monotonic()))
+        self._close(_Held(attempt, result, time.monotonic()))
 
     def tick(self) -> None:
         """Report the ends that nothing holds back any more."""
@@ -101,7 +99,7 @@ class WorkerBoxes:
             if waits:
                 self._held.append(held)
                 return
-        held.depart(held.attempt, held.result)
+        self._leave(held.attempt, held.result)
 
     def _runs(self, name: str) -> bool:
         return first_process(self.state(name)) is not None

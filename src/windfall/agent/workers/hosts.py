@@ -10,15 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.processes import ProcessStat, members
-from windfall.agent.stages import Hosted
+from windfall.agent.records import Hosted
+from windfall.agent.stages import Story
 
 #: How the isolation of an attempt begins that runs in a warm worker.
 WARM = "warm worker"
 
 
-def was_never_hosted(attempt: Attempt) -> bool:
-    """Return whether an attempt was to run in a worker and an agent died before any worker knew it."""
-    return attempt.isolation.startswith(WARM) and attempt.story.hosted is None
+def runs_in_worker(story: Story) -> bool:
+    """Return whether an attempt runs in a warm worker, or is to; journals of 0.1 say so only in the isolation."""
+    return story.intended.in_worker or story.isolation.startswith(WARM)
 
 
 def worker_pids(

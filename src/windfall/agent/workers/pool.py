@@ -1,4 +1,4 @@
-"""Which child runs in which warm worker, and when a worker must go.
+"""The launcher of children of warm workers: which child runs in which worker, and when a worker must go.
 
 A child gets an idle worker of its own array that has exactly its GPUs, or a new one. A worker goes when it was idle
 for long, when its child was stopped, when another job gets one of its GPUs, or when what runs needs the memory that it
@@ -10,28 +10,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from windfall.agent.attempt import Attempt
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.companions import OnReadable
-from windfall.agent.container.attempts import ContainerAttempts
+from windfall.agent.container.launcher import ContainerLauncher, inside_of, tell_keeper
 from windfall.agent.directories import PrivateDirectories
+from windfall.agent.errors import CannotEnter
+from windfall.agent.launchers import Leave, ProcessLauncher
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Lost, Message, Start
+from windfall.agent.messages import Lost, Message, Start
 from windfall.agent.preparation import intend, job_umask, job_user, open_log, prepare
-from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
+from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE, ProcessStat, send, signal_together
+from windfall.agent.records import Hosted
 from windfall.agent.sandbox import DEFAULT_PATH
 from windfall.agent.spawner import Launch
 from windfall.agent.speech import say
-from windfall.agent.stages import Hosted, Story
+from windfall.agent.stages import Story
 from windfall.agent.workers.boxes import LOOK_EVERY_S, WorkerBoxes, first_process
 from windfall.agent.workers.client import CLIENT
 from windfall.agent.workers.coming import ComingWorkers, NoWorker
 from windfall.agent.workers.commands import suits, task_line, worker_start
+from windfall.agent.workers.hosts import contained_keeper, worker_pids
 from windfall.agent.workers.process import WorkerProcess, new_cgroup
 
 #: A worker that was told to end and is still there after this time is killed.
@@ -63,7 +68,12 @@ class _Kept:
 
 
 class WarmWorkers:
-    """All warm workers of this agent."""
+    """All warm workers of this agent, and the attempts that run in them.
+
+    The process of such an attempt stands for what a worker does; all else about it is as with any process.
+    """
+
+    keeps_limits = has_foreign_files = False
 
     def __init__(
         self,
@@ -74,8 +84,10 @@ class WarmWorkers:
         note: Callable[[Attempt, Hosted], None],
         live_memory_mib: Callable[[], int],
         discard: Callable[[AttemptCgroup], None],
-        containers: ContainerAttempts,
+        processes: ProcessLauncher,
+        containers: ContainerLauncher,
         tell: Callable[[Message], None],
+        leave: Leave,
     ) -> None:
         self._machine = machine
         self._directories = directories
@@ -84,8 +96,10 @@ class WarmWorkers:
         self._note = note
         self._live_memory_mib = live_memory_mib
         self._discard = discard
+        self._processes = processes
         self._containers = containers
-        self._boxes = WorkerBoxes(machine, containers)
+        self._leave = leave
+        self._boxes = WorkerBoxes(machine, containers, leave)
         self._coming = ComingWorkers(self._boxes, tell)
         self._all: list[WorkerProcess] = []
         #: By the token of the attempt that a worker is kept for or works for.
@@ -96,33 +110,31 @@ class WarmWorkers:
     # --- starting ------------------------------------------------------------------------------------
 
     def makes_room(self, attempt: Attempt) -> bool:
-        """Tell whether an attempt may start now; workers in its way are ended, and it asks again when they are gone.
+        """Tell whether any attempt may start now as far as workers go; those in its way are ended.
 
-        A child whose worker is to be a container asks again until that runs.
+        It asks again when they are gone.
         """
-        start = attempt.start
-        if start is None or start.token in self._kept:
+        order = attempt.story.order
+        if not self._all or order is None or order.token in self._kept or order.token in self._coming:
             return True
-        if start.token in self._coming:
-            return self._coming.has_come(attempt)
-        if (start.gpu_ids or attempt.intended.container) and self._containers.tidying:
-            return False  # What is being removed may have its GPU, or be an earlier attempt of the same job.
-        contained = start.worker is not None and start.container is not None
-        if not self._all and not contained:
-            return True
-        chosen = self._find_free(start)
+        chosen = self._find_free(order)
         ready = True
         for worker in self._all:
-            if worker is chosen or not set(worker.suits.gpu_ids) & set(start.gpu_ids):
+            if worker is chosen or not set(worker.suits.gpu_ids) & set(order.gpu_ids):
                 continue
             if worker.free:
                 worker.end()
             ready = ready and not worker.unsettled
-        if not self._frees_memory(chosen) or not ready:
-            return False
-        if not contained or chosen is not None:
-            return True
-        self._coming.expect(start.token, lambda: self._new(start))
+        return self._frees_memory(chosen) and ready
+
+    def is_ready(self, attempt: Attempt) -> bool:
+        """Tell whether a worker is there, or can be started at once; one that is to be a container is waited for."""
+        order = attempt.story.order
+        assert order is not None
+        if order.token not in self._coming:
+            if order.container is None or order.token in self._kept or self._find_free(order) is not None:
+                return True
+            self._coming.expect(order.token, lambda: self._new(order))
         return self._coming.has_come(attempt)
 
     def _frees_memory(self, chosen: WorkerProcess | None) -> bool:
@@ -140,8 +152,10 @@ class WarmWorkers:
             too_much -= worker.suits.memory_mib
         return False
 
-    def launch(self, attempt: Attempt, start: Start) -> Launch:
+    def launch(self, attempt: Attempt) -> Launch:
         """Give a child its worker; return the process that stands for it. Raises AgentError or OSError."""
+        start = attempt.story.order
+        assert start is not None
         if start.token in self._kept:
             self.release(attempt)  # It is tried for a second time.
         user = job_user(attempt, self._machine)
@@ -179,14 +193,16 @@ class WarmWorkers:
             job_umask(start),
         )
 
-    def begin(self, attempt: Attempt) -> None:
+    def not_launched(self, attempt: Attempt, reason: str, at: int) -> None:
+        """Refuse a child."""
+        self._processes.not_launched(attempt, reason, at)
+
+    def spawned(self, attempt: Attempt) -> None:
         """The process that stands for a child is in the journal: now its worker is told, and not before.
 
         Whatever is killed at whatever moment, a child whose process nobody knows has not been begun.
         """
-        kept = self._kept.get(attempt.token)
-        if kept is None:
-            return
+        kept = self._kept[attempt.token]
         worker = kept.worker
         if worker.contained:
             worker.container = self._boxes.state(worker.name)
@@ -200,8 +216,9 @@ class WarmWorkers:
             worker.end()
         kept.close()
 
-    def adopt(self, attempt: Attempt) -> None:
+    def adopted(self, attempt: Attempt) -> None:
         """Know the container that an attempt of an earlier agent works in."""
+        self._processes.adopted(attempt)
         hosted = attempt.story.hosted
         if hosted is not None and hosted.container:
             attempt.container_pid = first_process(self._boxes.state(hosted.container))
@@ -216,7 +233,7 @@ class WarmWorkers:
         assert child.worker is not None
         start = worker_start(child, child.worker, f"worker-{uuid.uuid4().hex}")
         # To what prepares a process, the worker is an attempt like any other; the daemon never hears of it.
-        stand_in = Attempt(Story(intend(start, self._machine, 0)), start)
+        stand_in = Attempt(Story(intend(start, self._machine, 0), order=start), self._processes)
         if start.container is not None:
             launch = self._boxes.order(stand_in, start, child.worker)
         else:
@@ -244,16 +261,53 @@ class WarmWorkers:
         """Tell whether a worker of this name is there."""
         return any(worker.name == name for worker in self._all)
 
-    def out_of_memory(self, attempt: Attempt) -> bool:
-        """Tell whether the kernel killed the worker of a child for memory."""
+    def exited(self, attempt: Attempt, code: int, at: int) -> None:
+        """Report a child's end when nothing works for it any more."""
+        if attempt.story.hosted is None:
+            self.lost(attempt, at)  # An earlier agent died before any worker knew of it.
+            return
         kept = self._kept.get(attempt.token)
-        return kept is not None and kept.worker.out_of_memory()
+        over_memory = kept is not None and kept.worker.out_of_memory()
+        self._boxes.close(attempt, self._processes.end_of(attempt, code, at, over_memory=over_memory))
 
-    def close(
-        self, attempt: Attempt, result: Exited, depart: Callable[[Attempt, Exited | Lost], None]
-    ) -> None:
-        """The process of an attempt has ended; `depart` is called when nothing works for it any more."""
-        self._boxes.close(attempt, result, depart)
+    def lost(self, attempt: Attempt, at: int) -> None:
+        """Report that nobody knows how a child ended."""
+        self._leave(attempt, Lost(attempt.token, at))
+
+    def signal_all(
+        self, attempt: Attempt, number: signal.Signals, processes: Mapping[int, ProcessStat]
+    ) -> int:
+        """Signal what works for a child; a container's processes by its keeper, which listens from the beginning."""
+        keeper = contained_keeper(attempt, processes)
+        if keeper:
+            return tell_keeper(keeper, number)
+        targets = self.targets(attempt, processes, spare_monitor=number != signal.SIGKILL)
+        return signal_together(targets, number)
+
+    def signal_process(self, attempt: Attempt, pid: int, number: signal.Signals) -> None:
+        """Signal one of the processes; the first one of a container is perhaps not ours to signal."""
+        hosted = attempt.story.hosted
+        if not send(pid, number) and pid == attempt.container_pid and hosted is not None:
+            tell_keeper(hosted.pid, number)
+
+    def targets(
+        self, attempt: Attempt, processes: Mapping[int, ProcessStat], *, spare_monitor: bool
+    ) -> set[int]:
+        """Return the processes of a child and of its worker."""
+        if contained_keeper(attempt, processes):
+            return inside_of(attempt, processes)
+        own = self._processes.targets(attempt, processes, spare_monitor=spare_monitor)
+        return own | worker_pids(attempt.story.hosted, processes, spare_keeper=spare_monitor)
+
+    def entrance(self, _attempt: Attempt) -> dict[str, str] | None:
+        """Refuse: a child has no place of its own to enter."""
+        raise CannotEnter(
+            "the job runs in a warm worker, which it shares with other children of its array: there is no place of"
+            " its own to enter. Submit it without windfall:worker to look into it"
+        )
+
+    def forget(self, token: str) -> None:
+        """Nothing is kept of a child."""
 
     def release(self, attempt: Attempt) -> None:
         """A child has ended, or was never started; one that was asked to end takes its worker with it."""
@@ -267,7 +321,7 @@ class WarmWorkers:
         if not worker.idle:
             worker.idle_since = time.monotonic()  # It is expected to say so, or to end, from now on.
         # The group's count of what was killed for memory never falls: the next child would be blamed for it.
-        if attempt.asked_to_end or worker.out_of_memory():
+        if attempt.story.asked_to_end or worker.out_of_memory():
             worker.end()
 
     def _gone(self, worker: WorkerProcess) -> None:

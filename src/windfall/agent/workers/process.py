@@ -24,11 +24,10 @@ from windfall.agent.container.state import KeeperState
 from windfall.agent.errors import CannotIsolate
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.processes import members, read_stat, snapshot
+from windfall.agent.processes import members, read_stat, send, snapshot
 from windfall.agent.sandbox import DEFAULT_PATH, find_program
 from windfall.agent.spawner import Launch, missing_program
 from windfall.agent.speech import say
-from windfall.agent.stopping import send
 from windfall.agent.workers.commands import Suits
 from windfall.agent.workers.hosts import WARM
 from windfall.agent.workers.words import OUT_OF_MEMORY

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tests.unit.agent.stories import attempt_of
 from windfall.agent.attempt import Attempt
 from windfall.agent.devices.suspects import SuspectEnds
 from windfall.agent.messages import Devices, Exited, Started
-from windfall.agent.stages import Intended, Story
+from windfall.agent.records import Intended
+from windfall.agent.stages import Story
 
 
 class Clock:
@@ -17,7 +19,7 @@ class Clock:
 
 def an_attempt(token: str, *gpu_ids: str) -> Attempt:
     intended = Intended(token, "task", "/log", [], 1, 1, sandboxed=False, at=1, gpu_ids=list(gpu_ids))
-    return Attempt(Story(intended), None)
+    return attempt_of(Story(intended))
 
 
 def an_end(token: str, code: int) -> Exited:

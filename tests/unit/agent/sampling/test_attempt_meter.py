@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.agent.stories import attempt_of
 from tests.waiting import wait_until
 from windfall.advisor.samples import GpuSample
 from windfall.agent.attempt import Attempt
 from windfall.agent.messages import Start
 from windfall.agent.places import PROGRESS
+from windfall.agent.records import Accepted, Hosted, Intended, Spawned
 from windfall.agent.sampling.attempt_meter import AttemptMeter, Surroundings, begins_with_it, main_pid
 from windfall.agent.sampling.host import HostUsage
 from windfall.agent.sampling.proc_files import read_process
-from windfall.agent.stages import Accepted, Hosted, Intended, Spawned, Story
+from windfall.agent.stages import Story
 from windfall.jobs.staging import Staging
 
 HOST = HostUsage(rx_bytes_s=100.0, tx_bytes_s=50.0)
@@ -28,7 +30,7 @@ def an_attempt(root, pid: int | None = None) -> Attempt:
     intended = Intended("j#1", "t1", f"{root}/t1.log", [str(root)], 64, 1.0, sandboxed=False, at=0)
     story = Story(intended)
     story.add(Spawned("j#1", pid or os.getpid(), 0, 1, "process"))
-    return Attempt(story, None)
+    return attempt_of(story)
 
 
 def around(**more) -> Surroundings:

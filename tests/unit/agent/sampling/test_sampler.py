@@ -11,15 +11,17 @@ import time
 
 import pytest
 
+from tests.unit.agent.stories import attempt_of
 from tests.waiting import wait_until
 from windfall.advisor.samples import GpuSample, SampledGpu
 from windfall.agent.attempt import Attempt
 from windfall.agent.attempt_files import AttemptDirectory, samples_path
 from windfall.agent.gpus import GpuDevice
 from windfall.agent.messages import Lost
+from windfall.agent.records import Ended, Intended, Spawned
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
-from windfall.agent.stages import Ended, Intended, Spawned, Story
+from windfall.agent.stages import Story
 
 #: Holds 64 MiB, computes in a child, writes to its file; then says so and goes on computing.
 BUSY = """
@@ -76,7 +78,7 @@ class Rounds:
         )
         story = Story(intended)
         story.add(Spawned(f"{name}#1", pid, 0, self.now - age_ms, "process"))
-        self.attempts[f"{name}#1"] = Attempt(story, None)
+        self.attempts[f"{name}#1"] = attempt_of(story)
         return self.attempts[f"{name}#1"]
 
     def round(self, after_ms: int = 0) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from windfall.agent.attempt import Attempt
+from tests.unit.agent.stories import attempt_of
 from windfall.agent.processes import ProcessStat
-from windfall.agent.stages import Hosted, Intended, Story
+from windfall.agent.records import Hosted, Intended
+from windfall.agent.stages import Story
 from windfall.agent.workers.hosts import contained_keeper, worker_pids
 
 KEEPER, FIRST, SECOND, THIRD, STRANGER = 10, 11, 12, 13, 99
@@ -38,7 +39,7 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone():
 
 
 def test_only_the_keeper_of_a_container_is_told():
-    attempt = Attempt(Story(Intended("t", "t", "/log", [], 64, 1.0, sandboxed=False, at=0)), None)
+    attempt = attempt_of(Story(Intended("t", "t", "/log", [], 64, 1.0, sandboxed=False, at=0)))
     assert contained_keeper(attempt, processes()) == 0
     attempt.story.add(Hosted("t", KEEPER, 5, sandboxed=False))
     assert contained_keeper(attempt, processes()) == 0, "its worker is a process"

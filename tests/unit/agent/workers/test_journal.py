@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.unit.agent.stories import story_of
 from windfall.agent.journal import Journal, read_journal
-from windfall.agent.stages import Hosted, Intended
+from windfall.agent.records import Hosted, Intended
 
 INTENDED = Intended("t", "task", "/log", [], 64, 1.0, sandboxed=False, at=1)
 HOSTED = Hosted("t", 10, 5, sandboxed=True)

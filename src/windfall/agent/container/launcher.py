@@ -1,4 +1,4 @@
-"""The attempts of an agent that are containers: what their keepers say, and what is done when a keeper dies.
+"""The launcher of attempts that are containers: what their keepers say, and what is done when a keeper dies.
 
 A keeper's files are the truth about its container; a message only says that they have changed. Decides when an
 attempt counts as started, how it ended, and when another keeper is started. Must not know the engine or the socket.
@@ -7,16 +7,20 @@ attempt counts as started, how it ended, and when another keeper is started. Mus
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from windfall.agent.attempt import Attempt
 from windfall.agent.container.engine import Engine
 from windfall.agent.container.errors import EngineError
-from windfall.agent.container.notebook import PIPES, SECRETS
+from windfall.agent.container.notebook import ORDERS, PIPES, SECRETS
 from windfall.agent.container.orders import (
     DIRECTORY_NAME,
+    Orders,
     container_name,
     keeper_directory,
     keeper_launch,
@@ -26,8 +30,12 @@ from windfall.agent.container.orders import (
 )
 from windfall.agent.container.request import AGENT_LABEL, TOKEN_LABEL
 from windfall.agent.container.state import KeeperState
+from windfall.agent.errors import CannotEnter
+from windfall.agent.events import Began, Failed
+from windfall.agent.launchers import Leave, React
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Started
+from windfall.agent.messages import Exited, Lost, Message, Progressed
+from windfall.agent.processes import ProcessStat, members, send
 from windfall.agent.spawner import Launch
 from windfall.agent.speech import say
 
@@ -37,26 +45,26 @@ _MOST_DEATHS = 5
 _TIDY_WITHIN_S = 20.0
 
 
-class ContainerAttempts:
-    """What the supervisor asks when an attempt is a container."""
+class ContainerLauncher:
+    """Attempts that are containers, each with a process that keeps it."""
+
+    keeps_limits = has_foreign_files = True
 
     def __init__(
         self,
         machine: Machine,
         attempts: Mapping[str, Attempt],
         tell: Callable[[Message], None],
-        on_running: Callable[[Attempt], None],
         start_again: Callable[[Attempt], None],
-        depart: Callable[[Attempt, Exited | Lost], None],
-        end: Callable[[Attempt, Result], None],
+        react: React,
+        leave: Leave,
     ) -> None:
         self._machine = machine
         self._attempts = attempts
         self._tell = tell
-        self._on_running = on_running
         self._start_again = start_again
-        self._depart = depart
-        self._end = end
+        self._react = react
+        self._leave = leave
         #: Keepers that died, by token, and how far things were at the last death.
         self._deaths: dict[str, tuple[int, KeeperState]] = {}
         #: What removes the containers that an earlier agent left, and until when that is waited for.
@@ -64,20 +72,37 @@ class ContainerAttempts:
 
     # --- keepers -------------------------------------------------------------------------------------
 
+    def is_ready(self, _attempt: Attempt) -> bool:
+        """Wait until no container of an earlier agent is left, which may be an earlier attempt of the same job."""
+        return not self.tidying
+
     def launch(self, attempt: Attempt) -> Launch:
-        """Return the process to start for an attempt; raises CannotStart."""
-        if attempt.start is not None:
-            write_orders(attempt, attempt.start, self._machine)
+        """Return the keeper to start; raises CannotStart."""
+        if attempt.story.order is not None:
+            write_orders(attempt, attempt.story.order, self._machine)
         return keeper_launch(attempt.intended, self._machine)
 
-    def on_launch_failed(self, attempt: Attempt, reason: str, at: int) -> None:
+    def not_launched(self, attempt: Attempt, reason: str, at: int) -> None:
         """No keeper could be started; a container that is there already may still be kept by another try."""
         if self._read(attempt).container:
-            self.on_keeper_gone(attempt, at)
+            self.lost(attempt, at)
         else:
-            self._end(attempt, Refused(attempt.token, reason, at))
+            self._react(Failed(attempt.token, reason, at))
 
-    def on_keeper_gone(self, attempt: Attempt, at: int) -> None:
+    def spawned(self, attempt: Attempt) -> None:
+        """A keeper is there, perhaps not the first one."""
+        attempt.terminated = False
+        self.look(attempt)
+
+    def adopted(self, attempt: Attempt) -> None:
+        """Learn what its keeper has written meanwhile."""
+        self.look(attempt)
+
+    def exited(self, attempt: Attempt, _code: int, at: int) -> None:
+        """A keeper's own exit code says nothing."""
+        self.lost(attempt, at)
+
+    def lost(self, attempt: Attempt, at: int) -> None:
         """Report how the container ended; where nobody knows yet, have another keeper look after it."""
         state = self.look(attempt)
         if state.ended_at is not None:
@@ -90,7 +115,7 @@ class ContainerAttempts:
         if number > _MOST_DEATHS or not os.path.isdir(keeper_directory(self._machine, attempt.token)):
             say(f"{attempt.token}: given up after {number} keepers; see keeper.log")
             self.remove_leftovers([attempt.token])
-            self._depart(attempt, Lost(attempt.token, at))
+            self._leave(attempt, Lost(attempt.token, at))
             return
         say(f"{attempt.token}: its keeper is gone, its container may not be: starting another")
         self._start_again(attempt)
@@ -98,7 +123,7 @@ class ContainerAttempts:
     def on_news(self, token: str) -> None:
         """Learn what a keeper says that it has written down."""
         attempt = self._attempts.get(token)
-        if attempt is not None and attempt.running and attempt.intended.container:
+        if attempt is not None and attempt.running and attempt.launcher is self:
             self.look(attempt)
 
     def look_at_all(self) -> None:
@@ -113,23 +138,12 @@ class ContainerAttempts:
         attempt.container_pid = state.pid if state.ended_at is None else None
         if state.started_at is not None:
             if known is None or known.started_at is None:
-                self._tell(self.started(attempt))
+                self._react(Began(attempt.token, state.started_at, state.pid))
                 if known is None or known.doing is not None:
                     self._tell(Progressed(attempt.token, _now_ms()))
-                self._on_running(attempt)
         elif state.doing is not None and (known is None or known.doing != state.doing):
             self._tell(Progressed(attempt.token, _now_ms(), doing=state.doing))
         return state
-
-    def started(self, attempt: Attempt) -> Started:
-        """Return the report that a container runs."""
-        state, launching = attempt.container, attempt.story.launching
-        assert state is not None
-        assert state.started_at is not None
-        prepared_at = launching.prepared_at if launching is not None else None
-        return Started(
-            attempt.token, state.pid or attempt.pid, state.started_at, attempt.isolation, prepared_at
-        )
 
     def news(self, attempts: list[Attempt]) -> list[Message]:
         """Return what containers that do not run yet are waiting for, for a daemon that has just come."""
@@ -141,14 +155,56 @@ class ContainerAttempts:
 
     def _report_end(self, attempt: Attempt, state: KeeperState, at: int) -> None:
         if state.started_at is None:
-            self._end(attempt, Refused(attempt.token, state.failure or "", at))
+            self._react(Failed(attempt.token, state.failure or "", at))
             return
         reason = state.reason or state.failure
-        exited = Exited(attempt.token, state.exit_code, reason, state.started_at, at, attempt.isolation)
-        self._depart(attempt, exited)
+        isolation = attempt.story.isolation
+        exited = Exited(attempt.token, state.exit_code, reason, state.started_at, at, isolation)
+        self._leave(attempt, exited)
 
     def _read(self, attempt: Attempt) -> KeeperState:
         return read_state(self._machine, attempt.token)
+
+    # --- signals and sessions ------------------------------------------------------------------------
+
+    def signal_all(
+        self, attempt: Attempt, number: signal.Signals, _processes: Mapping[int, ProcessStat]
+    ) -> int:
+        """Have its keeper stop or kill it.
+
+        A keeper that has not yet written a line has no handlers either: a signal would end it and not the container.
+        """
+        if attempt.container is None or attempt.container.keeper != attempt.pid:
+            return 0
+        return tell_keeper(attempt.pid, number)
+
+    def signal_process(self, attempt: Attempt, pid: int, number: signal.Signals) -> None:
+        """Signal a process inside; the first one is perhaps not ours to signal, and its engine may."""
+        if not send(pid, number) and pid == attempt.container_pid:
+            self.signal_all(attempt, number, {})
+
+    def targets(
+        self,
+        attempt: Attempt,
+        processes: Mapping[int, ProcessStat],
+        *,
+        spare_monitor: bool,  # noqa: ARG002 - a container has none inside
+    ) -> set[int]:
+        """Return the processes inside."""
+        return inside_of(attempt, processes)
+
+    def entrance(self, attempt: Attempt) -> dict[str, str] | None:
+        """Lead in by the engine; raises CannotEnter."""
+        try:
+            with open(f"{keeper_directory(self._machine, attempt.token)}/{ORDERS}", "rb") as file:
+                orders = msgspec.json.decode(file.read(), type=Orders)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CannotEnter(f"its container is not known here: {error}") from None
+        name = container_name(self._machine.settings.agent_id, attempt.token)
+        return {"socket": orders.socket, "api": orders.api, "name": name}
+
+    def release(self, attempt: Attempt) -> None:
+        """Its keeper has removed it."""
 
     # --- tidying -------------------------------------------------------------------------------------
 
@@ -220,6 +276,17 @@ class ContainerAttempts:
     def _engine(self) -> Engine | None:
         facts = self._machine.engine.facts if self._machine.engine is not None else None
         return Engine(facts.socket, facts.api) if facts is not None else None
+
+
+def tell_keeper(pid: int, number: signal.Signals) -> int:
+    """Have a keeper stop or kill its container; whether it could be told."""
+    return int(send(pid, signal.SIGUSR1 if number == signal.SIGKILL else number))
+
+
+def inside_of(attempt: Attempt, processes: Mapping[int, ProcessStat]) -> set[int]:
+    """Return the processes of an attempt's container."""
+    first = attempt.container_pid or 0
+    return {stat.pid for stat in members(processes, {first}).get(first, [])}
 
 
 def _remove(directory: str) -> None:

@@ -11,19 +11,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.agent.stories import PLAIN
 from tests.unit.agent.test_preparation import a_machine, a_start
 from windfall.agent.attempt import Attempt
-from windfall.agent.container.attempts import ContainerAttempts
 from windfall.agent.container.finding import EngineFacts
+from windfall.agent.container.launcher import ContainerLauncher
 from windfall.agent.container.orders import keeper_directory, make_orders
 from windfall.agent.container.state import KeeperState
 from windfall.agent.errors import CannotStart
+from windfall.agent.events import AgentEvent, Began, Failed
 from windfall.agent.gpus import GpuDevice
+from windfall.agent.launchers import Launcher
 from windfall.agent.machine import Machine
-from windfall.agent.messages import Exited, Lost, Message, Progressed, Refused, Result, Start, Started
+from windfall.agent.messages import Exited, Lost, Message, Progressed, Start
 from windfall.agent.preparation import intend
-from windfall.agent.stages import Accepted, Launching, Spawned, Story
-from windfall.agent.stopping import tell_keeper
+from windfall.agent.records import Accepted, Begun, Launching, Spawned
+from windfall.agent.stages import Story
 from windfall.jobs.containers import ContainerOptions, ContainerRun
 from windfall.jobs.staging import Checkpoints, Staging
 
@@ -36,8 +39,8 @@ def a_container(**fields: Any) -> Start:
     return a_start(argv=[], container=run, **fields)
 
 
-def an_attempt(machine: Machine, start: Start, pid: int = 77) -> Attempt:
-    attempt = Attempt(Story(intend(start, machine, 1)), None)
+def an_attempt(machine: Machine, start: Start, pid: int = 77, launcher: Launcher = PLAIN) -> Attempt:
+    attempt = Attempt(Story(intend(start, machine, 1)), launcher)
     attempt.story.add(Spawned(start.token, pid, 0, 5, "container (docker)"))
     return attempt
 
@@ -47,22 +50,28 @@ class Watched:
 
     def __init__(self, root: Path) -> None:
         self.machine = a_machine(root)
-        self.attempt = an_attempt(self.machine, a_container())
         self.said: list[Message] = []
-        self.running: list[Attempt] = []
+        self.happened: list[AgentEvent] = []
         self.again: list[Attempt] = []
-        self.results: list[Result] = []
-        self.containers = ContainerAttempts(
+        self.results: list[Exited | Lost] = []
+        attempts: dict[str, Attempt] = {}
+        self.containers = ContainerLauncher(
             self.machine,
-            {self.attempt.token: self.attempt},
+            attempts,
             self.said.append,
-            self.running.append,
             self.again.append,
-            lambda _, result: self.results.append(result),
+            self.react,
             lambda _, result: self.results.append(result),
         )
+        self.attempt = an_attempt(self.machine, a_container(), launcher=self.containers)
+        attempts[self.attempt.token] = self.attempt
         self.directory = Path(keeper_directory(self.machine, self.attempt.token))
         self.directory.mkdir(parents=True)
+
+    def react(self, event: AgentEvent) -> None:
+        self.happened.append(event)
+        if isinstance(event, Began):
+            self.attempt.story.add(Begun(event.at, event.pid))
 
     def written(self, **state: object) -> None:
         (self.directory / "state").write_text(json.dumps(state))
@@ -80,21 +89,19 @@ def test_news_is_passed_on_once_and_the_start_when_the_container_runs(watched: W
     (news,) = watched.said
     assert isinstance(news, Progressed)
     assert news.doing == "pulling image i: 5 %"
-    assert watched.attempt.state == "starting"
+    assert watched.attempt.story.state == "starting"
     watched.written(keeper=77, pid=99, started_at=1234)
     watched.containers.on_news("t")
-    started, cleared = watched.said[1:]
-    assert isinstance(started, Started)
-    assert (started.pid, started.at) == (99, 1234)
+    (cleared,) = watched.said[1:]
+    assert watched.happened == [Began("t", 1234, 99)]
     assert isinstance(cleared, Progressed)
     assert cleared.doing is None
-    assert watched.running == [watched.attempt]
-    assert (watched.attempt.state, watched.attempt.container_pid) == ("running", 99)
+    assert (watched.attempt.story.state, watched.attempt.container_pid) == ("running", 99)
 
 
 def test_an_end_is_what_the_keeper_wrote_and_not_what_it_ended_with(watched: Watched):
     watched.written(started_at=10, ended_at=20, exit_code=3, reason="why")
-    watched.containers.on_keeper_gone(watched.attempt, 99)
+    watched.containers.lost(watched.attempt, 99)
     (result,) = watched.results
     assert isinstance(result, Exited)
     assert (result.exit_code, result.reason, result.started_at, result.at) == (3, "why", 10, 20)
@@ -102,27 +109,28 @@ def test_an_end_is_what_the_keeper_wrote_and_not_what_it_ended_with(watched: Wat
 
 def test_what_never_ran_is_refused(watched: Watched):
     watched.written(ended_at=20, failure="CannotPullContainerError: no")
-    watched.containers.on_keeper_gone(watched.attempt, 99)
-    assert watched.results == [Refused("t", "CannotPullContainerError: no", 20)]
+    watched.containers.lost(watched.attempt, 99)
+    assert watched.happened == [Failed("t", "CannotPullContainerError: no", 20)]
+    assert watched.results == []
 
 
 def test_keepers_that_die_at_the_same_point_are_not_replaced_for_ever(watched: Watched):
     for keeper in range(5):
         watched.written(keeper=keeper, container="abc")
-        watched.containers.on_keeper_gone(watched.attempt, 99)
+        watched.containers.lost(watched.attempt, 99)
     assert (len(watched.again), watched.results) == (5, [])
     watched.written(keeper=9, container="abc", started_at=1)
-    watched.containers.on_keeper_gone(watched.attempt, 99)
+    watched.containers.lost(watched.attempt, 99)
     assert len(watched.again) == 6, "it has got further, so the count begins anew"
     for _ in range(5):
-        watched.containers.on_keeper_gone(watched.attempt, 99)
+        watched.containers.lost(watched.attempt, 99)
     assert watched.results == [Lost("t", 99)]
 
 
 def test_an_attempt_without_orders_is_lost(watched: Watched):
     watched.containers.forget("t")
     assert not watched.directory.exists()
-    watched.containers.on_keeper_gone(watched.attempt, 99)
+    watched.containers.lost(watched.attempt, 99)
     assert watched.results == [Lost("t", 99)]
 
 
@@ -139,12 +147,12 @@ def test_tidying_removes_the_files_of_keepers_that_nobody_knows(watched: Watched
 def test_a_keeper_is_signalled_only_when_it_understands(watched: Watched):
     with subprocess.Popen(["sleep", "60"]) as process:
         attempt = an_attempt(watched.machine, a_container(), process.pid)
-        assert tell_keeper(attempt, signal.SIGTERM) == 0
+        assert watched.containers.signal_all(attempt, signal.SIGTERM, {}) == 0
         attempt.container = KeeperState(keeper=process.pid - 1)
-        assert tell_keeper(attempt, signal.SIGKILL) == 0
+        assert watched.containers.signal_all(attempt, signal.SIGKILL, {}) == 0
         assert process.poll() is None
         attempt.container = KeeperState(keeper=process.pid)
-        assert tell_keeper(attempt, signal.SIGKILL) == 1
+        assert watched.containers.signal_all(attempt, signal.SIGKILL, {}) == 1
         assert process.wait(30) == -signal.SIGUSR1
 
 
@@ -199,5 +207,5 @@ def test_a_container_needs_no_directory_of_its_own(tmp_path: Path):
     assert intend(a_container(), machine, 1).private_directories == []
     staged = intend(a_container(staging=Staging()), machine, 1)
     assert staged.private_directories == [f"{tmp_path}/task", f"{tmp_path}/task.ml"]
-    assert staged.container
+    assert staged.keeper
     assert keeper_directory(machine, "t").startswith(f"{tmp_path}/agent/containers/")
