@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -817,7 +818,8 @@ def test_an_agent_that_may_open_no_more_files_waits_with_what_it_cannot_start(ho
         knocking.sendall(encode([Ping()]))
         wait_until(lambda: "no connections are accepted" in (house.root / "agent.log").read_text(), "a pause")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
-        assert knocking.recv(100) == encode([Pong()])
+        [answer] = decode_for_daemon(knocking.recv(100))
+        assert isinstance(answer, Pong)
     assert daemon.exited("a").exit_code == 3
     assert house.daemon(2).inventory.agent_pid == pid
 
@@ -987,3 +989,30 @@ def test_the_daemons_client_starts_an_agent_and_speaks_with_it(make_house: Calla
         return gpus, code
 
     assert asyncio.run(talk()) == (["GPU-simulated-0", "GPU-simulated-1"], 2)
+
+
+def test_an_agent_refuses_a_daemon_that_it_cannot_understand_and_goes_on_with_its_own(house: House):
+    daemon = house.daemon()
+    daemon.send(house.start("a", "sleep", "1000"))
+    daemon.started("a")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(house.socket))
+        stranger.settimeout(DEADLINE_S)
+        stranger.sendall(encode([Hello(1_000, protocol=9, oldest_protocol=7)]))
+        said = b"".join(iter(lambda: stranger.recv(4096), b""))
+    [refusal] = decode_for_daemon(said)
+    assert isinstance(refusal, Rejected)
+    assert refusal.incompatible
+    assert "the daemon speaks protocol 7 to 9" in refusal.reason
+    daemon.send(Stop("a", 0))
+    assert daemon.exited("a").exit_code == 137
+
+
+def test_a_machine_keeps_its_name_on_its_agents_disk(house: House):
+    daemon = house.daemon()
+    name = daemon.inventory.machine_id
+    assert re.fullmatch("[0-9a-f]{32}", name)
+    assert (house.root / "agent" / "machine-id").read_text() == f"{name}\n"
+    os.kill(daemon.inventory.agent_pid, signal.SIGKILL)
+    wait_until(lambda: house.daemon().inventory.agent_pid != daemon.inventory.agent_pid, "the next agent")
+    assert house.daemon().inventory.machine_id == name

@@ -7,10 +7,13 @@ batch is what makes both sides fast.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 
 from windfall.agent.errors import AgentRejected, AgentUnreachable
 from windfall.agent.messages import (
+    OLDEST_PROTOCOL,
+    PROTOCOL,
     Hello,
     Inventory,
     LineReader,
@@ -19,6 +22,7 @@ from windfall.agent.messages import (
     ToDaemon,
     decode_for_daemon,
     encode,
+    misfit,
 )
 from windfall.agent.reach import Reach
 
@@ -26,6 +30,28 @@ _CHUNK_BYTES = 1 << 20
 #: Longer than an agent needs that looks for a container engine which hangs.
 _GREET_WITHIN_S = 60.0
 _GONE = "the agent closed the connection; see agent.log beside its socket"
+
+
+def clock_ms() -> int:
+    """The daemon's clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class AgentClock:
+    """How far an agent's clock is ahead of the daemon's."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def measure(self, asked_at: int, said_at: int, heard_at: int) -> None:
+        """Take in what the agent's clock said at some moment between two looks at ours; 0 says nothing.
+
+        What is known stays as long as it can be true: on one host, where both clocks are one, that is 0 for ever, and a
+        slow answer does not blur what a quick one has shown.
+        """
+        low, high = said_at - heard_at, said_at - asked_at
+        if said_at and not low <= self.ahead_ms <= high:
+            self.ahead_ms = (low + high) // 2
 
 
 class AgentConnection:
@@ -37,6 +63,7 @@ class AgentConnection:
         self._lines = LineReader()
         self._epoch = epoch
         self._early: list[ToDaemon] = []
+        self.clock = AgentClock()
         self.inventory: Inventory
 
     def write(self, messages: Sequence[Message]) -> None:
@@ -60,15 +87,21 @@ class AgentConnection:
 
     async def greet(self) -> Inventory:
         """Say which daemon this is and hear what the machine has; raises AgentRejected for an old epoch."""
-        await self.send([Hello(self._epoch)])
+        asked_at = clock_ms()
+        await self.send([Hello(self._epoch, PROTOCOL, OLDEST_PROTOCOL)])
         batch = await self._receive()
         if not batch:
             raise AgentUnreachable(_GONE)
         first = batch[0]
         if isinstance(first, Rejected):
+            if first.incompatible:
+                raise AgentUnreachable(first.reason)
             raise AgentRejected(first.reason, first.epoch)
         if not isinstance(first, Inventory):
             raise AgentUnreachable(f"expected an Inventory from the agent, got {type(first).__name__}")
+        if (trouble := misfit(first, f"the agent (pid {first.agent_pid})", "this daemon")) is not None:
+            raise AgentUnreachable(trouble)
+        self.clock.measure(asked_at, first.now, clock_ms())
         self.inventory = first
         self._early = batch[1:]
         return first

@@ -23,7 +23,7 @@ from windfall.agent.errors import AgentError
 from windfall.agent.gpus import GpuDevice, find_gpus
 from windfall.agent.job_credentials import JobCredentials
 from windfall.agent.kernel_log import KernelLog, open_kernel_log
-from windfall.agent.messages import AttemptStatus, Inventory
+from windfall.agent.messages import OLDEST_PROTOCOL, PROTOCOL, AttemptStatus, Inventory
 from windfall.agent.network_link import find_network_mbits
 from windfall.agent.sandbox import SandboxTools, find_tools
 from windfall.agent.settings import AgentSettings
@@ -80,7 +80,9 @@ class Machine(msgspec.Struct, frozen=True):
         hidden_only_so = bool(self.settings.hide) and self.user.uid != 0 and not self.user.drop
         return needs_sandbox or shared_memory_mib is not None or hidden_only_so
 
-    def inventory(self, attempts: list[AttemptStatus], extra_warnings: list[str]) -> Inventory:
+    def inventory(
+        self, attempts: list[AttemptStatus], extra_warnings: list[str], machine_id: str, now: int
+    ) -> Inventory:
         """Return what a daemon is told when it connects."""
         abilities = ["process"]
         if self.tools is not None:
@@ -106,6 +108,10 @@ class Machine(msgspec.Struct, frozen=True):
             containers=engine.words if engine is not None else "",
             network_mbits=self.network_mbits,
             any_user=os.geteuid() == 0 and can_drop_in_one_thread(),
+            machine_id=machine_id,
+            protocol=PROTOCOL,
+            oldest_protocol=OLDEST_PROTOCOL,
+            now=now,
         )
 
 

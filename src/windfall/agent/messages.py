@@ -28,6 +28,13 @@ from windfall.jobs.workers import Worker
 AttemptState: TypeAlias = Literal["starting", "running", "exited", "refused", "lost"]
 
 
+#: The version of what daemon and agent say to one another, and the oldest that this one understands. Both are exchanged
+#: at the connection, and a side that cannot understand the other refuses it. An unknown field is ignored and a missing
+#: one has its default, so that only a new message, or a new meaning, needs a new version. Version 0.1 named none, which
+#: reads as 0.
+PROTOCOL, OLDEST_PROTOCOL = 1, 0
+
+
 class Message(msgspec.Struct, frozen=True, tag_field="type", tag=True, omit_defaults=True, gc=False):
     """Base of everything that crosses the socket."""
 
@@ -39,6 +46,8 @@ class Hello(Message, frozen=True, tag=True):
     """Opens a connection; a connection with a lower epoch than one seen before is refused."""
 
     epoch: int
+    protocol: int = 0
+    oldest_protocol: int = 0
 
 
 class Ping(Message, frozen=True, tag=True):
@@ -191,6 +200,12 @@ class Inventory(Message, frozen=True, tag=True):
     network_mbits: int | None = None
     #: Whether an attempt can be started as any user (`Start.run_as`).
     any_user: bool = False
+    #: What tells the machine from all others, kept on the agent's disk; empty from an agent that has no such name.
+    machine_id: str = ""
+    protocol: int = 0
+    oldest_protocol: int = 0
+    #: The agent's clock when it said this.
+    now: int = 0
 
 
 class Rejected(Message, frozen=True, tag=True):
@@ -198,10 +213,15 @@ class Rejected(Message, frozen=True, tag=True):
 
     reason: str
     epoch: int
+    #: Whether it is for what the daemon speaks: no epoch will do.
+    incompatible: bool = False
 
 
 class Pong(Message, frozen=True, tag=True):
     """Somebody is."""
+
+    #: The agent's clock when it said this.
+    now: int = 0
 
 
 class Started(Message, frozen=True, tag=True):
@@ -283,6 +303,18 @@ ToDaemon: TypeAlias = (
     Inventory | Pong | Rejected | Started | Enrolled | Progressed | Devices | Exited | Refused | Lost
 )
 Result: TypeAlias = Exited | Refused | Lost
+
+
+def misfit(theirs: Hello | Inventory, them: str, us: str) -> str | None:
+    """Why the two sides of a connection cannot understand each other, and what to do; None if they can."""
+    if theirs.protocol >= OLDEST_PROTOCOL and theirs.oldest_protocol <= PROTOCOL:
+        return None
+    return (
+        f"{them} speaks protocol {theirs.oldest_protocol} to {theirs.protocol},"
+        f" and {us} {OLDEST_PROTOCOL} to {PROTOCOL};"
+        " use the version of Windfall that started the agent until its jobs have ended"
+    )
+
 
 _encoder = msgspec.json.Encoder()
 _to_agent = msgspec.json.Decoder(ToAgent)

@@ -1,5 +1,7 @@
 """The agent's own directory, made again when somebody has removed it: attempts that run are not given up for that.
 
+It also has the machine's name: what tells it from all others, whatever they are called and wherever this directory is.
+
 The lock that says who serves the directory went with it, so a new one is taken; where another agent has it by then,
 this one ends. Decides nothing about what is kept there: the journal, the socket and the courier see to theirs.
 """
@@ -7,7 +9,10 @@ this one ends. Decides nothing about what is kept there: the journal, the socket
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import re
+import uuid
 from contextlib import suppress
 
 from windfall.agent.errors import DirectoryTaken
@@ -15,12 +20,20 @@ from windfall.agent.launching import LOG_NAME
 from windfall.agent.speech import say
 from windfall.agent.warden import LOCK_NAME
 
+#: The machine of agents that had no name for it; what they left goes on under it.
+BEFORE_NAMES = "this-host"
+_ID_NAME = "machine-id"
+_ID = re.compile(r"[0-9a-z-]{1,64}", re.ASCII)
+_ID_BYTES = 80
+
 
 class OwnDirectory:
     """The directory that an agent was started with."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, journal_name: str) -> None:
         self._path = path
+        #: The machine's name, the same after every restart.
+        self.machine_id = _kept_id(path, has_served=os.path.exists(os.path.join(path, journal_name)))
         self._number = _number(path)
         #: Held for as long as this process lives, once the warden's is gone.
         self._lock_fd = -1
@@ -50,6 +63,8 @@ class OwnDirectory:
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, f"{os.getppid()}\n".encode(), 0)
         self._find_log_again()
+        with suppress(OSError):
+            _keep_id(self._path, self.machine_id)
         say(f"{self._path} was removed; it was made again, and attempts go on")
 
     def _find_log_again(self) -> None:
@@ -62,6 +77,42 @@ class OwnDirectory:
             for number in (1, 2):
                 os.dup2(fd, number)
             os.close(fd)
+
+
+def _kept_id(directory: str, *, has_served: bool) -> str:
+    """The machine's name as an earlier agent of this directory kept it, or a new one."""
+    try:
+        with open(os.path.join(directory, _ID_NAME), encoding="ascii") as file:
+            if _ID.fullmatch(kept := file.read(_ID_BYTES).strip()):
+                return kept
+    except (OSError, UnicodeDecodeError):
+        pass  # Named anew below.
+    name = BEFORE_NAMES if has_served else _new_id(directory)
+    _keep_id(directory, name)
+    return name
+
+
+def _new_id(directory: str) -> str:
+    """A name that comes out the same if this directory is lost, and different on every other machine."""
+    try:
+        with open("/etc/machine-id", "rb") as file:
+            host = file.read(_ID_BYTES).strip()
+    except OSError:
+        host = b""
+    if not host:
+        return uuid.uuid4().hex
+    return hashlib.sha256(host + b"\0" + os.fsencode(os.path.abspath(directory))).hexdigest()[:32]
+
+
+def _keep_id(directory: str, name: str) -> None:
+    fresh = os.path.join(directory, f"{_ID_NAME}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, f"{name}\n".encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(fresh, os.path.join(directory, _ID_NAME))
 
 
 def _number(path: str) -> tuple[int, int] | None:

@@ -52,13 +52,14 @@ from windfall.agent.messages import (
     Start,
     Stop,
     ToAgent,
+    misfit,
 )
 from windfall.agent.own_directory import OwnDirectory
 from windfall.agent.recovery import Recovery, boot_id
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import CANNOT_SERVE, say
-from windfall.agent.supervisor import Supervisor
+from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.warden import EXITS_NAME, SHUTDOWN_CODE
 
 JOURNAL_NAME = "journal"
@@ -83,7 +84,7 @@ class Agent:
         self._connections: set[Connection] = set()
         self._daemon: Connection | None = None
         self._warden = os.getppid()
-        self._directory = OwnDirectory(settings.directory)
+        self._directory = OwnDirectory(settings.directory, JOURNAL_NAME)
 
         memory_path = os.path.join(settings.directory, "devices.json")
         self._devices = DeviceWatcher(open_source(settings.gpus), self._notify, memory_path, boot_id())
@@ -255,7 +256,7 @@ class Agent:
         if isinstance(message, Hello):
             self._on_hello(connection, message)
         elif isinstance(message, Ping):
-            connection.send([Pong()])
+            connection.send([Pong(now_ms())])
         elif isinstance(message, ContainerNews):
             self._supervisor.containers.on_news(message.token)
         elif isinstance(message, Exec):
@@ -275,9 +276,10 @@ class Agent:
             self._begin_shutdown(message)
 
     def _on_hello(self, connection: Connection, hello: Hello) -> None:
-        if hello.epoch < self._epoch:
-            reason = f"a newer daemon (epoch {self._epoch}) has taken over; epoch {hello.epoch} must end"
-            connection.send([Rejected(reason, self._epoch)])
+        trouble = misfit(hello, "the daemon", f"the agent (pid {os.getpid()})")
+        if trouble is not None or hello.epoch < self._epoch:
+            old = f"a newer daemon (epoch {self._epoch}) has taken over; epoch {hello.epoch} must end"
+            connection.send([Rejected(trouble or old, self._epoch, incompatible=trouble is not None)])
             connection.closed = True
             return
         if hello.epoch > self._epoch:
@@ -290,7 +292,8 @@ class Agent:
         self._supervisor.containers.look_at_all()
         attempts = [story.status() for story in self._supervisor.state.stories.values()]
         warnings = [_NO_WARDEN] if os.getppid() != self._warden else []
-        inventory = self._supervisor.machine.inventory(attempts, warnings)
+        name = self._directory.machine_id
+        inventory = self._supervisor.machine.inventory(attempts, warnings, name, now_ms())
         connection.send([inventory, *self._supervisor.results()])
 
     def _after_send(self, connection: Connection) -> None:

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 import msgspec
 
 from windfall.agent import messages
-from windfall.agent.client import AgentConnection, connect
+from windfall.agent.client import AgentConnection, clock_ms, connect
 from windfall.agent.errors import AgentError, AgentRejected, AgentUnfit, AgentUnreachable
 from windfall.agent.reach import Reach
-from windfall.engines.translation import ENDED
+from windfall.engines.translation import ENDED, in_its_time, in_our_time
 
 log = logging.getLogger(__name__)
+
+#: A difference of clocks that people are told of.
+CLOCK_WARN_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class AgentLink:
         self._connection: AgentConnection | None = None
         self._closing = False
         self._running: asyncio.Task[None] | None = None
+        #: When the agent was asked for its clock, until it answers.
+        self._pinged_at: int | None = None
         #: When the agent was last heard, on the monotonic clock.
         self._heard_s = 0.0
         self._leased = leased
@@ -114,6 +119,8 @@ class AgentLink:
     def write(self, sent: Sequence[messages.Message]) -> None:
         """Tell the agent, if one is connected."""
         if sent and self._connection is not None:
+            if ahead_ms := self._connection.clock.ahead_ms:
+                sent = [in_its_time(message, ahead_ms) for message in sent]
             self._connection.write(sent)
 
     async def run(self) -> None:
@@ -151,6 +158,7 @@ class AgentLink:
 
     async def _listen(self, connection: AgentConnection) -> None:
         """Hand on what the agent says, until it goes."""
+        self._pinged_at = None
         watching = asyncio.create_task(self._watch(connection), name="agent watch")
         try:
             await self._hear_all(connection)
@@ -183,26 +191,36 @@ class AgentLink:
                     self._reach.place,
                 )
             if silent_since_s is None:
+                if self._pinged_at is None:
+                    self._pinged_at = clock_ms()
                 connection.write([messages.Ping()])
 
     async def _hear_all(self, connection: AgentConnection) -> None:
         """Hand on what the agent says; the results that it repeats at first belong to its inventory."""
-        inventory = self._with_warning(connection.inventory)
+        inventory = self._with_warnings(connection)
         owed = {status.token for status in inventory.attempts if status.state in ENDED}
         results: list[messages.Result] = []
         if not owed:
             self._introduce(inventory, results)
         async for batch in connection:
             self._heard_s = time.monotonic()
-            for message in batch:
+            for said in batch:
+                if isinstance(
+                    said, messages.Pong
+                ):  # It has been heard, and has a clock; that is all that it says.
+                    if self._pinged_at is not None:
+                        connection.clock.measure(self._pinged_at, said.now, clock_ms())
+                        self._pinged_at = None
+                    continue
+                ahead_ms = connection.clock.ahead_ms
+                message = in_our_time(said, ahead_ms) if ahead_ms else said
                 if owed and isinstance(message, messages.Result) and message.token in owed:
                     results.append(message)
                     owed.discard(message.token)
                     if not owed:
                         self._introduce(inventory, results)
                     continue
-                if not isinstance(message, messages.Pong):  # It has been heard, which is all that it says.
-                    self._on_message(message)
+                self._on_message(message)
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
         self._troubles.over()
@@ -215,16 +233,20 @@ class AgentLink:
         """Whether the agent was started with other settings, or by another version, than ours."""
         return inventory.settings != self._reach.digest
 
-    def _with_warning(self, inventory: messages.Inventory) -> messages.Inventory:
-        if not self._is_outdated(inventory):
-            return inventory
-        live = _live(inventory)
-        jobs, ended = ("job still runs", "it has") if live == 1 else ("jobs still run", "they have")
-        warning = (
-            f"{live} {jobs} under the settings of an earlier start, which stay in force;"
-            f" start Windfall again when {ended} ended to use the new ones"
-        )
-        return msgspec.structs.replace(inventory, warnings=[*inventory.warnings, warning])
+    def _with_warnings(self, connection: AgentConnection) -> messages.Inventory:
+        """What the agent has, in our time, with what people should know of the agent itself."""
+        inventory, warnings, ahead_ms = connection.inventory, [], connection.clock.ahead_ms
+        if ahead_ms:
+            inventory = in_our_time(inventory, ahead_ms)
+        if abs(ahead_ms) >= CLOCK_WARN_MS:
+            warnings.append(
+                f"the clock of {inventory.hostname} is {abs(ahead_ms) / 1000:.1f} s"
+                f" {'ahead of' if ahead_ms > 0 else 'behind'} the daemon's; times of its jobs are corrected, those of"
+                " log lines are not: let both synchronise their clocks"
+            )
+        if self._is_outdated(inventory):
+            warnings.append(_outdated(_live(inventory)))
+        return msgspec.structs.replace(inventory, warnings=[*inventory.warnings, *warnings])
 
     async def _retire(self, connection: AgentConnection) -> None:
         """Let an agent that has nothing to do end; the next one reads its journal."""
@@ -284,6 +306,14 @@ class _Troubles:
         """A connection that was good is over: the next one is tried soon, and whatever is wrong then is told."""
         self._logged = ""
         self.wait_s = self._patience.again_s
+
+
+def _outdated(live: int) -> str:
+    jobs, ended = ("job still runs", "it has") if live == 1 else ("jobs still run", "they have")
+    return (
+        f"{live} {jobs} under the settings of an earlier start, which stay in force;"
+        f" start Windfall again when {ended} ended to use the new ones"
+    )
 
 
 def _live(inventory: messages.Inventory) -> int:

@@ -6,6 +6,8 @@ Decides what each word of one side is called on the other. Must not know which m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +33,9 @@ from windfall.control.instructions import (
 )
 from windfall.jobs.ids import AttemptToken
 
+#: The members that are moments of an agent's clock.
+_MOMENTS = ("at", "started_at", "prepared_at", "exited_at", "state_at", "first_step_at")
+Told = TypeVar("Told", bound=msgspec.Struct)
 #: Where the output of a task is written, on the agent's machine.
 LogPath = Callable[[str], str]
 #: The states of attempts whose results the agent repeats at a connection.
@@ -95,6 +100,35 @@ def _start(instruction: StartAttempt, log_path: LogPath) -> messages.Start:
         tenant=instruction.tenant,
         own_directory=instruction.directory if instruction.enters_as_user else None,
     )
+
+
+def in_its_time(message: messages.Message, ahead_ms: int) -> messages.Message:
+    """A message for an agent whose clock is ahead of ours, with its moments as that clock will show them."""
+    if isinstance(message, messages.Interrupt):
+        return msgspec.structs.replace(message, deadline_at=message.deadline_at + ahead_ms)
+    if isinstance(message, messages.Rebalance):
+        return msgspec.structs.replace(message, at=message.at + ahead_ms)
+    return message
+
+
+def in_our_time(message: Told, ahead_ms: int) -> Told:
+    """What such an agent says, with its moments as our clock showed them.
+
+    The moments of what was restored are left: the machine that wrote them may have been another one.
+    """
+    if isinstance(message, messages.Inventory):
+        attempts = [in_our_time(status, ahead_ms) for status in message.attempts]
+        return msgspec.structs.replace(message, attempts=attempts)
+    changed: dict[str, Any] = _earlier(message, ahead_ms)
+    for name in ("checkpoint", "progress"):
+        if (part := getattr(message, name, None)) is not None:
+            changed[name] = replace(part, **_earlier(part, ahead_ms))
+    return msgspec.structs.replace(message, **changed)
+
+
+def _earlier(said: Any, ahead_ms: int) -> dict[str, int]:
+    moments = {name: getattr(said, name, None) for name in _MOMENTS}
+    return {name: moment - ahead_ms for name, moment in moments.items() if moment is not None}
 
 
 def to_report(message: messages.ToDaemon) -> Report | None:

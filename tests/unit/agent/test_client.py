@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from tests.waiting import wait_until
-from windfall.agent.client import AgentConnection, connect
+from windfall.agent.client import AgentClock, AgentConnection, connect
 from windfall.agent.errors import AgentUnfit, AgentUnreachable
 from windfall.agent.launching import SOCKET_NAME, agent_environment, warden_command
 from windfall.agent.messages import Message, Shutdown
@@ -152,3 +152,16 @@ def test_an_agent_inherits_neither_key_of_a_shell_that_windfall_env_has_set(monk
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-api")
     monkeypatch.setenv("_WINDFALL_KEPT_AWS_SECRET_ACCESS_KEY", "of-the-user")
     assert not {"of-the-api", "of-the-user"} & set(agent_environment().values())
+
+
+def test_a_clock_is_believed_to_agree_until_an_answer_proves_that_it_does_not():
+    clock = AgentClock()
+    clock.measure(1_000, 1_004, 1_008)
+    clock.measure(1_000, 0, 9_000)  # an agent that does not say
+    assert clock.ahead_ms == 0
+    clock.measure(10_000, 15_010, 10_020)
+    assert clock.ahead_ms == 5_000
+    clock.measure(20_000, 26_000, 29_000)  # a slow answer, from which 5,000 ahead follows as well as 0
+    assert clock.ahead_ms == 5_000
+    clock.measure(30_000, 27_010, 30_020)
+    assert clock.ahead_ms == -3_000

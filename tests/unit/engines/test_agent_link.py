@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -239,6 +241,56 @@ def test_a_link_that_is_shut_down_does_not_wait_for_an_agent_that_does_not_come(
             assert link.cancelled()
 
     run(play)
+
+
+def test_an_agent_of_a_version_that_cannot_be_understood_is_told_of_and_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    far = messages.Inventory("host", 4711, 2, 1024, [], [], "me", [], [], protocol=9, oldest_protocol=7)
+    agent.greeting = messages.encode([far])
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await until(
+                lambda: told(caplog, "the agent (pid 4711) speaks protocol 7 to 9, and this daemon 0 to")
+            )
+            assert "use the version of Windfall that started the agent" in str(story.link.away)
+            agent.greeting = messages.encode([messages.Rejected("the daemon speaks 1", 9, incompatible=True)])
+            await until(lambda: told(caplog, "the daemon speaks 1"))
+            assert not link.done()
+
+    with caplog.at_level(logging.WARNING):
+        run(play)
+
+
+def test_the_clock_of_an_agent_is_measured_and_what_it_says_is_told_in_ours(tmp_path: Path):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    inventories: list[messages.Inventory] = []
+    reach = UnixReach(story.settings)
+    story.link = AgentLink(reach, 1, lambda said, _: inventories.append(said), story.heard.append, QUICK)
+    story.link.wanted.set()
+    hour_ms = 3_600_000
+    now = time.time_ns() // 1_000_000 + hour_ms
+    running = messages.AttemptStatus("a#1", "t", "running", 1, now, "process")
+    ahead = messages.Inventory(
+        "host", 4711, 2, 1024, [], [], "me", [], [running], settings=story.settings.digest, now=now
+    )
+    agent.greeting = messages.encode([ahead, messages.Started("b#1", 2, now, "process")])
+
+    async def play() -> None:
+        async with agent.serving(), story.running():
+            await until(lambda: story.heard)
+
+    run(play)
+    [inventory], [started] = inventories, story.heard
+    assert isinstance(started, messages.Started)
+    for at in (inventory.attempts[0].started_at, started.at):
+        assert at is not None
+        assert abs(at - (now - hour_ms)) < hour_ms / 2
+    assert re.match(r"the clock of host is \d+\.\d s ahead of the daemon's", inventory.warnings[0])
 
 
 def test_the_socket_of_an_agent_may_be_anything(tmp_path: Path, caplog: pytest.LogCaptureFixture):

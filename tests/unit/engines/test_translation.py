@@ -19,9 +19,17 @@ from windfall.control.instructions import (
     TerminateInstance,
 )
 from windfall.engines.local.engine import machine_of_host
-from windfall.engines.translation import to_connected, to_devices, to_messages, to_report
+from windfall.engines.translation import (
+    in_its_time,
+    in_our_time,
+    to_connected,
+    to_devices,
+    to_messages,
+    to_report,
+)
 from windfall.jobs.ids import AttemptToken, InstanceId, TaskId
 from windfall.jobs.resources import Resources
+from windfall.jobs.staging import Mark, Progress
 
 
 def a_status(token: str, state: str, started_at: int | None = None) -> messages.AttemptStatus:
@@ -75,6 +83,24 @@ def test_a_directory_of_the_submitter_is_not_told_where_an_earlier_agent_would_o
     [told] = to_messages([start], AttemptDirectory(Path("/logs")).log_path)
     assert isinstance(told, messages.Start)
     assert (told.directory, told.own_directory) == (None, "/home/me")
+
+
+def test_moments_are_told_in_the_clock_of_the_side_that_hears_them():
+    ahead = 5_000
+    assert in_its_time(messages.Interrupt("a#1", 99), ahead) == messages.Interrupt("a#1", 5_099)
+    assert in_its_time(messages.Rebalance("a#1", 7), ahead) == messages.Rebalance("a#1", 5_007)
+    stop = messages.Stop("a#1", 30, save_within_s=5)
+    assert in_its_time(stop, ahead) is stop, "what is said as a length needs no clock"
+    mark, old = Mark("m", 8_000, 7_500, 1), Mark("old", 8_000, 7_000, 1)
+    exited = messages.Exited("a#1", 0, None, 6_000, 9_000, "process", 8_500, mark, Progress(8_200, 3, 6_100))
+    ours = in_our_time(exited, ahead)
+    assert (ours.started_at, ours.at, ours.exited_at, ours.exit_code) == (1_000, 4_000, 3_500, 0)
+    assert (ours.checkpoint, ours.progress) == (Mark("m", 3_000, 2_500, 1), Progress(3_200, 3, 1_100))
+    told = in_our_time(messages.Progressed("a#1", 9_000, restored=old), ahead)
+    assert (told.at, told.restored) == (4_000, old), "another machine may have written it"
+    inventory = an_inventory(messages.AttemptStatus("a#1", "t", "running", 1, 6_000, "process", 5_900))
+    [status] = in_our_time(inventory, ahead).attempts
+    assert (status.started_at, status.prepared_at) == (1_000, 900)
 
 
 def test_notices_and_losses_become_messages():

@@ -11,12 +11,13 @@ from dataclasses import replace
 from windfall.agent import messages
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.launching import LOG_NAME
+from windfall.agent.own_directory import BEFORE_NAMES
 from windfall.agent.reach import Reach, Stream
 from windfall.capacity.environments import ComputeEnvironment
 from windfall.capacity.machines import Machine, Offer
 from windfall.capacity.market_tags import market_tags_of
-from windfall.control.events import DevicesChanged, InstanceReady
-from windfall.control.instructions import Instruction, LaunchInstance
+from windfall.control.events import DevicesChanged, InstanceLost, InstanceReady
+from windfall.control.instructions import Instruction, LaunchInstance, TerminateInstance
 from windfall.control.job_users import ANY_USER
 from windfall.control.ports import Holdings, Sink
 from windfall.engines.agent_link import AgentLink
@@ -26,8 +27,6 @@ from windfall.jobs.ids import InstanceId, MachineId
 from windfall.jobs.resources import Resources
 
 INSTANCE_TYPE = "local"
-#: The one machine of this engine.
-THIS_HOST = MachineId("this-host")
 
 
 class LocalEngine:
@@ -44,6 +43,7 @@ class LocalEngine:
         self._link = AgentLink(reach, epoch, self._introduce, self._hear, leased=leased)
         self._link.wanted.set()
         self._launching: list[InstanceId] = []
+        self._placed: dict[InstanceId, MachineId] = {}
         self._machine: Machine | None = None
 
     @property
@@ -71,8 +71,11 @@ class LocalEngine:
                 " add the tag windfall:engine=simulated, or leave it out"
             )
 
-    def adopt(self, _holdings: Holdings) -> None:
-        """Nothing to take over: shares of this host exist as long as the core says so."""
+    def adopt(self, holdings: Holdings) -> None:
+        """Remember on which machine each share was: shares exist as long as the core says so and the machine does."""
+        self._placed = {
+            instance.id: instance.machine for instance in holdings.instances if instance.machine is not None
+        }
 
     def offers(self, _environment: ComputeEnvironment) -> tuple[Offer, ...]:
         """This host, if its agent has answered."""
@@ -82,19 +85,29 @@ class LocalEngine:
 
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
         """Tell the agent; a launch is done as soon as the agent has described the host."""
-        self._launching += [i.instance for i in instructions if isinstance(i, LaunchInstance)]
+        for instruction in instructions:
+            if isinstance(instruction, LaunchInstance):
+                self._launching.append(instruction.instance)
+            elif isinstance(instruction, TerminateInstance):
+                self._placed.pop(instruction.instance, None)
         self._report_ready()
         self._link.write(to_messages(instructions, self.files.log_path))
 
     def _report_ready(self) -> None:
         if self._machine is not None:
             for instance in self._launching:
+                self._placed[instance] = self._machine.id
                 self._sink(InstanceReady(instance, self._machine))
             self._launching.clear()
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
         self._machine = machine_of_host(inventory)
         self._sink(to_connected(self._machine, inventory, results))
+        for instance, machine in list(self._placed.items()):
+            if machine != self._machine.id:
+                # Its agent was lost with all that it knew, and this one is a stranger to what ran there.
+                del self._placed[instance]
+                self._sink(InstanceLost(instance))
         self._report_ready()
 
     def _hear(self, message: messages.ToDaemon) -> None:
@@ -139,7 +152,8 @@ def machine_of_host(inventory: messages.Inventory) -> Machine:
         "warnings": "\n".join(inventory.warnings),
         **({ANY_USER: "yes"} if inventory.any_user else {}),
     }
-    return Machine(THIS_HOST, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
+    name = MachineId(inventory.machine_id or BEFORE_NAMES)
+    return Machine(name, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
 
 
 def _with_devices(machine: Machine, reported: messages.Devices) -> Machine:
