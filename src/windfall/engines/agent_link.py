@@ -23,7 +23,7 @@ from windfall.engines.translation import ENDED, in_its_time, in_our_time
 
 log = logging.getLogger(__name__)
 
-#: A difference of clocks that people are told of.
+#: A larger difference of clocks is a warning.
 CLOCK_WARN_MS = 1_000
 
 
