@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from windfall.aws_api.protocol.errors import ApiError, AuthenticationError
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.sigv4 import sign, verify
 
 HOST = "127.0.0.1:8080"
@@ -52,17 +52,17 @@ def encode_query(pairs: list[tuple[str, str]]) -> str:
     return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in pairs)
 
 
-def as_received(request: AWSRequest) -> Request:
+def as_received(request: AWSRequest) -> HttpRequest:
     """Return what a server would see of a request that botocore has signed."""
     parts = urlsplit(request.url)
     headers = {name.lower().encode(): value.strip().encode() for name, value in request.headers.items()}
     headers.setdefault(b"host", HOST.encode())
-    return Request(request.method, parts.path or "/", parts.query, headers, request.data or b"")
+    return HttpRequest(request.method, parts.path or "/", parts.query, headers, request.data or b"")
 
 
 def signed_by_botocore(
     method, path, pairs, headers, body, region, service, token, *, expires=None
-) -> Request:
+) -> HttpRequest:
     query = encode_query(pairs)
     url = f"http://{HOST}{path}" + (f"?{query}" if query else "")
     request = AWSRequest(method=method, url=url, headers=dict(headers), data=body)
@@ -177,10 +177,12 @@ def test_one_changed_byte_of_a_presigned_request_is_refused(position, place):
 )
 def test_arbitrary_headers_are_refused_and_never_crash(headers):
     with pytest.raises(AuthenticationError):
-        verify(Request("POST", "/", "", headers, b""), finder(a_key()), now())
+        verify(HttpRequest("POST", "/", "", headers, b""), finder(a_key()), now())
 
 
 @given(st.text(string.printable, max_size=60))
 def test_arbitrary_presigned_queries_are_refused_and_never_crash(text):
     with pytest.raises(ApiError):
-        verify(Request("GET", "/", "X-Amz-Signature=" + text, {b"host": b"h"}, b""), finder(a_key()), now())
+        verify(
+            HttpRequest("GET", "/", "X-Amz-Signature=" + text, {b"host": b"h"}, b""), finder(a_key()), now()
+        )

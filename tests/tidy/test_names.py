@@ -19,7 +19,7 @@ EMPTY_WORDS = {
     "manager": "Say what it does to them: a Launcher, a Reaper, a Registry, a Ledger",
 }
 #: Empty as a whole name or as its last word: `JobData` says nothing, `DataDirectory` does. In the singular,
-#: `Service` is AWS's own word at the wire.
+#: a service is AWS's own word at the wire.
 EMPTY_ENDINGS = {
     "core": "Name the idea: the reactor, the plan, the state table",
     "data": "Say which: record, row, snapshot, sample, manifest",
@@ -53,6 +53,8 @@ NAMED = (
 HOW_NOT_WHAT = {"asked", "found", "held", "kept", "known", "told"}
 #: Folders whose local variables may still be called so.
 UNNAMED = ("agent", "engines")
+#: Names of classes that mean something of the agent's; others say which session, request or service they are.
+OF_THE_AGENT = {"Request", "Service", "Session", "Surroundings", "Wanted"}
 #: Public classes of the core that share a name: words of users' programs, and errors whose names other processes read.
 TWINS = {"CheckpointCallback", "NotFound", "Progress", "Snapshot"}
 
@@ -117,6 +119,21 @@ def test_a_public_class_has_a_name_of_its_own():
         for name, where in twins.items()
     ]
     assert not found, report(found)
+
+
+def test_classes_outside_of_the_agent_do_not_have_the_names_of_its_own():
+    violations = [
+        Violation(
+            f"{shown(file)}:{node.lineno}",
+            f"the agent has a {node.name}",
+            "Say which: SqlSession, HttpRequest",
+        )
+        for file in files_under(PACKAGE, ".py")
+        if file.relative_to(PACKAGE).parts[0] != "agent"
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.ClassDef) and node.name in OF_THE_AGENT
+    ]
+    assert not violations, report(violations)
 
 
 def fillers(tree: ast.Module, where: str) -> Iterator[Violation]:

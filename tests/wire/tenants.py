@@ -15,8 +15,8 @@ from tests.wire.samples import CONTAINER, SCHEDULE, SERVICE_JOB, TRAIN
 from tests.wire.world import ACCOUNT, REGION, RELAY, Answer, World
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.request import Request
-from windfall.aws_api.protocol.service import Caller, Role, Service
+from windfall.aws_api.protocol.request import HttpRequest
+from windfall.aws_api.protocol.service import ApiService, Caller, Role
 from windfall.aws_api.sagemaker.service import TrainingSettings, training_service
 from windfall.control.changes import Changes, LogStream
 from windfall.control.state import State
@@ -69,7 +69,7 @@ SHARED = {
 Asked = tuple[str, str, dict[str, Any]]
 
 
-def own_operations(directory: Path) -> Service:
+def own_operations(directory: Path) -> ApiService:
     """Windfall's own operations over the present world."""
 
     async def stay_up(_kill: bool) -> int:
@@ -84,9 +84,9 @@ def own_operations(directory: Path) -> Service:
     ).service()
 
 
-async def asked_own(service: Service, operation: str, params: dict[str, Any], caller: Caller) -> Answer:
+async def asked_own(service: ApiService, operation: str, params: dict[str, Any], caller: Caller) -> Answer:
     """Send a request for one of Windfall's own operations."""
-    request = Request("POST", f"/windfall/v1/{operation}", "", {}, json.dumps(params).encode())
+    request = HttpRequest("POST", f"/windfall/v1/{operation}", "", {}, json.dumps(params).encode())
     try:
         response = await service.answer(request, caller, REGION, "1")
     except ApiError as error:

@@ -23,8 +23,8 @@ from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.operations import load_service_model
-from windfall.aws_api.protocol.request import Request
-from windfall.aws_api.protocol.service import Caller, Role, Service
+from windfall.aws_api.protocol.request import HttpRequest
+from windfall.aws_api.protocol.service import ApiService, Caller, Role
 from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.service import training_service
 from windfall.aws_api.scheduler.service import scheduler_service
@@ -92,7 +92,7 @@ class Answer:
 class World:
     """Services over one loop."""
 
-    def __init__(self, store: CountingStore, loop: ControlLoop, services: Mapping[str, Service]) -> None:
+    def __init__(self, store: CountingStore, loop: ControlLoop, services: Mapping[str, ApiService]) -> None:
         self.store, self.loop, self.services = store, loop, services
 
     async def ask(self, service: str, operation: str, params: Any, caller: Caller = ADMIN) -> Answer:
@@ -131,7 +131,7 @@ RELAY = Relay()
 
 
 @cache
-def all_services(directory: Path) -> dict[str, Service]:
+def all_services(directory: Path) -> dict[str, ApiService]:
     """Every service that speaks AWS's protocols, over the present world."""
     gate: Any = RELAY
     clock_ms = RELAY.clock_ms
@@ -174,7 +174,7 @@ def model_of(service: str) -> Any:
     return _MODELS[service]
 
 
-def request_of(service: str, operation: str, params: Any) -> Request:
+def request_of(service: str, operation: str, params: Any) -> HttpRequest:
     """A request with these members, right or wrong, as a client would put them on the wire."""
     model = model_of(service)
     asked = model.operation_model(operation)
@@ -184,7 +184,7 @@ def request_of(service: str, operation: str, params: Any) -> Request:
         headers = {b"x-amz-target": target, b"content-type": b"application/x-amz-json-1.1"}
         if service == "cloudwatch":
             headers[b"content-type"] = b"application/x-amz-json-1.0"
-        return Request("POST", "/", "", headers, _encoded(params))
+        return HttpRequest("POST", "/", "", headers, _encoded(params))
     path, query, body = asked.http["requestUri"], [], params
     if isinstance(params, dict) and asked.input_shape is not None:
         body = {}
@@ -200,7 +200,7 @@ def request_of(service: str, operation: str, params: Any) -> Request:
                 query += [f"{quote(wire_name, safe='')}={quote(_text(one), safe='')}" for one in values]
             else:
                 body[wire_name] = value
-    return Request(asked.http["method"], path, "&".join(query), headers, _encoded(body) if body else b"")
+    return HttpRequest(asked.http["method"], path, "&".join(query), headers, _encoded(body) if body else b"")
 
 
 def _text(value: Any) -> str:

@@ -51,7 +51,7 @@ _CTRL_C = b"\x03"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionRequest:
     """What is to be run, and where."""
 
     job_id: str
@@ -63,10 +63,10 @@ class Wanted:
     size: tuple[int, int]
 
 
-class Session:
+class TerminalSession:
     """One session, from its start to its end."""
 
-    def __init__(self, client: Client, data: Path | None, wanted: Wanted) -> None:
+    def __init__(self, client: Client, data: Path | None, wanted: SessionRequest) -> None:
         self._client = client
         self._data = data
         self._wanted = wanted

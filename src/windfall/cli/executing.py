@@ -57,7 +57,7 @@ def execute(node: int | None, tty: bool | None, job: str, command: tuple[str, ..
     It has the job's working directory, environment, user, limits and GPUs, and is in its sandbox or container. The exit
     code is the command's. What it leaves running ends with it, and it ends with the job.
     """
-    from windfall.cli.exec_session import Session, Wanted
+    from windfall.cli.exec_session import SessionRequest, TerminalSession
 
     client = connect(data)
     entered = job_id(client, job)
@@ -66,7 +66,7 @@ def execute(node: int | None, tty: bool | None, job: str, command: tuple[str, ..
             raise BadUsage(f"{entered} names a node itself; leave --node out")
         entered = f"{entered}#{node}"
     size = shutil.get_terminal_size()
-    wanted = Wanted(
+    wanted = SessionRequest(
         entered,
         command,
         os.environ.get("SHELL", ""),
@@ -74,4 +74,4 @@ def execute(node: int | None, tty: bool | None, job: str, command: tuple[str, ..
         os.environ.get("TERM", "dumb"),
         (size.lines, size.columns),
     )
-    return Session(client, data, wanted).run()
+    return TerminalSession(client, data, wanted).run()

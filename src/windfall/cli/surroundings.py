@@ -62,7 +62,7 @@ class ExpectedJobUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class TakenAlong:
     """What is taken along, and what the user should know about it."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def directories_to_check(environment: Mapping[str, str], directory: str) -> list
     return list(dict.fromkeys(path for path in named if path.startswith("/")))
 
 
-def take_along(environment: Mapping[str, str], user: ExpectedJobUser) -> Surroundings:
+def take_along(environment: Mapping[str, str], user: ExpectedJobUser) -> TakenAlong:
     """The variables that a job gets of this environment."""
     names = {*_PROGRAMS, *_CACHES, *_HABITS}
     taken = {name: value for name, value in environment.items() if name in names or name.startswith(_PREFIX)}
@@ -91,7 +91,7 @@ def take_along(environment: Mapping[str, str], user: ExpectedJobUser) -> Surroun
         for name, login in _LOGINS.items()
         if environment.get(name)
     ]
-    return Surroundings({**_UNBUFFERED, **dict(sorted(taken.items()))}, tuple(remarks))
+    return TakenAlong({**_UNBUFFERED, **dict(sorted(taken.items()))}, tuple(remarks))
 
 
 def cannot_enter(

@@ -26,7 +26,7 @@ from windfall.scheduling.snapshot import QueueView, Tokens
 #: How many job ids a refusal names.
 _NAMED_MAX = 3
 
-Wanted = tuple[tuple[str, int], ...]
+TokenAmounts = tuple[tuple[str, int], ...]
 
 
 def on_create_consumable_resource(
@@ -91,7 +91,7 @@ def on_delete_consumable_resource(state: State, command: DeleteConsumableResourc
     round_.changes.declared[ConsumableResource, resource.name] = None
 
 
-def wanted_tokens(state: State, wanted: Wanted) -> Wanted:
+def wanted_tokens(state: State, wanted: TokenAmounts) -> TokenAmounts:
     """What a submission asks for, each resource once, or a refusal."""
     if not wanted:
         return ()

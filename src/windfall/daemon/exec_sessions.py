@@ -76,7 +76,7 @@ class Entrance(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class OpenSession:
     """One connection to an agent, on behalf of one key."""
 
     id: str
@@ -99,7 +99,7 @@ class ExecSessions:
 
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, OpenSession] = {}
         #: Held while one is opened: many that are asked for at once must not all pass the same check.
         self._opening = asyncio.Lock()
         self._looking: asyncio.TimerHandle | None = None
@@ -123,11 +123,11 @@ class ExecSessions:
             reader, writer = await self._dial(entrance.engine, entrance.instance)
         except AgentUnreachable:
             raise ApiError("ServiceUnavailable", _AWAY, 503) from None
-        self._open[asked.session] = Session(asked.session, caller, reader, writer, time.monotonic())
+        self._open[asked.session] = OpenSession(asked.session, caller, reader, writer, time.monotonic())
         writer.write(encode([asked]))
         self._look_later()
 
-    def find(self, caller: Caller, session_id: str) -> Session | None:
+    def find(self, caller: Caller, session_id: str) -> OpenSession | None:
         """A session of this very key; to any other it does not exist."""
         session = self._open.get(session_id)
         if session is None or session.caller != caller:
@@ -135,7 +135,7 @@ class ExecSessions:
         session.heard_s = time.monotonic()
         return session
 
-    def end(self, session: Session) -> None:
+    def end(self, session: OpenSession) -> None:
         """Hang up: the agent's side then ends the command."""
         self._open.pop(session.id, None)
         session.writer.close()
@@ -227,7 +227,7 @@ class Execs:
             self._sessions.end(session)
         return {}
 
-    async def _session(self, call: Call) -> Session:
+    async def _session(self, call: Call) -> OpenSession:
         session = self._sessions.find(call.caller, needed_text(call, "session"))
         if session is None:
             await self._loop.inspect(_nothing)  # Another daemon may have it, which leads.
@@ -312,7 +312,7 @@ def _check_rights(caller: Caller, owner: Submitter, job_id: JobId) -> None:
         )
 
 
-async def _more(session: Session, wait_s: float) -> bytes:
+async def _more(session: OpenSession, wait_s: float) -> bytes:
     """The next bytes of a session, none if none come in time; after its end, that it was cut off if it was."""
     try:
         async with asyncio.timeout(wait_s):
@@ -325,7 +325,7 @@ async def _more(session: Session, wait_s: float) -> bytes:
     return content or ended(None, _CUT_OFF if session.fetched or session.answer else _NOT_TAKEN)
 
 
-async def _take_input(session: Session, content: bytes) -> None:
+async def _take_input(session: OpenSession, content: bytes) -> None:
     """Pass input on, unless too much of what came before waits; then some time is given to it first."""
     transport = session.writer.transport
     for part in (content[at : at + MOST_BYTES] for at in range(0, len(content), MOST_BYTES)):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 
 #: How long to wait for a leader to be known, and for its answer.
 PATIENCE_S = 15.0
@@ -33,7 +33,7 @@ class Forwarding:
         """`leader` returns the address of the current leader; None while none is known."""
         self._leader = leader
 
-    async def forward(self, request: Request) -> Response | None:
+    async def forward(self, request: HttpRequest) -> Response | None:
         """The leader's answer, or None if no leader answered in time."""
         if FORWARDED in request.headers:
             return None
@@ -48,7 +48,7 @@ class Forwarding:
         return None
 
 
-def _exchange(leader: str, request: Request) -> Response:
+def _exchange(leader: str, request: HttpRequest) -> Response:
     parts = urlsplit(leader)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_S)
     try:

@@ -15,7 +15,7 @@ from windfall.advisor.samples import Recording
 from windfall.aws_api.protocol.basic import key_of, please_authenticate
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import KeyRing
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.aws_api.tenants.gate import view_of
 from windfall.control.ports import AttemptFiles
@@ -118,7 +118,7 @@ class MetricsPage:
         self._samples = samples
         self._keys = keys
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """All metrics that a key may see; only its own tenant's jobs."""
         key = key_of(request, self._keys.find)
         if key is None:

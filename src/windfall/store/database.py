@@ -13,7 +13,7 @@ from windfall.store.tables import Row, Table
 T = TypeVar("T")
 
 
-class Session(Protocol):
+class SqlSession(Protocol):
     """One transaction on one connection."""
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
@@ -41,10 +41,10 @@ class Database(Protocol):
     def where(self) -> str:
         """Where it is, for messages; without a password."""
 
-    def read(self, question: Callable[[Session], T]) -> T:
+    def read(self, question: Callable[[SqlSession], T]) -> T:
         """Ask in one snapshot, beside the writer; may be asked again on another connection if one broke."""
 
-    def write(self, action: Callable[[Session], T]) -> T:
+    def write(self, action: Callable[[SqlSession], T]) -> T:
         """Change in one transaction, one at a time; answers when it is durable, or raises CommitFailed."""
 
     def verify(self) -> None:

@@ -17,7 +17,7 @@ from windfall.control.ports import JobFilter, JobPage
 from windfall.jobs.job import Job
 from windfall.jobs.states import JobState
 from windfall.jobs.tenants import qualified, split_name
-from windfall.store.database import Session
+from windfall.store.database import SqlSession
 from windfall.store.errors import BadPosition
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
@@ -47,7 +47,7 @@ _CHILD_POSITION = re.compile(r"([0-9a-f]{1,15})")
 Condition = tuple[str, Sequence[Any]]
 
 
-def kept_queues(session: Session, tenant: str | None, named: Sequence[str] | None = None) -> list[str]:
+def kept_queues(session: SqlSession, tenant: str | None, named: Sequence[str] | None = None) -> list[str]:
     """The queues of a tenant, or of all, as rows name them: those that have a top-level job, or those named."""
     if tenant is not None and named is not None:
         return [qualified(tenant, name) for name in dict.fromkeys(named)]
@@ -60,7 +60,7 @@ def kept_queues(session: Session, tenant: str | None, named: Sequence[str] | Non
     ]
 
 
-def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+def page_of_jobs(session: SqlSession, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
     """A page of top-level jobs by age; those of one millisecond by arrival, the last one first.
 
     Oldest first is the same order from its other end.
@@ -89,7 +89,7 @@ def page_of_jobs(session: Session, wanted: JobFilter, limit: int, after: str | N
     return JobPage(JobReader().jobs(rows), f"{positions[-1][0]:x}-{positions[-1][1]:x}" if more else None)
 
 
-def page_of_children(session: Session, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
+def page_of_children(session: SqlSession, wanted: JobFilter, limit: int, after: str | None) -> JobPage:
     """A page of an array's recorded children by index; of the filter, only states and times apply."""
     position = _position(_CHILD_POSITION, after)
     if wanted.parent is None or not searchable(wanted.parent):
@@ -105,7 +105,7 @@ def page_of_children(session: Session, wanted: JobFilter, limit: int, after: str
 
 
 def _lane(
-    session: Session,
+    session: SqlSession,
     queue: str,
     states: Sequence[str],
     wanted: JobFilter,

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from windfall.control.changes import Purge
 from windfall.jobs.ids import JobId
-from windfall.store.database import Session
+from windfall.store.database import SqlSession
 
 _OLD = """
 SELECT id FROM jobs
@@ -21,7 +21,7 @@ _CHILDREN = "SELECT id FROM jobs WHERE parent IS NOT NULL AND {among} LIMIT ?"
 _ALL_CHILDREN = "SELECT id FROM jobs WHERE parent IS NOT NULL AND {among}"
 
 
-def purge(session: Session, wanted: Purge) -> list[str]:
+def purge(session: SqlSession, wanted: Purge) -> list[str]:
     """Remove at most `wanted.limit` jobs and children; answer the task ids of their log streams."""
     old = [row[0] for row in session.rows(_OLD, (wanted.before, wanted.limit))]
     if not old:
@@ -31,7 +31,7 @@ def purge(session: Session, wanted: Purge) -> list[str]:
     return _without(session, children + old[: wanted.limit - len(children)])
 
 
-def remove_jobs(session: Session, named: Collection[JobId]) -> list[str]:
+def remove_jobs(session: SqlSession, named: Collection[JobId]) -> list[str]:
     """Remove these jobs with their children; answer the task ids of their log streams."""
     if not named:
         return []
@@ -39,7 +39,7 @@ def remove_jobs(session: Session, named: Collection[JobId]) -> list[str]:
     return _without(session, [row[0] for row in session.rows_among(_ALL_CHILDREN, "parent", ids)] + ids)
 
 
-def _without(session: Session, gone: list[str]) -> list[str]:
+def _without(session: SqlSession, gone: list[str]) -> list[str]:
     streams = session.rows_among("DELETE FROM log_streams WHERE {among} RETURNING task_id", "job_id", gone)
     session.rows_among("DELETE FROM jobs WHERE {among}", "id", gone)
     return [task_id for (task_id,) in streams]

@@ -17,7 +17,7 @@ from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.tenants import qualified
 from windfall.schedules.schedule import Tick
 from windfall.store import tables
-from windfall.store.database import Session
+from windfall.store.database import SqlSession
 from windfall.store.errors import Unstorable
 from windfall.store.records import KINDS, encoded, job_record
 from windfall.store.tables import Row, Table
@@ -36,7 +36,7 @@ class RoundRows:
     removals: list[tuple[Table, list[Row]]] = field(default_factory=list)
     highest_order: int = 0
 
-    def carry_out(self, session: Session, known_order: int) -> None:
+    def carry_out(self, session: SqlSession, known_order: int) -> None:
         """Write it all; the highest order only if it is above the one that is known to be stored."""
         for table, rows in self.writes:
             session.write(table, rows)

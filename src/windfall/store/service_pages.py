@@ -17,7 +17,7 @@ from windfall.jobs.ids import JobId
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.jobs.tenants import qualified, split_name
 from windfall.store import records
-from windfall.store.database import Session
+from windfall.store.database import SqlSession
 from windfall.store.errors import BadPosition
 from windfall.store.rounds import folded, searchable
 
@@ -32,7 +32,7 @@ ORDER BY COALESCE(stopped_at, created_at), seq LIMIT ?
 """
 
 
-def service_jobs_by_id(session: Session, ids: Sequence[JobId]) -> list[ServiceJob]:
+def service_jobs_by_id(session: SqlSession, ids: Sequence[JobId]) -> list[ServiceJob]:
     """These service jobs, in the order asked; unknown ones are left out."""
     wanted = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
     if not wanted:
@@ -43,7 +43,7 @@ def service_jobs_by_id(session: Session, ids: Sequence[JobId]) -> list[ServiceJo
 
 
 def page_of_service_jobs(
-    session: Session, wanted: ServiceJobFilter, limit: int, after: str | None
+    session: SqlSession, wanted: ServiceJobFilter, limit: int, after: str | None
 ) -> ServiceJobPage:
     """A page of a queue's service jobs, the newest first."""
     position = _position(after)
@@ -69,14 +69,14 @@ def page_of_service_jobs(
     return ServiceJobPage(jobs, None)
 
 
-def purge_service_jobs(session: Session, wanted: Purge) -> None:
+def purge_service_jobs(session: SqlSession, wanted: Purge) -> None:
     """Remove at most `wanted.limit` service jobs that ended long ago."""
     old = [row[0] for row in session.rows(_OLD, (wanted.before, wanted.limit))]
     if old:
         session.rows_among("DELETE FROM service_jobs WHERE {among}", "id", old)
 
 
-def _kept_queues(session: Session, wanted: ServiceJobFilter) -> list[str]:
+def _kept_queues(session: SqlSession, wanted: ServiceJobFilter) -> list[str]:
     """The queue as rows name it: one of a tenant, or those of all tenants that have service jobs there."""
     if wanted.tenant is not None:
         return [qualified(wanted.tenant, wanted.queue)]
@@ -85,7 +85,7 @@ def _kept_queues(session: Session, wanted: ServiceJobFilter) -> list[str]:
 
 
 def _rows(
-    session: Session,
+    session: SqlSession,
     wanted: ServiceJobFilter,
     queues: Sequence[str],
     states: Sequence[str],

@@ -26,7 +26,7 @@ from windfall.jobs.tenants import qualified, split_name
 from windfall.schedules.schedule import Tick
 from windfall.store import outbox, records
 from windfall.store.coordination import Coordination
-from windfall.store.database import Database, Session
+from windfall.store.database import Database, SqlSession
 from windfall.store.pages import JOB_ROWS, kept_queues, page_of_children, page_of_jobs
 from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
@@ -103,7 +103,7 @@ class SqlStore:
             return ()
         rows = rows_of_round(changes)
 
-        def write(session: Session) -> list[str]:
+        def write(session: SqlSession) -> list[str]:
             # Before the rows: a name that is free again may be taken in the same round.
             gone = remove_jobs(session, [it for it in changes.removed_jobs if searchable(it)])
             rows.carry_out(session, self._known_order)
@@ -268,12 +268,12 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _all(session: Session, kind: records.Records[records.T], table: str, key: str) -> list[records.T]:
+def _all(session: SqlSession, kind: records.Records[records.T], table: str, key: str) -> list[records.T]:
     rows = session.rows(f"SELECT record FROM {table} ORDER BY {key}")  # noqa: S608 (names of our own tables)
     return [kind.decoded(record) for (record,) in rows]
 
 
-def _load(session: Session) -> Loaded:
+def _load(session: SqlSession) -> Loaded:
     definitions = session.rows("SELECT record FROM definitions ORDER BY name, revision")
     highest = session.rows("SELECT number FROM highest WHERE name = 'order'")
     return Loaded(
@@ -295,14 +295,14 @@ def _load(session: Session) -> Loaded:
     )
 
 
-def _declared(session: Session, kind: type[D]) -> list[D]:
+def _declared(session: SqlSession, kind: type[D]) -> list[D]:
     rows = session.rows(
         "SELECT record FROM declarations WHERE kind = ? ORDER BY name", (records.kind_name(kind),)
     )
     return [records.declarations_of(kind).decoded(record) for (record,) in rows]
 
 
-def _counts(session: Session, tenant: str | None) -> dict[tuple[QueueName, JobState], int]:
+def _counts(session: SqlSession, tenant: str | None) -> dict[tuple[QueueName, JobState], int]:
     counts: Counter[tuple[QueueName, JobState]] = Counter()
     for kept_queue, state, number in session.rows(_FINISHED_COUNTS):
         owner, queue = split_name(kept_queue)
@@ -314,7 +314,7 @@ def _counts(session: Session, tenant: str | None) -> dict[tuple[QueueName, JobSt
     return dict(counts)
 
 
-def _find(session: Session, text: str, tenant: str | None) -> list[JobId]:
+def _find(session: SqlSession, text: str, tenant: str | None) -> list[JobId]:
     own, tenants = ("1 = 1", []) if tenant is None else _of_tenant("COALESCE(j.queue, p.queue)", tenant)
     if session.rows(f"{_IDS} WHERE j.id = ? AND {own}", [text, *tenants]):
         return [JobId(text)]

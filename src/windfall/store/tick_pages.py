@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from windfall.control.changes import Purge
 from windfall.schedules.schedule import Tick
 from windfall.store import records
-from windfall.store.database import Session
+from windfall.store.database import SqlSession
 from windfall.store.rounds import searchable
 
 #: How many ticks of a schedule are kept.
@@ -29,7 +29,7 @@ DELETE FROM ticks WHERE (schedule, due_at) IN
 _LAST = 2**63 - 1
 
 
-def page_of_ticks(session: Session, schedule: str, limit: int, before: int | None) -> list[Tick]:
+def page_of_ticks(session: SqlSession, schedule: str, limit: int, before: int | None) -> list[Tick]:
     """The newest ticks of a schedule, or those that were due before a time."""
     if not searchable(schedule):
         return []
@@ -37,12 +37,12 @@ def page_of_ticks(session: Session, schedule: str, limit: int, before: int | Non
     return [records.ticks.decoded(record) for (record,) in rows]
 
 
-def cut_histories(session: Session, schedules: Iterable[str]) -> None:
+def cut_histories(session: SqlSession, schedules: Iterable[str]) -> None:
     """Remove all but the newest closed ticks of these schedules."""
     for schedule in schedules:
         session.rows(_CUT, (schedule, schedule, KEPT - 1))
 
 
-def purge_ticks(session: Session, wanted: Purge) -> None:
+def purge_ticks(session: SqlSession, wanted: Purge) -> None:
     """Remove a few closed ticks that are too old."""
     session.rows(_OLD, (wanted.ticks_before, wanted.limit))

@@ -12,7 +12,7 @@ from tests.unit.accounting.builders import START, a_job, a_mark, an_attempt, an_
 from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.keys import Role, create_key, revoke_key
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Call, Caller, PlainService
 from windfall.control.changes import Changes
 from windfall.daemon.costs import CostQueries, Owners
@@ -52,7 +52,7 @@ def ask(store):
     def asked(now=10 * HOUR, rates=UNPRICED, bounds=ORDINARY, **params):
         costs = CostQueries(Reader(store), rates, lambda: at(now), bounds)
         service = PlainService("windfall", {"Cost": costs.cost}, {"Cost": Role.READ})
-        request = Request("POST", "/windfall/v1/Cost", "", {}, json.dumps(params).encode())
+        request = HttpRequest("POST", "/windfall/v1/Cost", "", {}, json.dumps(params).encode())
         answer = service.answer(request, Caller("key", Role.READ, "default"), "us-east-1", "request")
         return json.loads(asyncio.run(answer).body)
 

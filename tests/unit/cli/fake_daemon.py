@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windfall.aws_api.protocol.keys import Key, ensure_keys_file
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.sigv4 import verify
 from windfall.daemon.directory import DataDirectory
 
@@ -81,7 +81,7 @@ def _handler(daemon: FakeDaemon, clock: Callable[[], float]) -> type[BaseHTTPReq
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower().encode(): value.encode() for name, value in self.headers.items()}
             signer = verify(
-                Request("POST", self.path, "", headers, body),
+                HttpRequest("POST", self.path, "", headers, body),
                 {daemon.key.access_key_id: daemon.key}.get,
                 clock(),
             )

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.daemon.test_loop import World, run
 from windfall.aws_api.protocol.errors import AnsweredElsewhereError
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.control.events import TerminateJob
 from windfall.daemon import forwarding
 from windfall.daemon.following import Following
@@ -123,9 +123,9 @@ def leader() -> Iterator[HTTPServer]:
         thread.join()
 
 
-def a_request(**headers: str) -> Request:
+def a_request(**headers: str) -> HttpRequest:
     given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return Request("POST", "/windfall/v1/Why", "a=%20b", given, b"{}")
+    return HttpRequest("POST", "/windfall/v1/Why", "a=%20b", given, b"{}")
 
 
 def test_a_request_is_handed_on_as_it_was_signed(leader):

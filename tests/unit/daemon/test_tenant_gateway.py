@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import a_busy_world, a_job, a_machine
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.aws_api.tenants.gate import TenantGate, view_of, without_others
 from windfall.control.queue_shares import QueueShares, ShareStatus
@@ -117,7 +117,7 @@ def test_a_scraper_reads_the_series_of_its_tenant_s_jobs(gateway, tenant, job, o
     samples = SimpleNamespace(machine_head=lambda: None, latest=lambda _: sample)
     page = MetricsPage(gateway, samples, SimpleNamespace(find=lambda _: key))
     shown = b"Basic " + base64.b64encode(b"WNDFKEY:secret")
-    request = Request("GET", "/metrics", "", {b"authorization": shown}, b"")
+    request = HttpRequest("GET", "/metrics", "", {b"authorization": shown}, b"")
     text = asyncio.run(page.answer(request)).body.decode()
     assert f'job_id="{job}"' in text
     assert other not in text

@@ -13,7 +13,7 @@ from tests.builders import a_busy_world, a_job, a_machine
 from tests.unit.views.live_objects import WatchedThreads, live_objects_in
 from windfall.advisor.samples import Recording, Sample
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.aws_api.tenants.gate import view_of
 from windfall.control.state import State
@@ -125,7 +125,7 @@ def test_threads_get_values_for_the_metrics_page(gateway):
     keys: Any = Keys()
     page = MetricsPage(*parts, keys)
     shown = b"Basic " + base64.b64encode(b"WNDFKEY:secret")
-    request = Request("GET", "/metrics", "", {b"authorization": shown}, b"")
+    request = HttpRequest("GET", "/metrics", "", {b"authorization": shown}, b"")
     threads = asyncio.run(_in_watched_threads(gateway, lambda: page.answer(request)))
     assert (threads.calls, threads.live) == (1, [])
 

@@ -23,8 +23,8 @@ from windfall.aws_api.protocol.errors import (
 )
 from windfall.aws_api.protocol.keys import KeyRing
 from windfall.aws_api.protocol.refusals import JSON, json_refusal, speaks_query, xml_refusal
-from windfall.aws_api.protocol.request import Request, Response
-from windfall.aws_api.protocol.service import Caller, Service
+from windfall.aws_api.protocol.request import HttpRequest, Response
+from windfall.aws_api.protocol.service import ApiService, Caller
 from windfall.aws_api.protocol.sigv4 import verify
 
 logger = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 #: Answers a GET of one path.
-Page = Callable[[Request], Awaitable[Response]]
+Page = Callable[[HttpRequest], Awaitable[Response]]
 #: Has a request answered by another daemon, as it was signed; None when there is none that can.
-Elsewhere = Callable[[Request], Awaitable[Response | None]]
+Elsewhere = Callable[[HttpRequest], Awaitable[Response | None]]
 
 _HEALTHY = Response(200, JSON, b'{"status":"ok"}')
 
@@ -54,7 +54,7 @@ class Application:
 
     def __init__(
         self,
-        services: Sequence[Service],
+        services: Sequence[ApiService],
         keys: KeyRing,
         clock: Callable[[], float],
         new_request_id: Callable[[], str],
@@ -93,7 +93,7 @@ class Application:
         if scope["path"] == "/healthz" and scope["method"] == "GET":
             return _HEALTHY
         refuse: Callable[[ApiError, str], Response] = _refuse_in_json
-        request: Request | None = None
+        request: HttpRequest | None = None
         try:
             request = await self._read(scope, receive)
             if request.method == "GET" and request.path in self._pages:
@@ -126,12 +126,12 @@ class Application:
             logger.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"][:200])
             return refuse(internal_failure(), request_id)
 
-    async def _read(self, scope: Scope, receive: Receive) -> Request:
+    async def _read(self, scope: Scope, receive: Receive) -> HttpRequest:
         headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             headers[name] = value if name not in headers else headers[name] + b"," + value
         raw_path: bytes = scope["raw_path"]
-        return Request(
+        return HttpRequest(
             scope["method"],
             raw_path.decode("latin-1"),
             scope["query_string"].decode("latin-1"),

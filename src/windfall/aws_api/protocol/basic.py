@@ -12,12 +12,12 @@ import hmac
 from collections.abc import Callable
 
 from windfall.aws_api.protocol.keys import Key
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 
 _TEXT = b"text/plain; charset=utf-8"
 
 
-def key_of(request: Request, find: Callable[[str], Key | None]) -> Key | None:
+def key_of(request: HttpRequest, find: Callable[[str], Key | None]) -> Key | None:
     """The valid key whose id and secret a request carries; None when it carries none."""
     scheme, _, encoded = request.headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"basic":

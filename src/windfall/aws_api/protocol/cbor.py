@@ -12,7 +12,7 @@ from typing import Any
 import cbor2
 
 from windfall.aws_api.protocol.errors import ApiError, SerializationError
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 
 CBOR = b"application/cbor"
 _PROTOCOL_HEADER = b"smithy-protocol"
@@ -21,7 +21,7 @@ _EPOCH_TAG = 1
 _DEPTH_MOST = 64
 
 
-def speaks_cbor(request: Request) -> bool:
+def speaks_cbor(request: HttpRequest) -> bool:
     """Whether a client that sent this expects CBOR, told before its signature says which service it means."""
     return request.headers.get(_PROTOCOL_HEADER, b"").strip() == _PROTOCOL
 

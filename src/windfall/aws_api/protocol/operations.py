@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from windfall.aws_api.protocol.errors import SerializationError, ServiceDefinitionError, ValidationError
-from windfall.aws_api.protocol.request import Request, Response, percent_decode, query_pairs
+from windfall.aws_api.protocol.request import HttpRequest, Response, percent_decode, query_pairs
 from windfall.aws_api.protocol.routing import Labels
 from windfall.aws_api.protocol.serialization import compile_response
 from windfall.aws_api.protocol.validation import ShapeCompiler
@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder().decode
 _BOOLEANS = {"true": True, "false": False}
 _LOCATIONS = ("uri", "querystring", "header")
 
-Read = Callable[[Request, Labels], dict[str, Any]]
+Read = Callable[[HttpRequest, Labels], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _compile_read(model: Any, compiler: ShapeCompiler) -> Read:
             )
     check = compiler.compile_structure(shape, names)
 
-    def read(request: Request, labels: Labels) -> dict[str, Any]:
+    def read(request: HttpRequest, labels: Labels) -> dict[str, Any]:
         raw = parse_object(request.body)
         if located:
             _fill_located(raw, located, request, labels)
@@ -141,7 +141,7 @@ def _locate(name: str, location: str, wire_name: str, member: Any) -> _Located:
     return _Located(name, location, wire_name, _converter(leaf, name), repeated)
 
 
-def _fill_located(raw: dict[str, Any], located: list[_Located], request: Request, labels: Labels) -> None:
+def _fill_located(raw: dict[str, Any], located: list[_Located], request: HttpRequest, labels: Labels) -> None:
     query = query_pairs(request.query) if request.query else []
     for place in located:
         raw.pop(place.member, None)

@@ -19,12 +19,12 @@ from windfall.aws_api.protocol.errors import (
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.query_forms import form_fields, read_form, write_xml
 from windfall.aws_api.protocol.refusals import XML, xml_refusal, xml_text
-from windfall.aws_api.protocol.request import Request, Response
-from windfall.aws_api.protocol.service import Call, Caller, Handler, Role, Service
+from windfall.aws_api.protocol.request import HttpRequest, Response
+from windfall.aws_api.protocol.service import ApiService, Call, Caller, Handler, Role
 from windfall.aws_api.protocol.validation import Check, ShapeCompiler
 
 
-class QueryService(Service):
+class QueryService(ApiService):
     """An AWS service of the query protocol, driven by botocore's model of it."""
 
     content_type = XML
@@ -44,7 +44,7 @@ class QueryService(Service):
             for operation in handlers
         }
 
-    async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
+    async def answer(self, request: HttpRequest, caller: Caller, region: str, request_id: str) -> Response:
         """Find the operation by its Action, authorise, validate, and call the handler."""
         fields = form_fields(request)
         name = dict(fields).get("Action", "")

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from windfall.aws_api.protocol.errors import SerializationError
 from windfall.aws_api.protocol.refusals import xml_text
-from windfall.aws_api.protocol.request import Request, query_pairs
+from windfall.aws_api.protocol.request import HttpRequest, query_pairs
 from windfall.aws_api.protocol.timestamps import dump_timestamp
 
 _FIELDS_MAX = 10_000
@@ -19,7 +19,7 @@ _ITEMS_MOST = 10_000
 _BOOLEANS = {"true": True, "false": False}
 
 
-def form_fields(request: Request) -> list[tuple[str, str]]:
+def form_fields(request: HttpRequest) -> list[tuple[str, str]]:
     """The members of a request as they were sent: those of the form, and of the URL of a presigned one."""
     try:
         form = parse_qsl(

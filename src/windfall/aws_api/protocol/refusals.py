@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.serialization import encode_json
 
 JSON = b"application/json"
@@ -60,6 +60,6 @@ def xml_text(text: str) -> str:
     return escape(_NOT_IN_XML.sub("?", text))
 
 
-def speaks_query(request: Request) -> bool:
+def speaks_query(request: HttpRequest) -> bool:
     """Whether a client that sent this expects XML, told before its signature says which service it means."""
     return request.headers.get(b"content-type", b"").lower().startswith(_FORM)

@@ -17,7 +17,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One HTTP request, its body complete."""
 
     method: str

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from windfall.aws_api.protocol.errors import ServiceDefinitionError, UnknownOperationError
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 
 #: Parts of the path that are parameters, by label, still percent-encoded.
 Labels = Mapping[str, str]
@@ -23,7 +23,7 @@ _SHOWN_CHARACTERS = 200
 class Router(Protocol):
     """Names the operation of a request."""
 
-    def route(self, request: Request) -> tuple[str, Labels]:
+    def route(self, request: HttpRequest) -> tuple[str, Labels]:
         """Return the operation's name and path labels; raise UnknownOperationError where there is none."""
         ...
 
@@ -43,7 +43,7 @@ class RestRouter:
         # The longest template first: it is the most particular one.
         self._templates.sort(key=lambda entry: len(entry[1].pattern), reverse=True)
 
-    def route(self, request: Request) -> tuple[str, Labels]:
+    def route(self, request: HttpRequest) -> tuple[str, Labels]:
         """Return the operation whose method and path the request has."""
         name = self._fixed.get((request.method, request.path))
         if name is not None:
@@ -63,7 +63,7 @@ class TargetRouter:
         self._prefix = prefix
         self._names = {f"{prefix}.{name}".encode("ascii"): name for name in operations}
 
-    def route(self, request: Request) -> tuple[str, Labels]:
+    def route(self, request: HttpRequest) -> tuple[str, Labels]:
         """Return the operation that the header names."""
         target = request.headers.get(b"x-amz-target")
         if request.method != "POST" or request.path != "/":

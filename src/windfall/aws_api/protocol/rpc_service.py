@@ -21,9 +21,9 @@ from windfall.aws_api.protocol.errors import (
 from windfall.aws_api.protocol.operations import load_service_model, parse_object
 from windfall.aws_api.protocol.query_forms import form_fields, read_form, write_xml
 from windfall.aws_api.protocol.refusals import XML, speaks_query, xml_refusal, xml_text
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.serialization import compile_dump, encode_json
-from windfall.aws_api.protocol.service import Call, Caller, Handler, Role, Service
+from windfall.aws_api.protocol.service import ApiService, Call, Caller, Handler, Role
 from windfall.aws_api.protocol.validation import Check, ShapeCompiler
 
 _JSON = b"application/x-amz-json-1.0"
@@ -38,7 +38,7 @@ class _Asked:
     write: Write
 
 
-class RpcService(Service):
+class RpcService(ApiService):
     """An AWS service of several protocols, driven by botocore's model of it."""
 
     content_type = _JSON
@@ -59,7 +59,7 @@ class RpcService(Service):
             for operation in handlers
         }
 
-    async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
+    async def answer(self, request: HttpRequest, caller: Caller, region: str, request_id: str) -> Response:
         """Read, authorise, validate, call the handler, and write its answer in the caller's protocol."""
         parsed = self._read(request)
         self._authorise(parsed.operation, caller)
@@ -73,11 +73,11 @@ class RpcService(Service):
         call = Call(self.name, parsed.operation, params, caller, region, request_id, len(request.body))
         return parsed.write(await self._handlers[parsed.operation](call), request_id)
 
-    def refuse_to(self, request: Request) -> Callable[[ApiError, str], Response]:
+    def refuse_to(self, request: HttpRequest) -> Callable[[ApiError, str], Response]:
         """Errors in the protocol of the request; those of CBOR are written before a service is known."""
         return xml_refusal if speaks_query(request) else self.refuse
 
-    def _read(self, request: Request) -> _Asked:
+    def _read(self, request: HttpRequest) -> _Asked:
         if speaks_cbor(request):
             name = self._named(request.path.removeprefix(f"/service/{self._prefix}/operation/"))
             return _Asked(name, read_cbor(request.body), self._in_cbor(name))

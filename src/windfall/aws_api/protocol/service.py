@@ -29,7 +29,7 @@ from windfall.aws_api.protocol.operations import (
     parse_object,
 )
 from windfall.aws_api.protocol.refusals import json_refusal
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.routing import Labels, router_for
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.validation import ShapeCompiler
@@ -37,6 +37,7 @@ from windfall.control.origins import Origin
 from windfall.jobs.submitters import Submitter
 
 __all__ = [
+    "ApiService",
     "Call",
     "Caller",
     "Handler",
@@ -45,7 +46,6 @@ __all__ = [
     "PlainHandler",
     "PlainService",
     "Role",
-    "Service",
     "WrapError",
 ]
 
@@ -112,7 +112,7 @@ PlainHandler = Callable[[Call], Awaitable[dict[str, Any] | Response]]
 WrapError = Callable[[ApiError, str], ApiError]
 
 
-class Service(ABC):
+class ApiService(ABC):
     """What the application asks of a service."""
 
     #: The service name in the credential scope of requests that are meant for it.
@@ -135,10 +135,10 @@ class Service(ABC):
         return self._roles
 
     @abstractmethod
-    async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
+    async def answer(self, request: HttpRequest, caller: Caller, region: str, request_id: str) -> Response:
         """Answer an authentic request; raise ApiError to refuse it."""
 
-    def refuse_to(self, _request: Request, /) -> Callable[[ApiError, str], Response]:
+    def refuse_to(self, _request: HttpRequest, /) -> Callable[[ApiError, str], Response]:
         """How errors are written for the client that sent this request."""
         return self.refuse
 
@@ -156,7 +156,7 @@ class Service(ABC):
             )
 
 
-class ModelledService(Service):
+class ModelledService(ApiService):
     """An AWS service, driven by botocore's model of it."""
 
     def __init__(
@@ -200,7 +200,7 @@ class ModelledService(Service):
         self._validation_code = validation_code
         self._unsupported_code = unsupported_code
 
-    async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
+    async def answer(self, request: HttpRequest, caller: Caller, region: str, request_id: str) -> Response:
         """Route, authorise, validate, call the handler and write its answer."""
         name, labels = self._router.route(request)
         output = await self._perform(name, labels, request, caller, region, request_id)
@@ -213,7 +213,7 @@ class ModelledService(Service):
 
         Only for operations whose members are all in the body, a JSON object.
         """
-        request = Request("POST", "/", "", {}, body)
+        request = HttpRequest("POST", "/", "", {}, body)
         return await self._perform(
             name, {}, request, on_behalf_of.caller, region, request_id, on_behalf_of.origin
         )
@@ -222,7 +222,7 @@ class ModelledService(Service):
         self,
         name: str,
         labels: Labels,
-        request: Request,
+        request: HttpRequest,
         caller: Caller,
         region: str,
         request_id: str,
@@ -251,7 +251,7 @@ class ModelledService(Service):
         return operation
 
 
-class PlainService(Service):
+class PlainService(ApiService):
     """Windfall's own operations: POST /windfall/v1/<operation>, a JSON object in, and a JSON object or bytes out."""
 
     content_type = b"application/json"
@@ -261,7 +261,7 @@ class PlainService(Service):
         self._handlers = dict(handlers)
         self.signing_name = name
 
-    async def answer(self, request: Request, caller: Caller, region: str, request_id: str) -> Response:
+    async def answer(self, request: HttpRequest, caller: Caller, region: str, request_id: str) -> Response:
         """Route by the path's last part, authorise, and call the handler."""
         name = request.path.removeprefix(_PLAIN_PREFIX)
         handler = self._handlers.get(name) if request.path.startswith(_PLAIN_PREFIX) else None

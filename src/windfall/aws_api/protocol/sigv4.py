@@ -26,7 +26,7 @@ from windfall.aws_api.protocol.errors import (
     unrecognized_client,
 )
 from windfall.aws_api.protocol.keys import Key
-from windfall.aws_api.protocol.request import Request, query_pairs
+from windfall.aws_api.protocol.request import HttpRequest, query_pairs
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = b"UNSIGNED-PAYLOAD"
@@ -74,7 +74,7 @@ class _Claim:
         return f"{self.date}/{self.region}/{self.service}/aws4_request"
 
 
-def verify(request: Request, find_key: Callable[[str], Key | None], now: float) -> Signer:
+def verify(request: HttpRequest, find_key: Callable[[str], Key | None], now: float) -> Signer:
     """Return who signed the request; raise AuthenticationError where that is not beyond doubt."""
     authorization = request.headers.get(b"authorization")
     if authorization is not None:
@@ -154,7 +154,7 @@ def sign(
     return signed
 
 
-def _claim_of_header(request: Request, authorization: str) -> _Claim:
+def _claim_of_header(request: HttpRequest, authorization: str) -> _Claim:
     match = _AUTHORIZATION.fullmatch(authorization.strip())
     if match is None:
         raise incomplete_signature(
@@ -173,7 +173,7 @@ def _claim_of_header(request: Request, authorization: str) -> _Claim:
     )
 
 
-def _claim_of_query(request: Request) -> _Claim:
+def _claim_of_query(request: HttpRequest) -> _Claim:
     pairs = query_pairs(request.query)
     fields: dict[str, str] = {}
     for name, value in pairs:
@@ -304,7 +304,7 @@ def _check_session_token(key: Key, token: str | None) -> None:
         raise unrecognized_client()
 
 
-def _payload_hash(request: Request) -> bytes:
+def _payload_hash(request: HttpRequest) -> bytes:
     claimed = request.headers.get(b"x-amz-content-sha256")
     if claimed == UNSIGNED_PAYLOAD:
         # Only S3's clients leave a body out of the signature, and S3 is served elsewhere.

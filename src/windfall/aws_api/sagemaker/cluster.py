@@ -16,7 +16,7 @@ HOST_PREFIX = "algo-"
 #: The group of a cluster whose instances are all alike.
 ONLY_GROUP = "homogeneousCluster"
 
-Request = Mapping[str, Any]
+TrainingRequest = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def host_name(number: int) -> str:
     return f"{HOST_PREFIX}{number + 1}"
 
 
-def cluster_of(resources: Request) -> Cluster:
+def cluster_of(resources: TrainingRequest) -> Cluster:
     """The hosts that a ResourceConfig asks for, or its refusal."""
     listed = resources.get("InstanceGroups") or ()
     if not listed:
@@ -125,7 +125,7 @@ def cluster_of(resources: Request) -> Cluster:
     return cluster
 
 
-def _only_group(resources: Request) -> tuple[str, int, int]:
+def _only_group(resources: TrainingRequest) -> tuple[str, int, int]:
     if "InstanceType" not in resources:
         raise missing("resourceConfig.instanceType")
     if "InstanceCount" not in resources:

@@ -7,10 +7,9 @@ not know how anything is moved, nor what the job runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
-from windfall.aws_api.sagemaker.cluster import TrainingHost
+from windfall.aws_api.sagemaker.cluster import TrainingHost, TrainingRequest
 from windfall.aws_api.sagemaker.request_rules import input_mode
 from windfall.aws_api.sagemaker.script_mode import CODE, Script
 from windfall.jobs.staging import (
@@ -37,11 +36,9 @@ DIRECTORIES = (
     CODE,
 )
 
-Request = Mapping[str, Any]
-
 
 def staging_of(
-    request: Request, script: Script | None, bucket_root: str | None, host: TrainingHost
+    request: TrainingRequest, script: Script | None, bucket_root: str | None, host: TrainingHost
 ) -> Staging:
     """All that has to be brought for a training job's host and taken from it."""
     checkpoints = request.get("CheckpointConfig")
@@ -65,7 +62,7 @@ def staging_of(
     )
 
 
-def code_uri(request: Request, script: Script) -> str | None:
+def code_uri(request: TrainingRequest, script: Script) -> str | None:
     """Where the archive of a script's code is; None when it is somewhere that only an image has.
 
     With network isolation clients send the code through a channel and name the archive by its path there.
@@ -82,18 +79,18 @@ def code_uri(request: Request, script: Script) -> str | None:
     return None
 
 
-def output_prefix(request: Request) -> str:
+def output_prefix(request: TrainingRequest) -> str:
     """Where a job's results go: `<S3OutputPath>/<name>/output`."""
     path = request["OutputDataConfig"]["S3OutputPath"].rstrip("/")
     return f"{path}/{request['TrainingJobName']}/output"
 
 
-def model_uri(request: Request) -> str:
+def model_uri(request: TrainingRequest) -> str:
     """The model as ModelArtifacts names it: an archive, or a prefix of plain files."""
     return f"{output_prefix(request)}/{'model.tar.gz' if _compressed(request) else 'model/'}"
 
 
-def channels_of(request: Request, host: TrainingHost) -> list[Request]:
+def channels_of(request: TrainingRequest, host: TrainingHost) -> list[TrainingRequest]:
     """The channels of a host: those that name its group, and those that name none."""
     return [
         channel
@@ -102,7 +99,7 @@ def channels_of(request: Request, host: TrainingHost) -> list[Request]:
     ]
 
 
-def channels_config(request: Request, host: TrainingHost) -> dict[str, dict[str, str]]:
+def channels_config(request: TrainingRequest, host: TrainingHost) -> dict[str, dict[str, str]]:
     """inputdataconfig.json. A FastFile channel reads like a File one, and is called so."""
     configs = {}
     for channel in channels_of(request, host):
@@ -120,11 +117,11 @@ def channels_config(request: Request, host: TrainingHost) -> dict[str, dict[str,
     return configs
 
 
-def _group_names(channel: Request) -> list[str]:
+def _group_names(channel: TrainingRequest) -> list[str]:
     return list(channel["DataSource"]["S3DataSource"].get("InstanceGroupNames", ()))
 
 
-def _configuration(request: Request, host: TrainingHost) -> dict[str, Any]:
+def _configuration(request: TrainingRequest, host: TrainingHost) -> dict[str, Any]:
     """The files of input/config, by name without .json."""
     files: dict[str, Any] = {
         "hyperparameters": request.get("HyperParameters", {}),
@@ -143,16 +140,18 @@ def _configuration(request: Request, host: TrainingHost) -> dict[str, Any]:
     return files
 
 
-def _checkpoints(config: Request, bucket_root: str | None) -> Checkpoints:
+def _checkpoints(config: TrainingRequest, bucket_root: str | None) -> Checkpoints:
     uri = object_uri(config["S3Uri"].rstrip("/"), bucket_root)
     return Checkpoints(uri, _local_path(config), publish=True)
 
 
-def _local_path(config: Request) -> str:
+def _local_path(config: TrainingRequest) -> str:
     return str(config.get("LocalPath") or CHECKPOINT_PATH).rstrip("/") or CHECKPOINT_PATH
 
 
-def _channel(request: Request, channel: Request, bucket_root: str | None, host: TrainingHost) -> Channel:
+def _channel(
+    request: TrainingRequest, channel: TrainingRequest, bucket_root: str | None, host: TrainingHost
+) -> Channel:
     source = channel["DataSource"]["S3DataSource"]
     is_divided = source.get("S3DataDistributionType") == "ShardedByS3Key" and host.cluster.count > 1
     return Channel(
@@ -172,11 +171,11 @@ def _unless_none(word: str | None) -> str | None:
     return None if word == "None" else word
 
 
-def _compressed(request: Request) -> bool:
+def _compressed(request: TrainingRequest) -> bool:
     return bool(request["OutputDataConfig"].get("CompressionType", "GZIP") == "GZIP")
 
 
-def _outputs(request: Request, bucket_root: str | None) -> tuple[Output, ...]:
+def _outputs(request: TrainingRequest, bucket_root: str | None) -> tuple[Output, ...]:
     prefix = object_uri(output_prefix(request), bucket_root)
     if _compressed(request):
         return (

@@ -11,7 +11,13 @@ from typing import Any
 
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import contract, distribution, names, placement, script_mode
-from windfall.aws_api.sagemaker.cluster import HOST_PREFIX, TrainingHost, cluster_of, hosts_of
+from windfall.aws_api.sagemaker.cluster import (
+    HOST_PREFIX,
+    TrainingHost,
+    TrainingRequest,
+    cluster_of,
+    hosts_of,
+)
 from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use
@@ -28,8 +34,6 @@ from windfall.jobs.resources import Resources
 
 #: What SageMaker says to an image that is told nothing else.
 TRAIN = "train"
-
-Request = Mapping[str, Any]
 
 
 async def create_training_job(context: TrainingContext, call: Call) -> dict[str, Any]:
@@ -104,13 +108,13 @@ def _notes(places: Iterable[placement.InstancePlacement]) -> str | None:
     return "; ".join(dict.fromkeys(place.note for place in places if place.note is not None)) or None
 
 
-def _runnable_script(request: Request) -> script_mode.Script | None:
+def _runnable_script(request: TrainingRequest) -> script_mode.Script | None:
     """The script of a request whose code can be fetched; code that only an image has cannot be run without it."""
     script = script_mode.script_of(request.get("HyperParameters", {}))
     return script if script is not None and contract.code_uri(request, script) is not None else None
 
 
-def _limits(request: Request, has_accelerator: bool) -> TimeLimits:
+def _limits(request: TrainingRequest, has_accelerator: bool) -> TimeLimits:
     condition = request["StoppingCondition"]
     return TimeLimits(
         run_s=run_seconds(request),
@@ -120,7 +124,7 @@ def _limits(request: Request, has_accelerator: bool) -> TimeLimits:
     )
 
 
-def _kept(request: Request) -> dict[str, Any]:
+def _kept(request: TrainingRequest) -> dict[str, Any]:
     """The request as Describe shows it: the core has the tags."""
     members = {member: value for member, value in request.items() if member != "Tags"}
     members["StoppingCondition"] = {
@@ -176,7 +180,7 @@ def _container(
 
 
 def _on_host(
-    request: Request,
+    request: TrainingRequest,
     script: script_mode.Script,
     launcher: distribution.Launcher,
     environment: Mapping[str, str],

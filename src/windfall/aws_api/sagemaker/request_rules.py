@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from windfall.aws_api.sagemaker.cluster import cluster_of
+from windfall.aws_api.sagemaker.cluster import TrainingRequest, cluster_of
 from windfall.aws_api.sagemaker.members import REFUSED
 from windfall.aws_api.sagemaker.rejections import invalid, missing, shown, unsupported
 
@@ -18,10 +18,8 @@ from windfall.aws_api.sagemaker.rejections import invalid, missing, shown, unsup
 MAX_RUN_S = 28 * 24 * 3600
 DEFAULT_RUN_S = 24 * 3600
 
-Request = Mapping[str, Any]
 
-
-def check_request(request: Request) -> None:
+def check_request(request: TrainingRequest) -> None:
     """Raise unless the request can be carried out as it stands."""
     needed = ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
     for member, instead in REFUSED.items():
@@ -37,17 +35,17 @@ def check_request(request: Request) -> None:
     _check_checkpoints(request.get("CheckpointConfig"))
 
 
-def run_seconds(request: Request) -> int:
+def run_seconds(request: TrainingRequest) -> int:
     """How long it may run in all; a day when it does not say."""
     return int(request["StoppingCondition"].get("MaxRuntimeInSeconds", DEFAULT_RUN_S))
 
 
-def is_spot(request: Request) -> bool:
+def is_spot(request: TrainingRequest) -> bool:
     """Whether it asks for managed spot training."""
     return bool(request.get("EnableManagedSpotTraining"))
 
 
-def input_mode(request: Request, channel: Request) -> str:
+def input_mode(request: TrainingRequest, channel: TrainingRequest) -> str:
     """File, FastFile or Pipe: the channel's own, or that of all channels."""
     return str(channel.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"])
 
@@ -60,14 +58,14 @@ def check_uri(uri: str, member: str) -> None:
         )
 
 
-def _value_at(request: Request, path: str) -> Any:
+def _value_at(request: TrainingRequest, path: str) -> Any:
     value: Any = request
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
 
 
-def _check_cluster(request: Request) -> None:
+def _check_cluster(request: TrainingRequest) -> None:
     cluster = cluster_of(request["ResourceConfig"])
     if cluster.count > 1 and request.get("EnableNetworkIsolation"):
         raise unsupported(
@@ -84,7 +82,7 @@ def _check_cluster(request: Request) -> None:
                 )
 
 
-def _check_times(request: Request) -> None:
+def _check_times(request: TrainingRequest) -> None:
     condition = request["StoppingCondition"]
     run_s, wait_s = run_seconds(request), condition.get("MaxWaitTimeInSeconds")
     if run_s > MAX_RUN_S:
@@ -100,7 +98,7 @@ def _check_times(request: Request) -> None:
         )
 
 
-def _check_algorithm(algorithm: Request) -> None:
+def _check_algorithm(algorithm: TrainingRequest) -> None:
     if "TrainingImage" not in algorithm:
         raise invalid("AlgorithmSpecification must have a TrainingImage")
     seen: set[str] = set()
@@ -121,7 +119,7 @@ def _check_algorithm(algorithm: Request) -> None:
             )
 
 
-def _check_channels(request: Request) -> None:
+def _check_channels(request: TrainingRequest) -> None:
     seen: set[str] = set()
     for channel in request.get("InputDataConfig", ()):
         name, mode = channel["ChannelName"], input_mode(request, channel)
@@ -139,7 +137,7 @@ def _check_channels(request: Request) -> None:
         _check_source(name, mode, channel, source["S3DataSource"])
 
 
-def _check_source(name: str, mode: str, channel: Request, source: Request) -> None:
+def _check_source(name: str, mode: str, channel: TrainingRequest, source: TrainingRequest) -> None:
     kind = source["S3DataType"]
     check_uri(source["S3Uri"], f"S3Uri of channel {name}")
     if kind == "Converse":
@@ -157,7 +155,7 @@ def _check_source(name: str, mode: str, channel: Request, source: Request) -> No
         raise invalid(f"Channel {name}: S3DataType AugmentedManifestFile needs AttributeNames")
 
 
-def _check_checkpoints(config: Request | None) -> None:
+def _check_checkpoints(config: TrainingRequest | None) -> None:
     if config is None:
         return
     check_uri(config["S3Uri"], "CheckpointConfig.S3Uri")

@@ -17,7 +17,7 @@ from botocore.awsrequest import AWSResponse
 from tests.unit.aws_api.service_client import client_of
 from windfall.aws_api.batch.service import batch_service
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning
 from windfall.control import events
@@ -183,14 +183,14 @@ class World:
         """The last command."""
         return self.gate.commands[-1]
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> Response:
         caller = Caller("AKIDEXAMPLE", self.role, self.tenant)
         return asyncio.run(the_service().answer(request, caller, REGION, REQUEST_ID))
 
     def call(self, operation: str, /, **params: Any) -> dict[str, Any]:
         """The answer to a request that no client has looked at first."""
         body = msgspec.json.encode(params)
-        response = self.answer(Request("POST", f"/v1/{operation.lower()}", "", {}, body))
+        response = self.answer(HttpRequest("POST", f"/v1/{operation.lower()}", "", {}, body))
         return msgspec.json.decode(response.body)
 
     def refused(self, operation: str, /, **params: Any) -> str:
@@ -216,7 +216,7 @@ class World:
         body = request.body or b""
         body = body.encode() if isinstance(body, str) else bytes(body)
         try:
-            response = self.answer(Request(request.method, url.path, url.query, {}, body))
+            response = self.answer(HttpRequest(request.method, url.path, url.query, {}, body))
             status, headers, content = response.status, {}, response.body
         except ApiError as error:
             status, headers = error.status, {"x-amzn-errortype": error.code}

@@ -24,7 +24,7 @@ from windfall.aws_api.cloudwatch.service import cloudwatch_service
 from windfall.aws_api.cloudwatch.subjects import find, walk
 from windfall.aws_api.protocol.cbor import cbor_refusal, read_cbor
 from windfall.aws_api.protocol.errors import ApiError, SerializationError
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Caller, Role
 from windfall.control.ports import JobPage
 from windfall.jobs.attempts import Attempt
@@ -142,7 +142,7 @@ def client(service):
             for name, value in request.headers.items()
         }
         body = request.body if isinstance(request.body, bytes) else (request.body or "").encode()
-        response = ask(service, Request(request.method, place.path, place.query, headers, body))
+        response = ask(service, HttpRequest(request.method, place.path, place.query, headers, body))
 
         class Raw:
             @staticmethod
@@ -361,11 +361,11 @@ def test_the_query_protocol_answers_the_same_in_xml(service):
         "Statistics.member.1": "Average",
     }
     headers = {b"content-type": b"application/x-www-form-urlencoded; charset=utf-8"}
-    response = ask(service, Request("POST", "/", "", headers, urlencode(form).encode()))
+    response = ask(service, HttpRequest("POST", "/", "", headers, urlencode(form).encode()))
     assert response.status == 200
     tree = ET.fromstring(response.body)
     assert [node.text for node in tree.iter() if node.tag.endswith("Average")] == ["25.0"]
-    wrong = ask(service, Request("POST", "/", "", headers, urlencode({**form, "Period": "x"}).encode()))
+    wrong = ask(service, HttpRequest("POST", "/", "", headers, urlencode({**form, "Period": "x"}).encode()))
     assert wrong.status == 400
     assert b"<Error>" in wrong.body
 
@@ -375,11 +375,13 @@ def test_the_json_protocol_answers_the_same(service):
         b"content-type": b"application/x-amz-json-1.0",
         b"x-amz-target": b"GraniteServiceVersion20100801.ListMetrics",
     }
-    response = ask(service, Request("POST", "/", "", headers, json.dumps({"Namespace": "Windfall"}).encode()))
+    response = ask(
+        service, HttpRequest("POST", "/", "", headers, json.dumps({"Namespace": "Windfall"}).encode())
+    )
     names = {one["MetricName"] for one in json.loads(response.body)["Metrics"]}
     assert "CPUCores" in names
     missing = {**headers, b"x-amz-target": b"GraniteServiceVersion20100801.PutMetricAlarm"}
-    assert ask(service, Request("POST", "/", "", missing, b"{}")).status == 400
+    assert ask(service, HttpRequest("POST", "/", "", missing, b"{}")).status == 400
 
 
 @given(st.binary(max_size=200))

@@ -11,7 +11,7 @@ from botocore.session import get_session
 
 from windfall.aws_api.iam.service import iam_service
 from windfall.aws_api.protocol.keys import Role
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Caller
 
 ACCOUNT = "210987654321"
@@ -19,7 +19,7 @@ ACCOUNT = "210987654321"
 
 def asked(operation, **members):
     form = urlencode({"Action": operation, "Version": "2010-05-08", **members}).encode()
-    request = Request("POST", "/", "", {}, form)
+    request = HttpRequest("POST", "/", "", {}, form)
     answer = asyncio.run(iam_service(ACCOUNT).answer(request, Caller("KEY", Role.READ, "t"), "r", "id"))
     shape = get_session().get_service_model("iam").operation_model(operation).output_shape
     raw = {"status_code": answer.status, "headers": {}, "body": answer.body}

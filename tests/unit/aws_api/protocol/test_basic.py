@@ -8,7 +8,7 @@ import pytest
 
 from windfall.aws_api.protocol.basic import key_of, please_authenticate
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 
 KEYS = {
     "WNDFREAD": Key("WNDFREAD", "s3:cr=t", Role.READ, "default", None, 0),
@@ -18,7 +18,7 @@ KEYS = {
 
 def asked(header):
     headers = {} if header is None else {b"authorization": header}
-    return key_of(Request("GET", "/metrics", "", headers, b""), KEYS.get)
+    return key_of(HttpRequest("GET", "/metrics", "", headers, b""), KEYS.get)
 
 
 def basic(text):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windfall.aws_api.protocol.errors import SerializationError
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.query_forms import form_fields, read_form, write_xml
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 
 OPERATION = load_service_model("cloudwatch").operation_model("GetMetricData")
 
@@ -72,7 +72,7 @@ def test_no_form_breaks_the_reader(fields):
 
 def test_a_body_that_is_no_form_is_refused():
     with pytest.raises(SerializationError, match="percent-encoded"):
-        form_fields(Request("POST", "/", "", {}, b"a=%ff"))
+        form_fields(HttpRequest("POST", "/", "", {}, b"a=%ff"))
 
 
 def test_an_answer_is_xml_that_says_the_same_whatever_its_texts_hold():

@@ -6,15 +6,15 @@ import pytest
 
 from windfall.aws_api.protocol.errors import ServiceDefinitionError, UnknownOperationError
 from windfall.aws_api.protocol.operations import load_service_model
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.routing import RestRouter, router_for
 
 BATCH = router_for(load_service_model("batch"))
 LOGS = router_for(load_service_model("logs"))
 
 
-def a_request(method: str, path: str, target: bytes | None = None) -> Request:
-    return Request(method, path, "", {} if target is None else {b"x-amz-target": target}, b"")
+def a_request(method: str, path: str, target: bytes | None = None) -> HttpRequest:
+    return HttpRequest(method, path, "", {} if target is None else {b"x-amz-target": target}, b"")
 
 
 @pytest.mark.parametrize(

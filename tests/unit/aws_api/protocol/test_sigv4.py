@@ -10,14 +10,14 @@ import pytest
 
 from windfall.aws_api.protocol.errors import AuthenticationError
 from windfall.aws_api.protocol.keys import Key, Role
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.sigv4 import sign, verify
 
 NOW = 1_700_000_000.0
 KEY = Key("WNDFKEY", "secret", Role.SUBMIT, "default", None, 1)
 
 
-def signed(headers: dict[str, str] | None = None, body: bytes = b"{}", at: float = NOW) -> Request:
+def signed(headers: dict[str, str] | None = None, body: bytes = b"{}", at: float = NOW) -> HttpRequest:
     sent = sign(
         method="POST",
         url="http://h:1/v1/submitjob",
@@ -30,14 +30,14 @@ def signed(headers: dict[str, str] | None = None, body: bytes = b"{}", at: float
         now=at,
     )
     wire = {name.encode(): value.encode() for name, value in sent.items()}
-    return Request("POST", "/v1/submitjob", "", wire, body)
+    return HttpRequest("POST", "/v1/submitjob", "", wire, body)
 
 
-def with_header(request: Request, name: bytes, value: bytes) -> Request:
+def with_header(request: HttpRequest, name: bytes, value: bytes) -> HttpRequest:
     return replace(request, headers={**request.headers, name: value})
 
 
-def refusal(request: Request, *, now: float = NOW, key: Key | None = KEY) -> AuthenticationError:
+def refusal(request: HttpRequest, *, now: float = NOW, key: Key | None = KEY) -> AuthenticationError:
     with pytest.raises(AuthenticationError) as caught:
         verify(request, lambda _: key, now)
     return caught.value
@@ -79,7 +79,7 @@ def test_a_body_that_is_not_part_of_the_signature_is_refused():
     SigV4Auth(Credentials("WNDFKEY", "secret"), "batch", "r").add_auth(request)
     headers = {name.lower().encode(): value.encode() for name, value in request.headers.items()}
     assert headers[b"x-amz-content-sha256"] == b"UNSIGNED-PAYLOAD"
-    unsigned = Request("POST", "/", "", headers, b"one")
+    unsigned = HttpRequest("POST", "/", "", headers, b"one")
     with pytest.raises(AuthenticationError, match="UNSIGNED-PAYLOAD"):
         verify(unsigned, lambda _: KEY, time.time())
     added = with_header(signed(), b"x-amz-content-sha256", b"UNSIGNED-PAYLOAD")

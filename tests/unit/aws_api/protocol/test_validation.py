@@ -6,7 +6,7 @@ import pytest
 
 from windfall.aws_api.protocol.errors import SerializationError, ValidationError
 from windfall.aws_api.protocol.operations import compile_operation, load_service_model
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.validation import ShapeCompiler
 
@@ -30,7 +30,7 @@ def read(models):
             model = models[service].operation_model(operation)
             operations[key] = compile_operation(model, compilers[service], b"application/json")
         content = body if isinstance(body, bytes) else encode_json(body)
-        return operations[key].read(Request("POST", "/", query, headers or {}, content), labels or {})
+        return operations[key].read(HttpRequest("POST", "/", query, headers or {}, content), labels or {})
 
     return call
 

@@ -21,7 +21,7 @@ from tests.unit.aws_api.sagemaker.world import (
     an_attempt,
 )
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Role
 from windfall.aws_api.sagemaker.service import OPERATIONS
 from windfall.control.events import DeleteTraining, TerminateJob
@@ -338,7 +338,7 @@ def test_no_request_is_a_fault_of_ours(world, operation, base, odd):
     params = {**(a_request(**FULL) if base else {}), **odd}
     headers = {b"x-amz-target": f"SageMaker.{operation}".encode()}
     try:
-        status = world.answer(Request("POST", "/", "", headers, msgspec.json.encode(params))).status
+        status = world.answer(HttpRequest("POST", "/", "", headers, msgspec.json.encode(params))).status
     except UnicodeEncodeError:
         reject()
     except ApiError as refusal:

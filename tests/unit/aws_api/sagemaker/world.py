@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSResponse
 from tests.unit.aws_api.service_client import client_of
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
 from windfall.aws_api.sagemaker.context import TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
@@ -247,7 +247,7 @@ class World:
             self.gate, ACCOUNT, lambda: self.now, AttemptDirectory(self.logs), TrainingSettings(**settings)
         )
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> Response:
         caller = Caller("AKIDEXAMPLE", self.role, self.tenant)
         service = getattr(self, "service", None) or the_service()
         return asyncio.run(service.answer(request, caller, REGION, REQUEST_ID))
@@ -255,7 +255,7 @@ class World:
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         """The answer to a request that no client has looked at first."""
         headers = {b"x-amz-target": f"SageMaker.{operation}".encode()}
-        response = self.answer(Request("POST", "/", "", headers, msgspec.json.encode(params)))
+        response = self.answer(HttpRequest("POST", "/", "", headers, msgspec.json.encode(params)))
         return msgspec.json.decode(response.body)
 
     def refused(self, operation: str, code: str = "ValidationException", **params: Any) -> str:
@@ -290,7 +290,7 @@ class World:
         headers = {b"x-amz-target": target if isinstance(target, bytes) else target.encode()}
         answered: dict[str, str] = {"content-type": "application/x-amz-json-1.1"}
         try:
-            response = self.answer(Request(request.method, "/", "", headers, body))
+            response = self.answer(HttpRequest(request.method, "/", "", headers, body))
             status, content = response.status, response.body
         except ApiError as error:
             status, content = (

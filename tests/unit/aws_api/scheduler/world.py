@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 from tests.unit.aws_api.core_gate import CoreGate
 from tests.unit.aws_api.service_client import client_of
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.request import Request, Response
+from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.service import Caller, ModelledService, Role
 from windfall.aws_api.scheduler.service import scheduler_service
 from windfall.control.state import Rules
@@ -77,12 +77,12 @@ class World:
         """The answer to what a client sends, as its HTTP library would give it."""
         place = urlsplit(request.url)
         body = request.body if isinstance(request.body, bytes) else (request.body or "").encode()
-        response = self._answer(Request(request.method, place.path, place.query, {}, body))
+        response = self._answer(HttpRequest(request.method, place.path, place.query, {}, body))
         names = {name.decode(): value.decode() for name, value in response.headers}
         names["content-type"] = response.content_type.decode()
         return AWSResponse(request.url, response.status, names, _Raw(response.body))
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: HttpRequest) -> Response:
         service = the_service()
         caller = Caller("AKIDEXAMPLE", self.role, self.tenant)
         try:

@@ -22,7 +22,7 @@ from windfall.aws_api.protocol.errors import ApiError, ServiceDefinitionError
 from windfall.aws_api.protocol.keys import KeyRing, Role, create_key, ensure_keys_file
 from windfall.aws_api.protocol.query import QueryService
 from windfall.aws_api.protocol.refusals import xml_refusal
-from windfall.aws_api.protocol.request import Request
+from windfall.aws_api.protocol.request import HttpRequest
 from windfall.aws_api.protocol.service import Caller
 from windfall.aws_api.sts.service import sts_service
 
@@ -104,7 +104,7 @@ def test_a_presigned_url_works_too(server):
 
 
 def ask(body: bytes):
-    return asyncio.run(sts_service(ACCOUNT).answer(Request("POST", "/", "", {}, body), CALLER, "r", "id"))
+    return asyncio.run(sts_service(ACCOUNT).answer(HttpRequest("POST", "/", "", {}, body), CALLER, "r", "id"))
 
 
 @pytest.mark.parametrize(
