@@ -269,6 +269,27 @@ def test_a_manifest_names_no_file_of_the_host(siege: Besieged):
         assert stream["logStreamName"].partition("/")[0] != "honest" or "well read" in said
 
 
+def test_a_link_where_a_failure_is_told_overwrites_nothing(siege: Besieged):
+    """The text has words of the job's own: written where it likes, they could be an administrator's settings."""
+    precious = siege.running.data / "precious"
+    precious.write_text("as it was")
+    owner = siege.running.data.stat()
+    os.chown(precious, owner.st_uid, owner.st_gid)
+    siege.put("b/words", json.dumps({"x-ref": "file:///\nmine = true\n"}))
+    channel = {
+        **a_channel("s3://b/words", "AugmentedManifestFile", AttributeNames=["x-ref"]),
+        "InputMode": "Pipe",
+    }
+    swap = (
+        f"ln -s {precious} $(dirname $WINDFALL_PROGRESS_FILE)/feeder-failed;"
+        " cat /opt/ml/input/data/c_0 ../input/data/c_0"
+    )
+    algorithm = a_training("x")["AlgorithmSpecification"] | {"ContainerEntrypoint": ["sh", "-c", swap]}
+    found = siege.trained("overwriting", InputDataConfig=[channel], AlgorithmSpecification=algorithm)
+    assert "a manifest may name s3:// objects alone" in found["FailureReason"]
+    assert precious.read_text() == "as it was"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

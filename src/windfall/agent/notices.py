@@ -5,8 +5,6 @@ Decides in which words. Must not know when that is told, nor who asked for it.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from datetime import UTC, datetime
 
 import msgspec
@@ -38,24 +36,12 @@ def write_rebalance(attempt: Attempt, at: int) -> None:
 
 
 def _write(attempt: Attempt, name: str, document: dict[str, object]) -> None:
-    """Write a small file so that it appears whole; a full disk must not keep the signals from being sent."""
+    """Write a small file; a full disk must not keep the signals from being sent."""
     if attempt.story.accepted is None:
         return
     try:
-        above, last = os.path.split(name)
-        fresh = f"{last}.new"
-        # By descriptors, and only as a new file: the job's user may have put anything there.
-        with Tree(places_of(attempt).root, None).directory(above) as directory:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(fresh, dir_fd=directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(fresh, flags, 0o644, dir_fd=directory)
-            try:
-                os.write(fd, msgspec.json.encode(document))
-                os.fchmod(fd, 0o644)
-            finally:
-                os.close(fd)
-            os.rename(fresh, last, src_dir_fd=directory, dst_dir_fd=directory)
+        # The job's user may have put anything there.
+        Tree(places_of(attempt).root, None).put(name, msgspec.json.encode(document))
     except (OSError, AgentError) as error:
         say(f"{attempt.token}: {name} cannot be written, so the job gets only signals: {error}")
 

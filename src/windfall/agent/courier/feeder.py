@@ -25,6 +25,7 @@ from windfall.agent.courier.pipes import epoch
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
 from windfall.agent.demotion import Identity
+from windfall.agent.errors import AgentError
 from windfall.agent.places import PROGRESS_DIRECTORY
 from windfall.agent.speech import say
 from windfall.agent.steward.client import Door
@@ -89,6 +90,17 @@ def open_pipe(tree: Tree, name: str) -> int:
         os.close(fd)
         raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it")
     return fd
+
+
+def tell_failure(tree: Tree, reason: str) -> None:
+    """Write down for the courier why a channel cannot be fed.
+
+    The job may write there: by a link it could otherwise have any file of the host overwritten, with its own words.
+    """
+    try:
+        tree.put(FAILED, reason.encode(errors="replace"))
+    except (OSError, AgentError) as error:
+        say(f"{FAILED} cannot be written, so the job waits for its time to be over: {error}")
 
 
 def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
@@ -176,8 +188,9 @@ def main() -> None:
             feed(order, channel, stores)
         except Exception as error:  # noqa: BLE001 - the edge of the thread: the job must not wait for ever
             say(f"channel {channel.name} cannot be fed: {error}")
-            with open(f"{order.root}/{FAILED}", "w", encoding="utf-8") as file:
-                file.write(f"Data download failed for channel {channel.name}: {error}")
+            tell_failure(
+                Tree(order.root, order.owner), f"Data download failed for channel {channel.name}: {error}"
+            )
 
     for channel in order.channels:
         threading.Thread(target=run, args=(channel,), name=channel.name, daemon=True).start()

@@ -7,9 +7,9 @@ sticky keeps it from replacing them); everything in them is the job's. Must not 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.walking import remove_below
@@ -39,7 +39,7 @@ class Tree:
                 except IsADirectoryError:
                     remove_below(fd, name)
 
-    @contextmanager
+    @contextlib.contextmanager
     def passable(self) -> Iterator[None]:
         """Let the job's user pass through, for as long as a program of that user must reach what is below."""
         with self.directory(".") as fd:
@@ -78,7 +78,7 @@ class Tree:
         """Make a directory that is the job's own."""
         os.close(self._descend(relative, give=mode))
 
-    @contextmanager
+    @contextlib.contextmanager
     def directory(self, relative: str) -> Iterator[int]:
         """Open a directory that exists; OSError where it does not, or where a link stands in the way."""
         fd = self._descend(relative, give=None, must_exist=True)
@@ -108,6 +108,20 @@ class Tree:
         fd = self.create(relative)
         with os.fdopen(fd, "wb") as file:
             file.write(content)
+
+    def put(self, relative: str, content: bytes) -> None:
+        """Write a small file of our own where the job may write too; it appears whole, and as a new file always."""
+        above, name = os.path.split(relative)
+        fresh = f"{name}.new"
+        with self.directory(above or ".") as directory:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(fresh, flags, 0o644, dir_fd=directory)
+            with os.fdopen(fd, "wb") as file:
+                os.fchmod(fd, 0o644)
+                file.write(content)
+            os.rename(fresh, name, src_dir_fd=directory, dst_dir_fd=directory)
 
     def take_in(self, path: str, relative: str, mode: int = 0o644) -> None:
         """Make a file that the job could never touch one of the job's own, under a name below this directory."""

@@ -1,4 +1,4 @@
-"""What a job puts where its next pipe should be is never written to."""
+"""What a job puts where its next pipe should be, or where a failure is told, is never written to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from windfall.agent.courier.errors import CannotBring
-from windfall.agent.courier.feeder import make_pipe, open_pipe
+from windfall.agent.courier.feeder import FAILED, make_pipe, open_pipe, tell_failure
 from windfall.agent.courier.tree import Tree
 from windfall.jobs.staging import Channel
 
@@ -46,3 +46,24 @@ def test_a_pipe_is_opened_when_somebody_reads_it(tree: Tree):
     os.close(fd)
     reader.join(30)
     assert read == [b"said"]
+
+
+def test_a_link_where_a_failure_is_told_overwrites_nothing(tree: Tree, tmp_path: Path):
+    target = tmp_path / "precious"
+    target.write_text("as it was")
+    told = Path(tree.root) / FAILED
+    told.parent.mkdir(parents=True)
+    for name in (told, told.with_name(f"{told.name}.new")):
+        name.symlink_to(target)
+    tell_failure(tree, "why")
+    assert (target.read_text(), told.read_text(), told.is_symlink()) == ("as it was", "why", False)
+
+
+def test_a_link_in_the_place_of_the_directory_for_it_is_not_followed(tree: Tree, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    place = (Path(tree.root) / FAILED).parent
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(elsewhere)
+    tell_failure(tree, "why")
+    assert list(elsewhere.iterdir()) == []
