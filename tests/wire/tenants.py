@@ -80,7 +80,7 @@ def own_operations(directory: Path) -> ApiService:
     objects, files = ObjectStorage(settings, {}), AttemptDirectory(directory / "logs")
     trainings = training_service(relay, ACCOUNT, RELAY.clock_ms, files, TrainingSettings())
     return Operations(
-        relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects, trainings, files
+        relay, settings, 1, 0, ("batch",), stay_up, RELAY.clock_ms, objects, trainings, files, lambda _: None
     ).service()
 
 

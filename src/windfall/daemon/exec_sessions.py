@@ -9,6 +9,7 @@ fetches stays where it is: little of it is read ahead here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -19,8 +20,8 @@ from windfall.agent.errors import AgentUnreachable
 from windfall.agent.inside.frames import INPUT, INPUT_END, MOST_BYTES, ended, frame, window
 from windfall.agent.messages import Exec, encode
 from windfall.agent.reach import Stream
-from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.errors import ApiError, unrecognized_client
+from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.control.snapshots import Offers
@@ -48,7 +49,7 @@ MOST_PER_TENANT = 32
 SILENT_S = 30.0
 #: Less than a daemon waits for the answer of another one to which it passes a request on.
 WAIT_MOST_S = 5.0
-_LOOK_EVERY_S = 5.0
+_LOOK_EVERY_S = 1.0
 #: What one answer has at most.
 _ANSWER_BYTES = 1 << 19
 _INPUT_BYTES = 1 << 19
@@ -93,12 +94,19 @@ class OpenSession:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def takes_input(self) -> bool:
+        """Whether little enough waits for the agent's side that more may be sent there."""
+        return self.writer.transport.get_write_buffer_size() <= _INPUT_BYTES
+
 
 class ExecSessions:
     """All open sessions of this daemon."""
 
-    def __init__(self, dial: Dial) -> None:
+    def __init__(self, dial: Dial, find_key: Callable[[str], Key | None]) -> None:
+        """`find_key` knows the keys that are valid now."""
         self._dial = dial
+        self._find_key = find_key
         self._open: dict[str, OpenSession] = {}
         #: Held while one is opened: many that are asked for at once must not all pass the same check.
         self._opening = asyncio.Lock()
@@ -138,7 +146,20 @@ class ExecSessions:
     def end(self, session: OpenSession) -> None:
         """Hang up: the agent's side then ends the command."""
         self._open.pop(session.id, None)
-        session.writer.close()
+        # Not close(), which waits until input is taken that a command may never read.
+        session.writer.transport.abort()
+
+    def check_key(self, session: OpenSession) -> None:
+        """End a session whose key was revoked, or has other rights by now, and refuse it."""
+        caller = session.caller
+        key = self._find_key(caller.access_key_id)
+        if key is None or Caller.of(key) != caller:
+            if session.id in self._open:
+                log.info(
+                    "exec: session %s ends, because its key %s is revoked", session.id, caller.access_key_id
+                )
+                self.end(session)
+            raise unrecognized_client()
 
     def _look_later(self) -> None:
         if self._looking is None:
@@ -150,6 +171,9 @@ class ExecSessions:
         for session in list(self._open.values()):
             if now - session.heard_s > SILENT_S:
                 self.end(session)
+                continue
+            with contextlib.suppress(ApiError):
+                self.check_key(session)
         if self._open:
             self._look_later()
 
@@ -198,6 +222,7 @@ class Execs:
                 raise ApiError(
                     "Invalid", f"position must be {session.fetched}, or that of the last answer's end."
                 )
+        self._sessions.check_key(session)  # It may have been revoked while this waited.
         session.heard_s = time.monotonic()
         return Response(200, b"application/octet-stream", session.answer)
 
@@ -210,7 +235,9 @@ class Execs:
             if position > session.written:
                 raise ApiError("Invalid", f"position must be {session.written} at most.")
             if rows is not None or columns is not None:
-                session.writer.write(window(terminal_size(rows, "rows"), terminal_size(columns, "columns")))
+                size = window(terminal_size(rows, "rows"), terminal_size(columns, "columns"))
+                if session.takes_input:
+                    session.writer.write(size)
             await _take_input(session, content[session.written - position :])
             if call.params.get("end") is True and position + len(content) == session.written:
                 if not session.input_ended:
@@ -327,7 +354,6 @@ async def _more(session: OpenSession, wait_s: float) -> bytes:
 
 async def _take_input(session: OpenSession, content: bytes) -> None:
     """Pass input on, unless too much of what came before waits; then some time is given to it first."""
-    transport = session.writer.transport
     for part in (content[at : at + MOST_BYTES] for at in range(0, len(content), MOST_BYTES)):
         try:
             async with asyncio.timeout(WAIT_MOST_S):
@@ -337,6 +363,6 @@ async def _take_input(session: OpenSession, content: bytes) -> None:
         except OSError:
             session.written += len(part)  # There is nobody who could read it.
             continue
-        if transport.get_write_buffer_size() <= _INPUT_BYTES:
+        if session.takes_input:
             session.writer.write(frame(INPUT, part))
             session.written += len(part)

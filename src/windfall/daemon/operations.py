@@ -16,7 +16,7 @@ from windfall.accounting.prices import Rates
 from windfall.agent.errors import AgentUnreachable
 from windfall.agent.reach import Stream
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call, ModelledService, PlainHandler, PlainService
 from windfall.aws_api.tenants.gate import PerView
@@ -78,6 +78,7 @@ class Operations:
         objects: ObjectStorage,
         trainings: ModelledService,
         files: AttemptFiles,
+        find_key: Callable[[str], Key | None],
         host: Callable[[], Machine | None] = lambda: None,
         daemons: Callable[[], Awaitable[list[tuple[Presence, bool]]]] | None = None,
         dial: Dial = _nobody,
@@ -98,7 +99,7 @@ class Operations:
         self._daemons = daemons
         self._long_reads = LongReads(self._loop)
         self._samples = files
-        self._exec_sessions = ExecSessions(dial)
+        self._exec_sessions = ExecSessions(dial, find_key)
         self._readers = StorageReaders(objects, DataDirectory(settings.data).objects_file)
 
     def service(self) -> PlainService:

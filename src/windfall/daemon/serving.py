@@ -280,6 +280,7 @@ class _Daemon:
             self._objects,
             trainings,
             self._files,
+            self._keys.find,
             self._machine,
             self._leadership.daemons,
             self._dial,

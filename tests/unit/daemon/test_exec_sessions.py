@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from windfall.agent.inside.frames import INPUT, INPUT_END, OUTPUT, WINDOW, Frame
 from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.aws_api.protocol.errors import ApiError
-from windfall.aws_api.protocol.keys import Role
+from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.daemon import exec_sessions
 from windfall.daemon.exec_sessions import Execs, ExecSessions
@@ -25,7 +27,12 @@ from windfall.jobs.submitters import Submitter
 
 MEMBER = Caller("AKIAMEMBER", Role.SUBMIT, "default")
 ADMIN = Caller("AKIAADMIN", Role.ADMIN, "default")
+ALICE = Caller("AKIAALICE", Role.SUBMIT, "default", "alice")
 SESSION = "0123456789abcdef" * 2
+
+
+def a_key(caller: Caller) -> Key:
+    return Key(caller.access_key_id, "secret", caller.role, caller.tenant, None, 0, user=caller.user)
 
 
 class World:
@@ -37,7 +44,8 @@ class World:
         self.world = a_busy_world()
         self.world.submits(a_job("running").by(submitter))
         self.world.starts("running")
-        self.sessions = ExecSessions(lambda _engine, _instance: reach.dial())
+        self.keys = {caller.access_key_id: a_key(caller) for caller in (MEMBER, ADMIN, ALICE)}
+        self.sessions = ExecSessions(lambda _engine, _instance: reach.dial(), self.keys.get)
         gate: Any = self
         self.execs = Execs(gate, self.sessions)
         self.arrivals: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
@@ -150,6 +158,69 @@ def test_a_session_of_a_silent_client_is_given_up(tmp_path, monkeypatch):
     asyncio.run(play())
 
 
+def test_input_that_nobody_takes_does_not_keep_the_line_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(exec_sessions, "WAIT_MOST_S", 0.01)
+
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            _, writer = await world.line()
+            content, taken, before = base64.b64encode(bytes(500_000)).decode(), 0, -1
+            while taken != before:
+                before = taken
+                taken = (await world.ask("WriteExec", position=taken, content=content))["position"]
+            waiting = world.sessions.find(MEMBER, SESSION)
+            assert waiting is not None
+            for _ in range(100):
+                await world.ask("WriteExec", position=taken, rows=5, columns=7)
+            assert waiting.writer.transport.get_write_buffer_size() < 2 << 20
+            await world.ask("EndExec")
+            events = select.poll()
+            events.register(writer.get_extra_info("socket").fileno(), 0)
+            assert await asyncio.to_thread(events.poll, 30_000), "the daemon hangs up"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("change", ["revoked", "other rights"])
+def test_the_sessions_of_a_key_end_with_it(tmp_path, monkeypatch, change):
+    monkeypatch.setattr(exec_sessions, "_LOOK_EVERY_S", 0.01)
+
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            reader, _ = await world.line()
+            waiting = asyncio.create_task(world.ask("ReadExec", position=0))
+            await asyncio.sleep(0)
+            if change == "revoked":
+                del world.keys[MEMBER.access_key_id]
+            else:
+                world.keys[MEMBER.access_key_id] = a_key(replace(MEMBER, tenant="other"))
+            assert await reader.read() == b"", "the daemon hangs up, without a request"
+            with pytest.raises(ApiError, match="is not valid here"):
+                await waiting
+
+    asyncio.run(play())
+
+
+def test_what_came_while_a_key_was_revoked_is_not_handed_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(exec_sessions, "_LOOK_EVERY_S", 1000)
+
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            _, writer = await world.line()
+            waiting = asyncio.create_task(world.ask("ReadExec", position=0))
+            await asyncio.sleep(0)
+            del world.keys[MEMBER.access_key_id]
+            writer.write(frame(OUTPUT, b"secret"))
+            with pytest.raises(ApiError, match="is not valid here"):
+                await waiting
+            assert world.sessions.find(MEMBER, SESSION) is None
+
+    asyncio.run(play())
+
+
 def test_too_many_sessions_of_a_tenant_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(exec_sessions, "MOST_PER_TENANT", 1)
 
@@ -174,7 +245,7 @@ def test_too_many_sessions_of_a_tenant_are_refused(tmp_path, monkeypatch):
         (Submitter(is_admin=True), MEMBER, "only an admin key"),
         (Submitter(user="alice"), MEMBER, "the account alice"),
         (Submitter(), Caller("AKIABOB", Role.SUBMIT, "default", "bob"), "not mapped to"),
-        (Submitter(user="alice"), Caller("AKIAALICE", Role.SUBMIT, "default", "alice"), None),
+        (Submitter(user="alice"), ALICE, None),
         (Submitter(user="alice"), ADMIN, None),
         (Submitter(), MEMBER, None),
     ],

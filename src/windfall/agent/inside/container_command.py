@@ -204,7 +204,8 @@ class ContainerCommand:
         try:
             with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
                 inner = next(line.split()[-1] for line in file if line.startswith("NSpid:"))
-            body = {"Cmd": ["kill", "-KILL", inner], "User": "0"}
+            # As the container's own user, as the command was: what its kill is, the job decides.
+            body = {"Cmd": ["kill", "-KILL", inner]}
             self._engine.start_command(self._engine.make_command(self._container, body), tty=False).close()
         except (OSError, StopIteration, EngineError):
             pass  # It has ended meanwhile, or the image has no kill.

@@ -217,10 +217,10 @@ class Session:
             self._hung_up = True
 
 
-def start(orders: dict[str, Any]) -> LocalCommand | ContainerCommand:
-    """Start the command that the orders describe; raises CannotRun."""
+def start(orders: dict[str, Any], *lines: socket.socket) -> LocalCommand | ContainerCommand:
+    """Start the command that the orders describe; raises CannotRun, also when a line is hung up meanwhile."""
     if orders["container"] is None:
-        return LocalCommand(orders)
+        return LocalCommand(orders, tuple(line.fileno() for line in lines))
     from windfall.agent.inside.container_command import ContainerCommand
 
     return ContainerCommand(orders)
@@ -250,9 +250,10 @@ def main() -> int:
         return 0
     line.setblocking(True)  # noqa: FBT003 - it takes no keyword
     try:
-        command = start(orders)
+        command = start(orders, line, agent)
     except CannotRun as error:
-        line.sendall(ended(error.code, str(error)))
+        with contextlib.suppress(OSError):  # There may be nobody any more.
+            line.sendall(ended(error.code, str(error)))
         return 0
     line.setblocking(False)  # noqa: FBT003 - it takes no keyword
     session = Session(line, agent, command)

@@ -10,9 +10,11 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import signal
 import struct
 import termios
+import time
 
 from windfall.agent.inside.frames import ERRORS, OUTPUT
 from windfall.agent.inside.place import NotThere, find_place
@@ -33,6 +35,8 @@ _CHUNK_BYTES = 1 << 16
 _END_OF_INPUT = b"\x04"
 #: Of the processes of an attempt, these are ended first when its memory is used up.
 _FIRST_TO_GO = b"1000"
+#: How long a new process may take to become the command.
+_STARTS_WITHIN_S = 30.0
 
 
 class CannotRun(Exception):
@@ -51,8 +55,8 @@ class LocalCommand:
     #: Whether something can be taken that nobody can poll for.
     has_waiting = False
 
-    def __init__(self, orders: Mapping[str, Any]) -> None:
-        """Start it; raises CannotRun."""
+    def __init__(self, orders: Mapping[str, Any], lines: tuple[int, ...]) -> None:
+        """Start it, unless one of the lines is hung up meanwhile; raises CannotRun."""
         ticks = (orders["start_ticks"], orders["start_ticks"] + orders["ticks_span"])
         try:
             place = find_place(orders["pid"], ticks, sandboxed=orders["sandboxed"])
@@ -79,14 +83,37 @@ class LocalCommand:
         self.leader = (self._pid, stat.start_ticks) if stat is not None else None
         for fd in {*theirs, failure}:
             os.close(fd)
-        with open(failed, "rb") as file:
-            told = file.read().decode(errors="replace")
-        if told:
-            os.waitpid(self._pid, 0)
-            code, _, text = told.partition(" ")
-            raise CannotRun(int(code), text)
+        self._await_start(failed, lines)
         for fd in {self.input_fd, *self.outputs}:
             os.set_blocking(fd, False)
+
+    def _await_start(self, failed: int, lines: tuple[int, ...]) -> None:
+        """Wait until the new process is the command; raises CannotRun where it says that it cannot be.
+
+        From some moment on it is a process of the job's user, which a hostile job can stop: so it may take only so
+        long, and no longer than one of the lines of the session is open.
+        """
+        told, deadline = b"", time.monotonic() + _STARTS_WITHIN_S
+        poll = select.poll()
+        for line in lines:
+            poll.register(line, 0)
+        with open(failed, "rb", buffering=0) as file:
+            poll.register(file, select.POLLIN)
+            while True:
+                left_ms = max(0.0, deadline - time.monotonic()) * 1000
+                ready = [fd for fd, _ in poll.poll(left_ms)]
+                if ready != [failed]:
+                    os.kill(self._pid, signal.SIGKILL)
+                    told = f"1 the command has not begun within {_STARTS_WITHIN_S:g} seconds".encode()
+                    break
+                part = file.read(_CHUNK_BYTES)
+                if not part:
+                    break
+                told += part
+        if told:
+            os.waitpid(self._pid, 0)
+            code, _, text = told.decode(errors="replace").partition(" ")
+            raise CannotRun(int(code), text)
 
     def _terminal(self, orders: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, int, int]]:
         try:

@@ -35,12 +35,15 @@ SESSION = uuid.uuid4().hex
 class KeptSession:
     """What the daemon and the agent have of a session."""
 
-    def __init__(self, job: subprocess.Popen[bytes], command: list[str], **more: Any) -> None:
+    def __init__(
+        self, job: subprocess.Popen[bytes], command: list[str], before: str = "", **more: Any
+    ) -> None:
+        """`before` is run in the keeper before it begins."""
         self.line, theirs = socket.socketpair()
         self.agent, agents = socket.socketpair()
         self.line.settimeout(60)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from windfall.agent.inside.keeper import main; main()"],
+            [sys.executable, "-c", f"{before}\nfrom windfall.agent.inside.keeper import main; main()"],
             stdin=theirs,
             stdout=agents,
         )
@@ -218,3 +221,16 @@ def test_output_that_nobody_takes_stays_with_the_command(kept):
     session.line.close()
     session.process.wait(60)
     assert not marked()
+
+
+def test_a_command_that_is_held_up_before_it_begins_is_given_up(kept, tmp_path):
+    """As by a job that stops each process that appears in its place."""
+    held_up = tmp_path / "nobody-reads-this"
+    os.mkfifo(held_up)
+    hurried = "import windfall.agent.inside.local_command as local; local._STARTS_WITHIN_S = 0.2"
+    session = kept("true", before=hurried, cgroup_files=[str(held_up)])
+    found, (code, message) = session.to_the_end()
+    assert (STARTED in found, code) == (False, 1)
+    assert "has not begun" in str(message)
+    session.process.wait(60)
+    assert [stat for stat in snapshot().values() if stat.ppid == session.process.pid] == []
