@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.post_commit_tasks import BAD_PAYLOAD
 from tests.simulation.store import BrokenPromise
-from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
+from windfall.aws_api.batch.service_jobs import instances_of, name_prefix_of
 from windfall.capacity.environments import JobQueue, ServiceEnvironment, Switch
 from windfall.capacity.policies import (
     INSTANCES,

@@ -1,6 +1,7 @@
 """A job's ledger: its wall clock, from its creation to its end or to now, divided among its attempts and what they did.
 
-The parts add up to the wall clock exactly, whatever its time stamps say. Must not know where jobs are kept.
+Time stamps come from several clocks and some are missing: each is first put between its neighbours, so that the parts
+are never negative and always add up to the wall clock exactly. Must not know where jobs are kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from windfall.accounting.attempt_times import divided, kept_until
 from windfall.accounting.prices import HourPrice, Rates, held_of, price_of
 from windfall.accounting.times import Times, in_category
 from windfall.jobs.attempts import Attempt
@@ -82,3 +82,99 @@ def _cost(span_ms: int, usd_hour: float | None) -> float | None:
     if not span_ms:
         return 0.0
     return None if usd_hour is None else span_ms * usd_hour / HOUR_MS
+
+
+#: Nothing of an attempt's work is kept; earlier than any time.
+NEVER = -(1 << 62)
+
+
+def divided(attempt: Attempt, since: int, until: int, kept_until: int | None) -> Times:
+    """What the time from `since`, when the job was last without a place, to the attempt's end went into.
+
+    `until` is the end of the job's story so far. Work up to `kept_until` is in a checkpoint or in the result; None
+    means that all of it is, or is not lost yet.
+    """
+    placed = _between(since, attempt.placed_at, until)
+    stopped = _between(placed, until if attempt.stopped_at is None else attempt.stopped_at, until)
+    began = _between(placed, stopped if attempt.started_at is None else attempt.started_at, stopped)
+    exited = _between(began, stopped if attempt.exited_at is None else attempt.exited_at, stopped)
+    first_step_at = None if attempt.progress is None else attempt.progress.first_step_at
+    worked = _between(began, began if first_step_at is None else first_step_at, exited)
+    kept_at = exited if kept_until is None else _between(worked, kept_until, exited)
+
+    saving = leaving = 0
+    if kept_at < exited and _stood_still_after(attempt, kept_until):
+        # The last thing it did was to save: what came after was the saving itself, and leaving.
+        saving = _between(kept_at, _committed(attempt), exited) - kept_at
+        leaving = exited - kept_at - saving
+    useful = kept_at - worked
+    lost = exited - kept_at - saving - leaving
+    # Saves that held up the loop came before the state that is kept, as far as they fit there.
+    stall = _stall_ms(attempt, exited - worked)
+    stall_before = min(stall, useful)
+    stall_after = min(stall - stall_before, lost)
+    flush = _between(exited, _in_safety(attempt, stopped), stopped) - exited
+    return Times(
+        waiting_ms=placed - since,
+        start_up_ms=worked - placed,
+        useful_ms=useful - stall_before,
+        checkpoint_ms=saving + stall_before + stall_after + flush,
+        lost_ms=lost - stall_after,
+        idle_ms=leaving + stopped - exited - flush,
+    )
+
+
+def kept_until(attempts: list[Attempt]) -> list[int | None]:
+    """For each attempt, up to when its work is not lost: None for all of it.
+
+    What a later attempt began with decides, also over the heads of those between: work that is in no checkpoint which
+    was restored is lost where it was done. Without a later one, it is the newest checkpoint that is in safety.
+    """
+    times: list[int | None] = []
+    restored: int | None = None
+    for attempt in reversed(attempts):
+        if attempt.succeeded or attempt.stopped_at is None:
+            times.append(None)
+        elif restored is not None:
+            times.append(restored)
+        else:
+            times.append(_newest_state(attempt))
+        if attempt.started_at is not None:
+            state = NEVER if attempt.restored is None else attempt.restored.state_at
+            restored = state if restored is None else min(restored, state)
+    return times[::-1]
+
+
+def _newest_state(attempt: Attempt) -> int:
+    mark = attempt.checkpoint or attempt.restored
+    return NEVER if mark is None else mark.state_at
+
+
+def _stood_still_after(attempt: Attempt, state_at: int | None) -> bool:
+    """Whether the job took no step after the state that is kept, which must be this attempt's own newest one."""
+    mark, progress = attempt.checkpoint, attempt.progress
+    if mark is None or progress is None or mark.step is None or progress.step is None:
+        return False
+    return mark.state_at == state_at and progress.step <= mark.step
+
+
+def _committed(attempt: Attempt) -> int:
+    return NEVER if attempt.checkpoint is None else attempt.checkpoint.at
+
+
+def _in_safety(attempt: Attempt, stopped: int) -> int:
+    """When what the process left was saved: at the end for one that succeeded, else at its last commit."""
+    return stopped if attempt.succeeded else _committed(attempt)
+
+
+def _stall_ms(attempt: Attempt, room_ms: int) -> int:
+    """How long saving held up the loop. The job wrote that number, so it may be anything."""
+    stall_s = 0.0 if attempt.progress is None else attempt.progress.stall_s
+    if not stall_s > 0:
+        return 0
+    return int(min(stall_s * 1000, room_ms))
+
+
+def _between(low: int, value: int, high: int) -> int:
+    """The value, moved into its bounds; `low` is never above `high`."""
+    return min(max(low, value), high)

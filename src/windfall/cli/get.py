@@ -1,13 +1,16 @@
 """`windfall get`: a job's checkpoint, outputs and logs as plain files.
 
-Decides where each goes below the directory, and what is said of it. Everything comes through the daemon, into a
-directory beside its place first, so that nothing half is ever there.
+Decides where each goes below the directory, what is said of it, and what is refused: nothing is written over without
+being asked to, through a link, or outside of the directory. Everything comes through the daemon, into a directory
+beside its place first, so that nothing half is ever there.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windfall.agent.walking import LOOK, entries_below, opened_directory, removed
 from windfall.cli.client import Client, connect
 from windfall.cli.errors import BadUsage, CliError
 from windfall.cli.listing import FINISHED, job_id
@@ -184,7 +188,7 @@ class _Fetching:
     def fetch(self, known: Known, place: Path) -> None:
         """Fetch what a job has."""
         from windfall.agent.walking import removed
-        from windfall.cli.placing_files import put_in_place, refuse_existing
+        from windfall.cli.get import put_in_place, refuse_existing
 
         parts: dict[str, Callable[[Known, Path], str | None]] = {
             "checkpoint": self._checkpoint,
@@ -261,3 +265,47 @@ def _nothing(known: Known, only: str | None) -> str:
         return stored if known["outputs"] else f"{job} has no outputs that are kept"
     yet = "" if known["state"] in FINISHED else " yet"
     return f"{job} is {known['state']} and has nothing to fetch{yet}; see `windfall why {job}`"
+
+
+def refuse_existing(place: Path, *, force: bool) -> None:
+    """Refuse a place that holds something already, unless files in it may be replaced."""
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        raise CliError(f"{place} is not a directory; remove it, or name another directory")
+    if not force and any(place.iterdir()):
+        raise CliError(
+            f"{place} holds files already; name another directory, or replace files of the same name with --force"
+        )
+
+
+def put_in_place(fetched: Path, place: Path) -> None:
+    """Move everything that was fetched to its place; files of the same name there are replaced, others stay."""
+    if not place.exists():
+        fetched.rename(place)
+        # It was filled in a directory that was nobody else's business.
+        place.chmod(place.parent.stat().st_mode & 0o777)
+        return
+    with _opened(fetched) as source, _opened(place) as target:
+        for path, status, holder in entries_below(source):
+            above, _, name = path.rpartition("/")
+            if stat.S_ISDIR(status.st_mode):
+                os.close(opened_directory(target, path, make=True))
+                continue
+            directory = opened_directory(target, above, make=True)
+            try:
+                os.rename(name, name, src_dir_fd=holder, dst_dir_fd=directory)
+            finally:
+                os.close(directory)
+    removed(str(fetched))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, LOOK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -84,7 +84,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "catalog": CommandEntry(
         AWS, "catalog:catalog", "List EC2 instance types with what they have and what they cost."
     ),
-    "queues": CommandEntry(LOOK, "queues:queues", "List job queues with their jobs by state."),
+    "queues": CommandEntry(LOOK, "status:queues", "List job queues with their jobs by state."),
     "shares": CommandEntry(
         LOOK, "shares:shares", "Show the shares of queues: use, weight, score, waiting jobs."
     ),

@@ -1,7 +1,10 @@
 """Where objects are kept and with which keys: writes that down for agents, and runs the S3 server if there is one.
 
 Decides whether there is an S3 at all: without one, buckets that training jobs name are directories under the data
-directory. Must not know what is stored.
+directory. Decides too which of the daemon's environment variables may be used for object storage: never its own keys or
+addresses. A daemon may be started from a shell with `eval "$(windfall env)"`, and a key of the API is not a key of
+storage: passed to agents it would open the API to everyone who can read theirs, and would be sent to AWS. Must not know
+what is stored.
 """
 
 from __future__ import annotations
@@ -13,17 +16,18 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Collection, Mapping
+from os import devnull
 from pathlib import Path
 from urllib.parse import unquote
 
 from windfall.agent.job_credentials import ROLE_VARIABLE, STS_VARIABLE
 from windfall.daemon.errors import DaemonError
-from windfall.daemon.own_credentials import without_own
 from windfall.daemon.s3_identities import SESSION_ROLE, Tenants
 from windfall.daemon.s3_server import S3Server
 from windfall.daemon.settings import Settings
 from windfall.jobs.storage import StorageLayout, StoragePlace
 from windfall.jobs.submitters import DEFAULT_TENANT
+from windfall.objects.credentials import KEY_VARIABLES, is_api_key, stored_profile
 from windfall.objects.opening import ANCHOR_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -220,3 +224,34 @@ def _write_secret(path: Path, text: str) -> None:
     finally:
         os.close(fd)
     temporary.rename(path)
+
+
+_KEY_ID = KEY_VARIABLES[0]
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS")
+
+
+def without_own(
+    environment: Mapping[str, str], key_ids: Collection[str], addresses: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The environment without Windfall's own keys and addresses, and a text about each thing left out.
+
+    What is left out is empty rather than missing, so that an agent that inherited it does not use it either.
+    """
+    left, left_out = dict(environment), []
+
+    def is_own(key_id: str) -> bool:
+        return key_id in key_ids or is_api_key(key_id)
+
+    if is_own(left.get(_KEY_ID, "")):
+        left_out.append(f"{_KEY_ID} is {left[_KEY_ID]}, a key of Windfall's API")
+        left.update(dict.fromkeys(KEY_VARIABLES, ""))
+    for name in _ENDPOINT_VARIABLES:
+        if left.get(name, "").rstrip("/") in addresses:
+            left_out.append(f"{name} is {left[name]}, which is Windfall itself")
+            left[name] = ""
+    profile = left.get("AWS_PROFILE") or "default"
+    stored = stored_profile(profile, left)
+    if is_own(stored.get("aws_access_key_id", "")):
+        left_out.append(f"the profile {profile} has {stored['aws_access_key_id']}, a key of Windfall's API")
+        left |= {"AWS_PROFILE": "", "AWS_SHARED_CREDENTIALS_FILE": devnull, "AWS_CONFIG_FILE": devnull}
+    return left, left_out

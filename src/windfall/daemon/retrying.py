@@ -18,8 +18,8 @@ from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.serialization import encode_json
 from windfall.aws_api.protocol.service import Call, Caller, ModelledService, OnBehalfOf
 from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.changing import tag_list
 from windfall.aws_api.sagemaker.documents import read_document
-from windfall.aws_api.sagemaker.tagging import tag_list
 from windfall.control.events import SubmitJob
 from windfall.control.job_options import CHECKPOINT
 from windfall.control.ports import CorePort, Store

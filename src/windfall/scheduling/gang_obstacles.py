@@ -1,22 +1,74 @@
-"""What stands between a multi-node job and one environment: for good, or just now.
+"""What stands between a multi-node job and one environment, for good or just now: how many of its nodes find a place.
 
-Uses the same fit that places its nodes, so that explain cannot contradict plan.
+Uses the same fit that places its nodes, so that explain cannot contradict plan. Codes of reasons are for programs and
+do not change; texts may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 from windfall.capacity.machines import InstanceState
 from windfall.jobs.ids import EnvironmentName
 from windfall.scheduling.assign import Assignment
 from windfall.scheduling.fit import least
-from windfall.scheduling.gang_reasons import GangAboveMaxVcpus, GangIncomplete, GangTooLarge
 from windfall.scheduling.gangs import can_come, needs_of, put_back, seat, seat_all
 from windfall.scheduling.launchable import Bin, Pool, own_type, pack
 from windfall.scheduling.obstacles import lasting_obstacle, passing_obstacles
 from windfall.scheduling.reasons import LaunchesNext, Reason
 from windfall.scheduling.snapshot import Gang, Snapshot
+from windfall.scheduling.wording import number
+
+
+@dataclass(frozen=True, slots=True)
+class GangIncomplete:
+    """Some of its nodes find no place now."""
+
+    code: ClassVar[str] = "GANG_INCOMPLETE"
+    environment: EnvironmentName
+    #: How many nodes would have a place now, and how many there are.
+    fitting: int
+    size: int
+
+    def text(self) -> str:
+        return (
+            f"{self.fitting} of its {self.size} nodes find a place in {self.environment} now, which leaves none for the"
+            " next one; they start all together or not at all"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GangTooLarge:
+    """An environment will never have places for all nodes at once."""
+
+    code: ClassVar[str] = "GANG_TOO_LARGE"
+    environment: EnvironmentName
+    fitting: int
+    size: int
+
+    def text(self) -> str:
+        return (
+            f"{self.environment} has places for {self.fitting} of its {self.size} nodes if nothing else runs there,"
+            " and they start all together or not at all"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GangAboveMaxVcpus:
+    """All nodes together need more vCPUs than an environment may have."""
+
+    code: ClassVar[str] = "GANG_ABOVE_MAX_VCPUS"
+    environment: EnvironmentName
+    needed: float
+    max_vcpus: float
+
+    def text(self) -> str:
+        return (
+            f"all its nodes together ask {number(self.needed)} vCPUs, compute environment {self.environment} may have"
+            f" {number(self.max_vcpus)} (maxvCpus)"
+        )
 
 
 def fits_together(assignment: Assignment, names: tuple[EnvironmentName, ...], gang: Gang) -> bool:

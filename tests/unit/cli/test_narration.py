@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.cli.narration import Narrator
+from windfall.cli.progress import Narrator
 
 NOW = 1_000_000
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.cli.errors import BadUsage
-from windfall.cli.schedule import schedule
-from windfall.cli.schedule_times import expression, local_timezone
+from windfall.cli.schedule import expression, local_timezone, schedule
 from windfall.schedules.expressions import parse
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.builders import TestWorld, a_busy_world, a_machine
 from tests.unit.control.trainings import a_training
-from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
+from windfall.aws_api.batch.service_jobs import instances_of, name_prefix_of
 from windfall.capacity.environments import JobQueue, ServiceEnvironment, StateTimeLimit
 from windfall.capacity.policies import INSTANCES, FairShare, QuotaShare, SchedulingPolicy
 from windfall.control import events

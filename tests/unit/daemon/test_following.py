@@ -14,9 +14,9 @@ from windfall.aws_api.protocol.errors import AnsweredElsewhereError
 from windfall.aws_api.protocol.request import HttpRequest
 from windfall.control.events import TerminateJob
 from windfall.daemon import forwarding
-from windfall.daemon.following import Following
 from windfall.daemon.forwarding import FORWARDED, Forwarding
 from windfall.daemon.gateway import Gateway
+from windfall.daemon.succession import Following
 from windfall.jobs.errors import NotFound
 from windfall.jobs.ids import JobId
 from windfall.store.errors import CommitFailed

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from windfall.daemon.self_signed import public_key, self_signed, sign
+from windfall.daemon.s3_secrets import public_key, self_signed, sign
 
 #: RFC 8032, section 7.1: private key, public key, message, signature.
 EXAMPLES = [

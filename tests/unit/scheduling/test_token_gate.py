@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.resources import Resources
-from windfall.scheduling.admission import Admission, Asking
+from windfall.scheduling.admission import Admission, Asking, TokenGate, TokensTaken
 from windfall.scheduling.snapshot import ORDINARY, SchedulingClass, Shape, Snapshot, Tokens, Waiting
-from windfall.scheduling.token_gate import TokenGate, TokensTaken
 
 NOW = 1_000_000
 

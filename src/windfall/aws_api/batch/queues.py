@@ -1,7 +1,7 @@
-"""Job queues: four operations.
+"""Job queues: four operations, GetJobQueueSnapshot, and what is different about queues of service jobs.
 
-Decides what a list of compute environments and the limits on blocked heads may look like. Must not know how
-jobs are ordered: the core tells the front.
+Decides what a list of compute environments, a service environment and the limits on blocked heads may look like, and
+how the core's numbers about the front and the shares of a queue read on the wire. Must not know how jobs are ordered.
 """
 
 from __future__ import annotations
@@ -9,23 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windfall.aws_api.batch.arns import Arns, check_name, environment_name, policy_name, queue_name
+from windfall.aws_api.batch.arns import (
+    JOB,
+    SERVICE_JOB,
+    Arns,
+    check_name,
+    environment_name,
+    policy_name,
+    queue_name,
+    service_environment_name,
+)
 from windfall.aws_api.batch.context import BatchContext
 from windfall.aws_api.batch.documents import read_document, write_document
 from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import (
     client_exception,
+    does_not_exist,
     shown,
     unsupported,
 )
 from windfall.aws_api.batch.service_environments import TRAINING_TYPE
-from windfall.aws_api.batch.service_queues import limited_reasons, service_order, service_order_detail
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
 from windfall.capacity.environments import JobQueue, StateTimeLimit, Switch
 from windfall.control.events import CreateJobQueue, DeleteJobQueue, UpdateJobQueue
 from windfall.control.ports import Store
+from windfall.control.queue_shares import QueueShares
+from windfall.control.service_dispatch import SERVICE_REASONS
+from windfall.control.state_limits import LIMITED_REASONS
 from windfall.jobs.ids import EnvironmentName, QueueName
+from windfall.scheduling.fair_share import Amount
 
 ENVIRONMENTS_MAX = 3
 
@@ -211,3 +224,104 @@ def _detail(queue: JobQueue, arns: Arns) -> dict[str, Any]:
         "serviceEnvironmentOrder": service_order_detail(queue, orders, arns),
         "tags": dict(queue.tags),
     }
+
+
+Entry = Mapping[str, Any]
+
+
+def service_order(params: Mapping[str, Any]) -> Entry | None:
+    """The one entry of a serviceEnvironmentOrder, with a name instead of an ARN; None for other queues."""
+    entries: Sequence[Entry] = params.get("serviceEnvironmentOrder") or ()
+    kind = params.get("jobQueueType")
+    if not entries:
+        if kind == TRAINING_TYPE:
+            raise client_exception(
+                f"serviceEnvironmentOrder must name the service environment of a queue of type {TRAINING_TYPE}"
+            )
+        return None
+    if len(entries) > 1:
+        raise client_exception(
+            f"serviceEnvironmentOrder must name one service environment, got {len(entries)}"
+        )
+    if kind not in (None, TRAINING_TYPE):
+        raise client_exception(f"A queue with serviceEnvironmentOrder is of type {TRAINING_TYPE}, not {kind}")
+    if params.get("computeEnvironmentOrder"):
+        raise client_exception(
+            "computeEnvironmentOrder and serviceEnvironmentOrder cannot be used together; use two queues"
+        )
+    name = service_environment_name(entries[0]["serviceEnvironment"])
+    return {"order": entries[0]["order"], "serviceEnvironment": name}
+
+
+def limited_reasons(*, of_services: bool) -> tuple[tuple[str, ...], str]:
+    """The reasons that a queue may act upon, and what it then does."""
+    return (SERVICE_REASONS, "TERMINATE") if of_services else (LIMITED_REASONS, "CANCEL")
+
+
+def service_order_detail(
+    queue: JobQueue, orders: Mapping[str, int], arns: Arns
+) -> list[dict[str, Any]] | None:
+    """The serviceEnvironmentOrder of a queue's detail; None where it has none."""
+    name = queue.service_environment
+    if name is None:
+        return None
+    return [{"order": orders.get(name, 1), "serviceEnvironment": arns.service_environment(name)}]
+
+
+SNAPSHOT_JOBS_MAX = 100
+SHARES_MAX = 20
+
+
+async def get_job_queue_snapshot(context: BatchContext, call: Call) -> dict[str, Any]:
+    """GetJobQueueSnapshot: the first RUNNABLE jobs in the order in which they would be dispatched, and what is used."""
+    name = queue_name(call.params["jobQueue"])
+    arns, now = context.arns(call), context.clock_ms()
+    queue = await context.read(lambda store: queue_named(store, name))
+    if queue is None:
+        raise does_not_exist(arns.queue(name))
+    kind = JOB if queue.service_environment is None else SERVICE_JOB
+    front = (await context.gate.queue_snapshot(name))[:SNAPSHOT_JOBS_MAX]
+    jobs = [{"jobArn": arns.of(kind, job_id), "earliestTimeAtPosition": since} for job_id, since in front]
+    answer: dict[str, Any] = {"frontOfQueue": {"jobs": jobs, "lastUpdatedAt": now}}
+    shares = await context.gate.shares(name)
+    if shares is not None:
+        answer["queueUtilization"] = {**_utilization(shares), "lastUpdatedAt": now}
+        fronts = {share.name: share.front for share in shares.shares if share.front is not None}
+        if fronts:
+            first = {
+                share: [{"jobArn": arns.of(kind, job_id), "earliestTimeAtPosition": since}]
+                for share, (job_id, since) in fronts.items()
+            }
+            answer["frontOfQuotaShares"] = {"quotaShares": first, "lastUpdatedAt": now}
+    return answer
+
+
+def _utilization(shares: QueueShares) -> dict[str, Any]:
+    utilization: dict[str, Any] = {"totalCapacityUsage": _usage(shares.held, shares)}
+    if shares.is_fair:
+        top = [
+            {"shareIdentifier": share.name, "capacityUsage": _usage(share.held, shares)}
+            for share in shares.shares[:SHARES_MAX]
+        ]
+        utilization["fairshareUtilization"] = {
+            "activeShareCount": len(shares.shares),
+            "topCapacityUtilization": top,
+        }
+    elif shares.shares:
+        utilization["quotaShareUtilization"] = {
+            "topCapacityUtilization": [
+                {"quotaShareName": share.name, "capacityUsage": _by_unit(share.used)}
+                for share in shares.shares[:SHARES_MAX]
+            ]
+        }
+    return utilization
+
+
+def _usage(amount: Amount, shares: QueueShares) -> list[dict[str, Any]]:
+    """An amount by unit; AWS counts vCPUs (or instances) alone, and GPUs are told where there are some."""
+    gpus = {"GPU": float(amount.gpus)} if shares.total.gpus > 0 else {}
+    return _by_unit({shares.unit: amount.vcpus, **gpus})
+
+
+def _by_unit(amounts: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"capacityUnit": unit, "quantity": float(quantity)} for unit, quantity in amounts.items()]

@@ -1,12 +1,14 @@
 """Service jobs: submitted, listed, given another priority, and terminated.
 
-Decides how a request reads and what AWS refuses in it. Must not know which job is next, nor whether a payload makes a
-valid training job: as on AWS, the payload is not validated before its turn.
+Decides how a request reads and what AWS refuses in it. As on AWS, a payload is not validated before its turn: only the
+number of instances and the names of its training jobs are read from it, which never fails. Must not know which job is
+next, nor whether a payload makes a valid training job.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,6 @@ from windfall.aws_api.batch.paging import PAGE_MAX, invalid_token, page_size, po
 from windfall.aws_api.batch.queues import queue_named
 from windfall.aws_api.batch.rejections import client_exception, does_not_exist, shown
 from windfall.aws_api.batch.service_job_views import detail, summary
-from windfall.aws_api.batch.service_payloads import instances_of, name_prefix_of
 from windfall.aws_api.batch.stopping import stop_many, stop_reason
 from windfall.aws_api.batch.tags import check_tags
 from windfall.aws_api.protocol.service import Call
@@ -36,7 +37,7 @@ from windfall.control.commands.service_jobs import SubmitServiceJob, TerminateSe
 from windfall.control.ports import ServiceJobFilter, Store
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import ONCE, ExitRule, RetryStrategy
-from windfall.jobs.service_jobs import ServiceJob, ServiceState
+from windfall.jobs.service_jobs import NAME_DIGITS, UNKNOWN_TYPE, ServiceJob, ServiceState
 
 REQUEST_SIZE_MAX = 30 * 1024
 PAYLOAD_SIZE_MAX = 10 * 1024
@@ -220,3 +221,46 @@ def _filter(queue: QueueName, params: Mapping[str, Any]) -> ServiceJobFilter:
 def _states(status: str) -> tuple[ServiceState, ...]:
     """The states that a status means; no service job is ever PENDING here."""
     return tuple(state for state in ServiceState if state == status)
+
+
+#: SageMaker's bound on names, and what of it is taken up by the words around the caller's own.
+NAME_MAX = 63
+PREFIX = "AWSBatch"
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
+
+
+def instances_of(payload: str) -> dict[str, int]:
+    """How many instances of which type it asks for; one of an unknown type when that cannot be read."""
+    resources = _member(_read(payload), "ResourceConfig")
+    groups = resources.get("InstanceGroups")
+    entries = groups if isinstance(groups, list) and groups else [resources]
+    counts: dict[str, int] = {}
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        kind, count = entry.get("InstanceType"), entry.get("InstanceCount")
+        whole = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
+        name = kind if isinstance(kind, str) else UNKNOWN_TYPE
+        counts[name] = counts.get(name, 0) + whole
+    return counts or {UNKNOWN_TYPE: 1}
+
+
+def name_prefix_of(payload: str) -> str:
+    """What the names of its training jobs begin with; the core adds digits of its own."""
+    wanted = _read(payload).get("TrainingJobName")
+    own = _NOT_IN_NAMES.sub("-", wanted) if isinstance(wanted, str) else ""
+    return f"{PREFIX}{own[: NAME_MAX - len(PREFIX) - NAME_DIGITS]}"
+
+
+def _read(payload: str) -> dict[str, Any]:
+    try:
+        read = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _member(request: dict[str, Any], name: str) -> dict[str, Any]:
+    value = request.get(name)
+    return value if isinstance(value, dict) else {}

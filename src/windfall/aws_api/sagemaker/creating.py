@@ -11,6 +11,7 @@ from typing import Any
 
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import contract, distribution, names, placement, script_mode
+from windfall.aws_api.sagemaker.changing import tags_of
 from windfall.aws_api.sagemaker.cluster import (
     HOST_PREFIX,
     TrainingHost,
@@ -22,7 +23,6 @@ from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.documents import Document, write_document
 from windfall.aws_api.sagemaker.rejections import in_use
 from windfall.aws_api.sagemaker.request_rules import check_request, is_spot, run_seconds
-from windfall.aws_api.sagemaker.tagging import tags_of
 from windfall.control.events import SubmitTraining
 from windfall.control.origins import attributed
 from windfall.jobs.containers import ContainerOptions

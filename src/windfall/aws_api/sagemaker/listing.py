@@ -1,8 +1,8 @@
-"""ListTrainingJobs: which jobs a filter means, in which order, and where the next page begins.
+"""DescribeTrainingJob and ListTrainingJobs: gathers what the view of a job needs; finds the jobs that a filter means.
 
-By creation time a page is read as the store has it. By name or status all jobs that the filter leaves are put
-in order first. As on AWS, StatusEquals together with MaxResults filters the page after it was cut. Must not
-know how the store finds jobs.
+By creation time a page is read as the store has it. By name or status all jobs that the filter leaves are put in order
+first. As on AWS, StatusEquals together with MaxResults filters the page after it was cut. Must not know how the store
+finds jobs, nor how a job is shown.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from windfall.aws_api.batch.paging import position_in, token_of
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.aws_api.protocol.service import Call
 from windfall.aws_api.sagemaker import names
+from windfall.aws_api.sagemaker.changing import invalid_token
 from windfall.aws_api.sagemaker.context import TrainingContext
-from windfall.aws_api.sagemaker.documents import read_document
-from windfall.aws_api.sagemaker.tagging import invalid_token
-from windfall.aws_api.sagemaker.timeline import stages
-from windfall.aws_api.sagemaker.view import last_modified, status_of, summary
+from windfall.aws_api.sagemaker.documents import Document, read_document
+from windfall.aws_api.sagemaker.timeline import WaitingReason, stages
+from windfall.aws_api.sagemaker.view import description, last_modified, status_of, summary
 from windfall.control.ports import JobFilter, JobPage, Store
+from windfall.jobs.attempts import Attempt
+from windfall.jobs.ids import node_id
 from windfall.jobs.job import Job, JobKind
+from windfall.jobs.states import RUNNABLE
 
 PAGE_MAX = 100
 _STORE_PAGE = 500
@@ -176,3 +179,48 @@ def _decoded(position: str) -> list[str]:
         return msgspec.json.decode(position, type=list[str])
     except msgspec.DecodeError:
         raise invalid_token() from None
+
+
+_CAPACITY = "CAPACITY:"
+
+
+async def describe_training_job(context: TrainingContext, call: Call) -> dict[str, Any]:
+    """DescribeTrainingJob."""
+    job = await context.require(call.params["TrainingJobName"])
+    document = read_document(job.submission.document)
+    now = context.clock_ms()
+    return description(
+        job,
+        document,
+        context.arn(call, job.submission.name),
+        now=now,
+        spot_factor=context.settings.spot_factor,
+        waiting=await _waiting(context, job),
+        metrics=await context.metrics.of(await _attempts(context, job), _patterns(document), now),
+    )
+
+
+async def _attempts(context: TrainingContext, job: Job) -> list[Attempt]:
+    """The attempts of all hosts."""
+    nodes = job.submission.nodes
+    if nodes is None:
+        return job.attempts
+    others = await context.read(
+        lambda store: store.jobs([node_id(job.id, number) for number in nodes.others])
+    )
+    return [attempt for host_job in (job, *others) for attempt in host_job.attempts]
+
+
+async def _waiting(context: TrainingContext, job: Job) -> WaitingReason | None:
+    if job.state is not RUNNABLE:
+        return None
+    why = await context.gate.why(job.id)
+    if why is None or why.state is not RUNNABLE:
+        return None
+    text = why.reasons[0][1] if why.reasons else None
+    return WaitingReason((why.aws_reason or "").startswith(_CAPACITY), text)
+
+
+def _patterns(document: Document) -> list[tuple[str, str]]:
+    metrics = document.request["AlgorithmSpecification"].get("MetricDefinitions", ())
+    return [(metric["Name"], metric["Regex"]) for metric in metrics]

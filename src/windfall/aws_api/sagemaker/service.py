@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
-from windfall.aws_api.sagemaker import changing, creating, describing, listing, tagging
+from windfall.aws_api.sagemaker import changing, creating, listing
 from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import VALIDATION
@@ -24,14 +24,14 @@ Work = Callable[[TrainingContext, Call], Awaitable[dict[str, Any]]]
 
 OPERATIONS: Mapping[str, tuple[Role, Work]] = {
     "CreateTrainingJob": (Role.SUBMIT, creating.create_training_job),
-    "DescribeTrainingJob": (Role.READ, describing.describe_training_job),
+    "DescribeTrainingJob": (Role.READ, listing.describe_training_job),
     "ListTrainingJobs": (Role.READ, listing.list_training_jobs),
     "StopTrainingJob": (Role.SUBMIT, changing.stop_training_job),
     "DeleteTrainingJob": (Role.SUBMIT, changing.delete_training_job),
     "UpdateTrainingJob": (Role.SUBMIT, changing.update_training_job),
-    "AddTags": (Role.SUBMIT, tagging.add_tags),
-    "ListTags": (Role.READ, tagging.list_tags),
-    "DeleteTags": (Role.SUBMIT, tagging.delete_tags),
+    "AddTags": (Role.SUBMIT, changing.add_tags),
+    "ListTags": (Role.READ, changing.list_tags),
+    "DeleteTags": (Role.SUBMIT, changing.delete_tags),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.aws_api.batch.secret_names import secret_of
+from windfall.aws_api.batch.container_options import secret_of
 from windfall.aws_api.protocol.errors import ApiError
 from windfall.jobs.containers import Secret
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from windfall.aws_api.batch.service_payloads import NAME_MAX, instances_of, name_prefix_of
+from windfall.aws_api.batch.service_jobs import NAME_MAX, instances_of, name_prefix_of
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.service_jobs import UNKNOWN_TYPE, ServiceJob
 
