@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.conformance.disturbed_reach import DisturbedReach
 from tests.waiting import wait_until
 from windfall.agent.attempt_files import AttemptDirectory
-from windfall.agent.reach import UnixReach
+from windfall.agent.reach import Reach, UnixReach
 from windfall.agent.settings import AgentSettings
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.capacity.machines import Instance, InstanceState
@@ -64,6 +65,8 @@ class World:
 
     def __init__(self, kind: str, root: Path) -> None:
         self.kind, self.root = kind, root
+        #: How the agent is reached, if not as usual.
+        self.reach: Reach | None = None
         self.said: list[Report] = []
         self._news = asyncio.Event()
         self._epochs = itertools.count(1)
@@ -76,23 +79,29 @@ class World:
         self.engine: Engine
         self._running: asyncio.Task[None]
 
-    def begin(self) -> None:
-        """A daemon starts: a new engine takes over what there is."""
-        me = pwd.getpwuid(os.geteuid()).pw_name
-        for name in ("logs", "agent", "attempts"):
-            (self.root / name).mkdir(exist_ok=True)
-        agent = AgentSettings(
+    def settings(self, job_user: str | None = None) -> AgentSettings:
+        """Those of the agent on this host."""
+        return AgentSettings(
             str(self.root / "agent"),
             str(self.root / "attempts"),
-            job_user=me,
+            job_user=job_user or pwd.getpwuid(os.geteuid()).pw_name,
             gpus="none",
             use_cgroups=False,
             use_sandbox=False,
         )
+
+    def begin(self) -> None:
+        """A daemon starts: a new engine takes over what there is."""
+        for name in ("logs", "agent", "attempts"):
+            (self.root / name).mkdir(exist_ok=True)
+        agent = self.settings()
         self.said.clear()
         files, epoch = AttemptDirectory(self.root / "logs"), next(self._epochs)
         if self.kind == "local":
-            self.engine = LocalEngine(self._hear, UnixReach(agent), files, epoch)
+            self.engine = LocalEngine(self._hear, self.reach or UnixReach(agent), files, epoch)
+        elif self.kind == "disturbed":
+            self.reach = DisturbedReach(UnixReach(agent), copies=2, late_s=0.03)
+            self.engine = LocalEngine(self._hear, self.reach, files, epoch)
         else:
             settings = SimulatedSettings(boot_s=0, mtbi_s=1e6, rebalance=0)
             self.engine = SimulatedEngine(self._hear, UnixReach(agent), files, epoch, settings, _now)
@@ -200,9 +209,9 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-@pytest.fixture(params=["local", "simulated"])
+@pytest.fixture(params=["local", "disturbed", "simulated"])
 def play(request: pytest.FixtureRequest) -> Iterator[Callable[[Callable[[World], Awaitable[None]]], None]]:
-    """Runs a story on each engine, on a host of its own."""
+    """Runs a story on each engine, on a host of its own; once over a line that is late and says everything twice."""
     # Not pytest's tmp_path: the path of a unix socket must be short.
     root = Path(tempfile.mkdtemp(prefix="windfall-engine-"))
 

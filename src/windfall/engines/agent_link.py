@@ -214,9 +214,10 @@ class AgentLink:
                     continue
                 ahead_ms = connection.clock.ahead_ms
                 message = in_our_time(said, ahead_ms) if ahead_ms else said
-                if owed and isinstance(message, messages.Result) and message.token in owed:
-                    results.append(message)
-                    owed.discard(message.token)
+                if owed and isinstance(message, messages.Result):
+                    if message.token in owed:  # else it was repeated on its way
+                        results.append(message)
+                        owed.discard(message.token)
                     if not owed:
                         self._introduce(inventory, results)
                     continue
