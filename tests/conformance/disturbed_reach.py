@@ -17,15 +17,16 @@ import sys
 from pathlib import Path
 
 from tests.tidy.tree import ROOT
+from tests.waiting import wait_until
 from windfall.agent.errors import AgentUnreachable
 from windfall.agent.launching import LOG_NAME, agent_environment, prepare_directories, warden_command
+from windfall.agent.messages import LineReader
 from windfall.agent.reach import AHEAD_BYTES, Reach, Stream, UnixReach
 from windfall.agent.settings import AgentSettings
 
 NOBODY = 65534
 #: A Python that another user can run; a virtual environment below root's home is not.
 PYTHON = "/usr/bin/python3"
-_LINE_BYTES = 1 << 24
 
 
 class DisturbedReach:
@@ -38,6 +39,7 @@ class DisturbedReach:
         self._random = random.Random(seed)
         self._flows = asyncio.Event()
         self._flows.set()
+        self._never = asyncio.Event()
         self._is_cut = False
         self._proxies: set[asyncio.Task[None]] = set()
         #: How many connections there were.
@@ -75,12 +77,11 @@ class DisturbedReach:
 
     async def dial(self) -> Stream:
         self._check()
-        far_reader, far_writer = await self._inner.dial()
+        far = await self._inner.dial()
         self.dialled += 1
         ours, theirs = socket.socketpair()
-        near_reader, near_writer = await asyncio.open_connection(sock=theirs, limit=_LINE_BYTES)
-        far_reader._limit = _LINE_BYTES  # type: ignore[attr-defined]
-        proxy = asyncio.create_task(self._join((near_reader, near_writer), (far_reader, far_writer)))
+        near = await asyncio.open_connection(sock=theirs)
+        proxy = asyncio.create_task(self._join(near, far))
         self._proxies.add(proxy)
         proxy.add_done_callback(self._proxies.discard)
         return await asyncio.open_connection(sock=ours, limit=AHEAD_BYTES)
@@ -104,13 +105,19 @@ class DisturbedReach:
                 writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines = LineReader()
         with contextlib.suppress(OSError):
-            while line := await reader.readline():
-                await self._flows.wait()
-                if self._late_s:
-                    await asyncio.sleep(self._random.uniform(0, self._late_s))
-                writer.write(line * self._copies)
-                await writer.drain()
+            while chunk := await reader.read(AHEAD_BYTES):
+                for line in lines.feed(chunk).splitlines(keepends=True):
+                    await self._flows.wait()
+                    await self._delay()
+                    writer.write(line * self._copies)
+                    await writer.drain()
+
+    async def _delay(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._random.uniform(0, self._late_s)):
+                await self._never.wait()
 
 
 class NobodysReach(UnixReach):
@@ -152,8 +159,7 @@ class NobodysReach(UnixReach):
     async def bring_up(self) -> None:
         if self._warden is None:
             self._warden = self._start()
-        while not self.was_up:  # noqa: ASYNC110 (a socket that another process makes sets no event)
-            await asyncio.sleep(0.05)
+        await asyncio.to_thread(wait_until, lambda: self.was_up, "an agent of another user")
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the warden to end, once its agent was told to."""
