@@ -7,6 +7,7 @@ opened. What a manifest names is text that somebody has stored: it is s3:// alon
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import secrets
@@ -21,7 +22,10 @@ from windfall.jobs.staging import Channel
 from windfall.objects.port import Entry, ObjectStore
 
 INPUT = "input/data"
-_AT_ONCE = 8
+_AT_ONCE, _ASKED_FOR = 8, 256
+_RANGE_BYTES = 4 << 20
+#: Names of about two million objects.
+_MANIFEST_BYTES = 64 << 20
 
 
 class Piece(NamedTuple):
@@ -72,19 +76,46 @@ def _below(uri: str, stores: Stores) -> Iterator[Piece]:
 
 def _of_manifest(channel: Channel, stores: Stores) -> Iterator[Piece]:
     uri = channel.uri
-    manifest, name = stores.open_object(uri)
     try:
-        lines = json.loads(manifest.get(name))
-        prefix, keys = lines[0]["prefix"], [str(key) for key in lines[1:]]
-    except (ValueError, LookupError, TypeError):
+        lines = json.loads(manifest_of(channel, stores, _MANIFEST_BYTES).decode())
+        prefix, keys = lines[0]["prefix"], lines[1:]
+        if not all(isinstance(text, str) for text in (prefix, *keys)):
+            raise TypeError
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise CannotBring(
             f'{uri} is not a manifest: it must read [{{"prefix": "s3://..."}}, "key", ...]'
         ) from None
     # The prefix is one of names, so it need not end at a slash.
-    root, _, begin = named_in_file(str(prefix), channel, stores).rpartition("/")
+    root, _, begin = named_in_file(prefix, channel, stores).rpartition("/")
     store = stores.open_some(root, (begin + key for key in keys))
     for key in keys:
         yield Piece(store, begin + key, key)
+
+
+def manifest_of(channel: Channel, stores: Stores, most_bytes: int) -> bytes:
+    """Return a channel's manifest, without a mark of its encoding; CannotBring where it has more than so many bytes."""
+    store, name = stores.open_object(channel.uri)
+    content = bytearray()
+    for part in ranges(Piece(store, name, name)):
+        content += part
+        if len(content) > most_bytes:
+            raise CannotBring(
+                f"channel {channel.name}: {channel.uri} is larger than {most_bytes >> 20} MiB, which is the most that a"
+                " manifest may have; divide it among several channels"
+            )
+    return bytes(content).removeprefix(codecs.BOM_UTF8)
+
+
+def ranges(piece: Piece) -> Iterator[bytes]:
+    """Yield an object in pieces that fit into memory."""
+    start = 0
+    while True:
+        content = piece.store.get_range(piece.key, start, start + _RANGE_BYTES)
+        if content:
+            yield content
+        if len(content) < _RANGE_BYTES:
+            return
+        start += len(content)
 
 
 def named_in_file(uri: str, channel: Channel, stores: Stores) -> str:
@@ -122,8 +153,10 @@ def bring_channel(channel: Channel, stores: Stores, tree: Tree, incoming: str) -
             ) from None
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for done in [pool.submit(bring, piece) for piece in pieces]:
-            done.result()
+        # Not all at once: there may be millions, and after a failure those that are asked for still come.
+        for at in range(0, len(pieces), _ASKED_FOR):
+            for done in [pool.submit(bring, piece) for piece in pieces[at : at + _ASKED_FOR]]:
+                done.result()
 
 
 def checked_name(name: str) -> str:

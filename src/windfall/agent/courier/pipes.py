@@ -9,14 +9,16 @@ import json
 import random
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from windfall.agent.courier.channels import Piece, named_in_file, pieces_of
+from windfall.agent.courier.channels import Piece, manifest_of, named_in_file, pieces_of, ranges
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.stores import Stores
 from windfall.jobs.staging import Channel
 
-_RANGE_BYTES = 4 << 20
+#: What is made of compressed bytes at a time.
+_OPENED_BYTES = 4 << 20
+_MANIFEST_BYTES = 1 << 30
 _MAGIC = 0xCED7230A
 _HEADER = struct.Struct("<II")
 #: The length has 29 bits; the three above say which part of a record it is.
@@ -33,27 +35,31 @@ def epoch(channel: Channel, stores: Stores, number: int) -> Iterator[bytes]:
     pieces = pieces_of(channel, stores)
     _shuffle(pieces, channel, number)
     for piece in pieces:
-        content = _ranges(piece)
+        content = ranges(piece)
         if channel.compression == "Gzip":
             content = _unzipped(content, piece.key)
         if channel.record_wrapper == "RecordIO":
-            yield from record(b"".join(content))
+            yield from record(content)
         else:
             yield from content
 
 
-def record(content: bytes) -> Iterator[bytes]:
+def record(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Frame one record in RecordIO: magic, length, content, padding to four bytes; a very long one in parts."""
-    parts = [content[at : at + _MOST_BYTES] for at in range(0, len(content), _MOST_BYTES)] or [b""]
-    for index, part in enumerate(parts):
-        kind = _MIDDLE
-        if len(parts) == 1:
-            kind = _WHOLE
-        elif index == 0:
-            kind = _FIRST
-        elif index == len(parts) - 1:
-            kind = _LAST
-        yield _HEADER.pack(_MAGIC, kind << 29 | len(part)) + part + bytes(-len(part) % 4)
+    held, is_first = bytearray(), True
+    for piece in pieces:
+        held += piece
+        while len(held) > _MOST_BYTES:
+            yield from _part(_FIRST if is_first else _MIDDLE, bytes(held[:_MOST_BYTES]))
+            del held[:_MOST_BYTES]
+            is_first = False
+    yield from _part(_WHOLE if is_first else _LAST, bytes(held))
+
+
+def _part(kind: int, content: bytes) -> Iterator[bytes]:
+    yield _HEADER.pack(_MAGIC, kind << 29 | len(content))
+    yield content
+    yield bytes(-len(content) % 4)
 
 
 def _shuffle(pieces: list[Piece] | list[bytes], channel: Channel, number: int) -> None:
@@ -61,29 +67,20 @@ def _shuffle(pieces: list[Piece] | list[bytes], channel: Channel, number: int) -
         random.Random(channel.shuffle_seed + number).shuffle(pieces)
 
 
-def _ranges(piece: Piece) -> Iterator[bytes]:
-    start = 0
-    while True:
-        content = piece.store.get_range(piece.key, start, start + _RANGE_BYTES)
-        if content:
-            yield content
-        if len(content) < _RANGE_BYTES:
-            return
-        start += len(content)
-
-
 def _unzipped(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     """Decompress; several gzip members in a row are one stream, and one that ends too early is an error."""
-    opener = zlib.decompressobj(_GZIP)
-    begun = False
+    opener, begun = zlib.decompressobj(_GZIP), False
     try:
         for piece in pieces:
-            while piece:
+            content = b""
+            # What is small may become a thousand times as much; of a full portion, some may be left inside.
+            while piece or len(content) == _OPENED_BYTES:
                 begun = True
-                if content := opener.decompress(piece):
+                if content := opener.decompress(piece, _OPENED_BYTES):
                     yield content
-                piece = opener.unused_data
+                piece = opener.unconsumed_tail
                 if opener.eof:
+                    piece, content = opener.unused_data, b""
                     opener, begun = zlib.decompressobj(_GZIP), False
     except zlib.error as error:
         raise CannotBring(f"{name} is not compressed by gzip: {error}") from None
@@ -92,25 +89,32 @@ def _unzipped(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _augmented(channel: Channel, stores: Stores, number: int) -> Iterator[bytes]:
-    store, name = stores.open_object(channel.uri)
     part, parts = channel.part
-    lines = [line for line in store.get(name).splitlines() if line.strip()][part::parts]
+    manifest = manifest_of(channel, stores, _MANIFEST_BYTES)
+    lines = [line for line in manifest.splitlines() if line.strip()][part::parts]
     _shuffle(lines, channel, number)
     for line in lines:
-        for content in _attributes(channel, json.loads(line), stores):
-            if channel.record_wrapper == "RecordIO":
-                yield from record(content)
-            else:
-                yield content
+        for content in _attributes(channel, _parsed(line, channel), stores):
+            yield from record(content) if channel.record_wrapper == "RecordIO" else content
 
 
-def _attributes(channel: Channel, line: dict[str, object], stores: Stores) -> Iterator[bytes]:
+def _parsed(line: bytes, channel: Channel) -> dict[str, object]:
+    try:
+        parsed = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise CannotBring(f"channel {channel.name}: a line of {channel.uri} is not a JSON object")
+    return parsed
+
+
+def _attributes(channel: Channel, line: dict[str, object], stores: Stores) -> Iterator[Iterable[bytes]]:
     for attribute in channel.attributes:
         if attribute not in line:
             raise CannotBring(f"channel {channel.name}: a line of {channel.uri} has no {attribute}")
         value = line[attribute]
         if attribute.endswith("-ref"):
             store, name = stores.open_object(named_in_file(str(value), channel, stores))
-            yield store.get(name)
+            yield ranges(Piece(store, name, name))
         else:
-            yield value.encode() if isinstance(value, str) else json.dumps(value).encode()
+            yield [value.encode() if isinstance(value, str) else json.dumps(value).encode()]

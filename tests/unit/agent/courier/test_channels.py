@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.agent.courier.moody_store import Mood
+from windfall.agent.courier import channels, pipes
 from windfall.agent.courier.channels import bring_channel, pieces_of
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.pipes import epoch, record
 from windfall.agent.courier.tree import Tree
 from windfall.jobs.staging import Channel
 from windfall.jobs.storage import Grant, StorageAccess
-from windfall.objects.errors import BadUri, Refused
+from windfall.objects.errors import BadUri, NotFound, Refused
 
 
 @pytest.fixture
@@ -58,6 +59,57 @@ def test_a_manifest_names_its_objects(mood: Mood):
     ]
     with pytest.raises(CannotBring, match="is not a manifest"):
         names(mood, "s3://manifests/bad", kind="ManifestFile")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'[{"prefix": "s3://data/"}, {"key": 1}]',
+        b'[{"prefix": 5}]',
+        b"\xff\xfe[\0]\0",
+        b"null",
+    ],
+)
+def test_what_is_no_manifest_is_told_in_one_line(mood: Mood, content: bytes):
+    fill(mood, manifests__m=content)
+    with pytest.raises(CannotBring, match="is not a manifest: it must read"):
+        names(mood, "s3://manifests/m", kind="ManifestFile")
+    augmented = Channel("c", "s3://manifests/m", "Pipe", "AugmentedManifestFile", attributes=("x",))
+    with pytest.raises(CannotBring, match="a line of s3://manifests/m is not a JSON object"):
+        list(epoch(augmented, mood.stores(), 0))
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_a_manifest(mood: Mood):
+    text = json.dumps([{"prefix": "s3://data/"}, "a"])
+    fill(mood, manifests__m=b"\xef\xbb\xbf" + text.encode(), manifests__a=b'\xef\xbb\xbf{"x": "y"}')
+    assert names(mood, "s3://manifests/m", kind="ManifestFile") == ["a"]
+    assert said(mood, uri="s3://manifests/a", kind="AugmentedManifestFile", attributes=("x",)) == b"y"
+
+
+def test_a_manifest_that_memory_should_not_hold_is_refused(mood: Mood, monkeypatch):
+    monkeypatch.setattr(channels, "_MANIFEST_BYTES", 1 << 20)
+    monkeypatch.setattr(pipes, "_MANIFEST_BYTES", 1 << 20)
+    fill(mood, manifests__m=b" " * ((1 << 20) + 1))
+    with pytest.raises(CannotBring, match="is larger than 1 MiB"):
+        names(mood, "s3://manifests/m", kind="ManifestFile")
+    with pytest.raises(CannotBring, match="is larger than 1 MiB"):
+        said(mood, uri="s3://manifests/m", kind="AugmentedManifestFile", attributes=("x",))
+
+
+def test_after_a_failure_not_all_the_rest_is_brought(mood: Mood, tmp_path: Path):
+    keys = ["missing", *(f"k{number}" for number in range(2000))]
+    fill(mood, data__k="x", manifests__m=json.dumps([{"prefix": "s3://data/"}, *keys]))
+    for key in keys[1:]:
+        (mood.root / "data" / key).write_bytes(b"x")
+    tree = Tree(str(tmp_path / "tree"), None)
+    tree.empty()
+    with pytest.raises(NotFound):
+        bring_channel(
+            Channel("train", "s3://manifests/m", kind="ManifestFile"), mood.stores(), tree, str(tmp_path)
+        )
+    brought = list((tmp_path / "tree" / "input" / "data" / "train").iterdir())
+    assert len(brought) < len(keys) // 2
 
 
 def test_a_divided_channel_gives_every_object_to_one_node(mood: Mood):
@@ -185,10 +237,29 @@ def test_bad_gzip_is_an_error_and_not_an_early_end(mood: Mood, content: bytes, w
         said(mood, compression="Gzip")
 
 
+@pytest.mark.parametrize("size", [4 << 20, (4 << 20) + 1, (8 << 20) - 1, 40 << 20])
+def test_what_was_compressed_well_comes_in_portions(mood: Mood, size: int):
+    """A few kilobytes can become gigabytes, which no memory has to hold."""
+    fill(mood, train__a=gzip.compress(bytes(size)) + gzip.compress(b"end"))
+    channel = Channel("c", "s3://train", "Pipe", compression="Gzip")
+    pieces = list(epoch(channel, mood.stores(), 0))
+    assert max(map(len, pieces)) <= 4 << 20
+    assert b"".join(pieces) == bytes(size) + b"end"
+
+
+def test_a_very_long_record_comes_in_parts(monkeypatch):
+    monkeypatch.setattr(pipes, "_MOST_BYTES", 4)
+    framed = b"".join(record([b"abcdef", b"ghij"]))
+    heads = [struct.unpack_from("<II", framed, at)[1] for at in (0, 12, 24)]
+    assert [(head >> 29, head & 0xFF) for head in heads] == [(1, 4), (2, 4), (3, 2)]
+    assert [framed[at : at + 4] for at in (8, 20, 32)] == [b"abcd", b"efgh", b"ij\0\0"]
+    assert b"".join(record([b"abcd"])) == struct.pack("<II", 0xCED7230A, 4) + b"abcd"
+
+
 def test_each_object_is_a_record(mood: Mood):
     fill(mood, train__a="1234", train__b="12345", train__c="")
     assert unframed(said(mood, record_wrapper="RecordIO")) == [b"1234", b"12345", b""]
-    assert b"".join(record(b"abc")) == struct.pack("<II", 0xCED7230A, 3) + b"abc\0"
+    assert b"".join(record([b"ab", b"c"])) == struct.pack("<II", 0xCED7230A, 3) + b"abc\0"
 
 
 def test_shuffling_is_by_seed_and_epoch(mood: Mood):
