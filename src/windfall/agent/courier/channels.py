@@ -93,7 +93,7 @@ def _of_manifest(channel: Channel, stores: Stores) -> Iterator[Piece]:
 
 
 def manifest_of(channel: Channel, stores: Stores, most_bytes: int) -> bytes:
-    """Return a channel's manifest, without a mark of its encoding; CannotBring where it has more than so many bytes."""
+    """Return a channel's manifest, without a mark of its encoding; CannotBring where it is larger than `most_bytes`."""
     store, name = stores.open_object(channel.uri)
     content = bytearray()
     for part in ranges(Piece(store, name, name)):
