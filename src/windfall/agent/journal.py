@@ -13,17 +13,18 @@ Decides the format, replay and compaction; must not know processes.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from windfall.agent.records import Accepted, Departed, Ended, Forgotten, Intended, Record, Written
-from windfall.agent.room import Room
+from windfall.agent.speech import say
 from windfall.agent.stages import Story
 
 _COMPACT_ABOVE_BYTES = 8 << 20
@@ -195,3 +196,38 @@ class Journal:
                 written = self._room.wait_for(partial(os.write, self._fd, content))
                 self._size_bytes += written
                 content = content[written:]
+
+
+T = TypeVar("T")
+
+#: What goes away when somebody makes room.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LOOK_EVERY_S = 0.25
+
+
+class Room:
+    """Room on the disk for one file: what must be written is tried again until there is some, and that is said once."""
+
+    def __init__(self, path: str, pause: Callable[[float], None]) -> None:
+        self._path = path
+        self._pause = pause
+
+    def wait_for(self, act: Callable[[], T]) -> T:
+        """Do it as soon as there is room; any other fault is raised."""
+        waited = False
+        while True:
+            try:
+                done = act()
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                if not waited:
+                    waited = True
+                    say(
+                        f"{self._path} cannot be written: {error.strerror}; everything waits until there is room"
+                    )
+                self._pause(_LOOK_EVERY_S)
+            else:
+                if waited:
+                    say(f"{self._path} can be written again")
+                return done

@@ -15,11 +15,13 @@ import time
 from typing import Protocol, TypeAlias
 
 from windfall.agent.errors import AgentUnfit, AgentUnreachable
-from windfall.agent.last_words import last_line, last_words, log_size
 from windfall.agent.launching import (
     LOG_NAME,
     SOCKET_NAME,
     agent_environment,
+    last_line,
+    last_words,
+    log_size,
     prepare_directories,
     warden_command,
 )

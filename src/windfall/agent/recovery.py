@@ -21,9 +21,10 @@ from functools import partial
 from windfall.agent.attempt import Attempt
 from windfall.agent.errors import AgentError
 from windfall.agent.events import Saved
-from windfall.agent.exits import ExitsFile, OrphanExit
+from windfall.agent.exits import ExitsFile, OrphanExit, Trace, trace_of_starts
 from windfall.agent.journal import Replay
 from windfall.agent.messages import Lost
+from windfall.agent.orphans import empty_groups, stop_strays
 from windfall.agent.processes import (
     ProcessStat,
     attempt_token,
@@ -37,9 +38,7 @@ from windfall.agent.records import BegunAnew, Launching, Spawned
 from windfall.agent.sandbox import BUBBLEWRAP
 from windfall.agent.speech import say
 from windfall.agent.stages import Fate, fate_of
-from windfall.agent.strays import empty_groups, stop_strays
 from windfall.agent.supervisor import Supervisor, now_ms
-from windfall.agent.traces import Trace, trace_of_starts
 
 #: How long it may take until a process that was being started shows its attempt.
 _SHOWS_WITHIN_S = 2.0

@@ -19,9 +19,8 @@ from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.companions import OnReadable
 from windfall.agent.container.launcher import ContainerLauncher
 from windfall.agent.courier_link import Couriers
-from windfall.agent.directories import PrivateDirectories
+from windfall.agent.directories import Janitor, PrivateDirectories
 from windfall.agent.errors import AgentError, refusal
-from windfall.agent.janitor import Janitor
 from windfall.agent.journal import Journal
 from windfall.agent.launchers import Launcher, ProcessLauncher
 from windfall.agent.left_files import with_findings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.agent.last_words import last_line, last_words, log_size
+from windfall.agent.launching import last_line, last_words, log_size
 
 NOW = "2026-11-16T10:00:00Z "
 ENDED = "windfall warden: the agent ended with {} after 0.1 s; starting it again in 0.20 s\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.agent.network_link import find_network_mbits
+from windfall.agent.machine import find_network_mbits
 
 HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 

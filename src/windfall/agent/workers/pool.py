@@ -33,9 +33,8 @@ from windfall.agent.spawner import Launch
 from windfall.agent.speech import say
 from windfall.agent.stages import Story
 from windfall.agent.workers.boxes import LOOK_EVERY_S, WorkerBoxes, first_process
-from windfall.agent.workers.client import CLIENT
 from windfall.agent.workers.coming import ComingWorkers, NoWorker
-from windfall.agent.workers.commands import suits, task_line, worker_start
+from windfall.agent.workers.commands import CLIENT, suits, task_line, worker_start
 from windfall.agent.workers.hosts import contained_keeper, worker_pids
 from windfall.agent.workers.process import WorkerProcess, new_cgroup
 
