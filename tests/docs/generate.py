@@ -19,6 +19,7 @@ PARTS: dict[str, str] = {
     "attempt-stages": "tests.docs.parts:attempt_stages",
     "job-states": "tests.docs.parts:job_states",
     "array-rest": "tests.docs.parts:array_rest",
+    "service-job-states": "tests.docs.parts:service_job_states",
     "instance-states": "tests.docs.parts:instance_states",
     "tick-outcomes": "tests.docs.parts:tick_outcomes",
     "settings": "tests.docs.parts:settings",

@@ -12,6 +12,7 @@ from windfall.aws_api.batch.lint.checking import RULES
 from windfall.capacity.machines import INSTANCE_MOVES
 from windfall.daemon.settings import Settings
 from windfall.jobs.arrays import REST_MOVES
+from windfall.jobs.service_jobs import SERVICE_MOVES
 from windfall.jobs.states import JOB_MOVES, MoveTable
 from windfall.schedules.schedule import TICK_MOVES
 
@@ -24,6 +25,11 @@ def job_states() -> str:
 def array_rest() -> str:
     """The moves of an array's children that have no record of their own."""
     return _drawn(REST_MOVES)
+
+
+def service_job_states() -> str:
+    """The moves of a service job."""
+    return _drawn(SERVICE_MOVES)
 
 
 def instance_states() -> str:

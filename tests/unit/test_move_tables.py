@@ -1,4 +1,4 @@
-"""Instances, ticks and the resting children of arrays move along their tables, and in no other way."""
+"""Instances, ticks, service jobs and the resting children of arrays move along their tables, and in no other way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tests.docs import parts
 from windfall.capacity.machines import INSTANCE_MOVES, Instance, InstanceState
 from windfall.jobs.arrays import REST_MOVES, ChildTable
 from windfall.jobs.errors import IllegalMove
-from windfall.jobs.ids import EnvironmentName, InstanceId
+from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, QueueName
 from windfall.jobs.resources import Resources
+from windfall.jobs.service_jobs import SERVICE_MOVES, ServiceJob, ServiceState
 from windfall.jobs.states import FAILED, JOB_MOVES, PENDING, RUNNABLE, MoveTable
 from windfall.schedules.schedule import TICK_MOVES, Tick, TickOutcome
 
@@ -42,7 +43,14 @@ class RestKind(Kind):
         return children.move_rest, lambda: (children.rest, *{children.state(index) for index in range(3)})[1]
 
 
+class ServiceJobKind(Kind):
+    def made(self, state: Any) -> tuple[Callable[[Any], None], Callable[[], Any]]:
+        job = ServiceJob(JobId("s-1"), "weekly", QueueName("q"), "{}", state)
+        return job.move, lambda: job.state
+
+
 KINDS = {
+    "service job": ServiceJobKind(SERVICE_MOVES, ServiceState, "service job s-1 .weekly."),
     "instance": InstanceKind(INSTANCE_MOVES, InstanceState, "instance i-1 .m5.large of e."),
     "tick": TickKind(TICK_MOVES, TickOutcome, "the tick of schedule default/nightly at 5"),
     "rest": RestKind(REST_MOVES, [PENDING, RUNNABLE, FAILED], "children: 3"),
@@ -88,6 +96,7 @@ def test_every_state_can_be_reached_and_can_come_to_an_end(kind):
     [
         (parts.job_states, JOB_MOVES),
         (parts.array_rest, REST_MOVES),
+        (parts.service_job_states, SERVICE_MOVES),
         (parts.instance_states, INSTANCE_MOVES),
         (parts.tick_outcomes, TICK_MOVES),
     ],

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from windfall.jobs.errors import IllegalMove
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import ONCE, RetryStrategy
+from windfall.jobs.states import MoveTable
 from windfall.jobs.submitters import UNKNOWN, Submitter
 
 
@@ -30,16 +30,31 @@ class ServiceState(StrEnum):
 
 
 _S = ServiceState
-#: Which state may follow which. What has a training job may fall back: it lost its capacity, or is tried again.
-MOVES: Mapping[ServiceState, frozenset[ServiceState]] = {
-    _S.SUBMITTED: frozenset({_S.RUNNABLE, _S.FAILED}),
-    _S.RUNNABLE: frozenset({_S.SCHEDULED, _S.FAILED}),
-    _S.SCHEDULED: frozenset({_S.STARTING, _S.RUNNING, _S.RUNNABLE, _S.SUCCEEDED, _S.FAILED}),
-    _S.STARTING: frozenset({_S.RUNNING, _S.SCHEDULED, _S.RUNNABLE, _S.SUCCEEDED, _S.FAILED}),
-    _S.RUNNING: frozenset({_S.SCHEDULED, _S.STARTING, _S.RUNNABLE, _S.SUCCEEDED, _S.FAILED}),
-    _S.SUCCEEDED: frozenset(),
-    _S.FAILED: frozenset(),
-}
+SERVICE_MOVES = MoveTable(
+    {
+        (_S.SUBMITTED, _S.RUNNABLE): "accepted",
+        (_S.SUBMITTED, _S.FAILED): "terminated",
+        (_S.RUNNABLE, _S.SCHEDULED): "its service environment has room for it",
+        (_S.RUNNABLE, _S.FAILED): "terminated, or its time to wait is used up",
+        (_S.SCHEDULED, _S.STARTING): "its training job has a place",
+        (_S.SCHEDULED, _S.RUNNING): "its training job runs",
+        (_S.SCHEDULED, _S.RUNNABLE): "preempted, or is tried again",
+        (_S.SCHEDULED, _S.SUCCEEDED): "its training job succeeded",
+        (_S.SCHEDULED, _S.FAILED): "its training job could not be created or failed, or terminated",
+        (_S.STARTING, _S.RUNNING): "its training job runs",
+        (_S.STARTING, _S.SCHEDULED): "its training job lost its place and waits",
+        (_S.STARTING, _S.RUNNABLE): "preempted, or is tried again",
+        (_S.STARTING, _S.SUCCEEDED): "its training job succeeded",
+        (_S.STARTING, _S.FAILED): "its training job failed, or terminated",
+        (_S.RUNNING, _S.SCHEDULED): "its training job lost its place and waits",
+        (_S.RUNNING, _S.STARTING): "its training job lost its place and has another",
+        (_S.RUNNING, _S.RUNNABLE): "preempted, or is tried again",
+        (_S.RUNNING, _S.SUCCEEDED): "its training job succeeded",
+        (_S.RUNNING, _S.FAILED): "its training job failed, or terminated",
+    },
+    begins={_S.SUBMITTED: ""},
+    ends={_S.SUCCEEDED: "", _S.FAILED: ""},
+)
 FINISHED = frozenset({_S.SUCCEEDED, _S.FAILED})
 #: Those that take up capacity of the service environment.
 HOLDING = frozenset({_S.SCHEDULED, _S.STARTING, _S.RUNNING})
@@ -140,6 +155,9 @@ class ServiceJob:
 
     def move(self, new: ServiceState) -> None:
         """Change the state, if the table has such a move."""
-        if new not in MOVES[self.state]:
-            raise IllegalMove(f"service job {self.id} ({self.name}) cannot go from {self.state} to {new}")
+        SERVICE_MOVES.check(self.state, new, self.story)
         self.state = new
+
+    def story(self) -> str:
+        """Its life in one line, for errors and logs."""
+        return f"service job {self.id} ({self.name}) is {self.state}; trainings: {self.trainings}"
