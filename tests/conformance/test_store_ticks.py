@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.conformance.store_builders import NOW
 from windfall.control.changes import Changes, Purge
 from windfall.schedules.schedule import Tick, TickOutcome
-from windfall.store.tick_pages import KEPT
+from windfall.store.pages import KEPT
 
 MINUTE = 60_000
 

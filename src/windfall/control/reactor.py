@@ -31,7 +31,6 @@ from windfall.control import (
     timekeeping,
     training,
 )
-from windfall.control.blocked import note_blocked_heads
 from windfall.control.commands import calendar as calendar_commands
 from windfall.control.commands import consumables as consumable_commands
 from windfall.control.commands import logs as log_commands
@@ -47,7 +46,7 @@ from windfall.control.service_dispatch import serve_services
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.state_changes import emit_round
-from windfall.control.state_limits import overdue_heads
+from windfall.control.state_limits import note_blocked_heads, overdue_heads
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job

@@ -1,22 +1,29 @@
-"""Pages of jobs: which rows, in which order, and where the next page begins.
+"""Pages of jobs, service jobs and ticks: which rows, in which order, and where the next page begins.
 
-A page is found in lanes, one per queue and state (or one per queue when a name is asked for), each served
-in its order by an index and cut at the page's length; the lanes are then merged. So a page costs its own
-length, however many finished jobs there are, and however many of them are of other tenants: the tenant is part of the
-queue's name in a row. Positions name the last job of a page (not a count), so jobs
-that arrive meanwhile shift nothing. Children have no queue of their own, so that no lane meets them.
+A page of jobs is found in lanes, one per queue and state (or one per queue when a name is asked for), each served in
+its order by an index and cut at the page's length; the lanes are then merged. So a page costs its own length, however
+many finished jobs there are, and however many of them are of other tenants: the tenant is part of the queue's name in a
+row. Positions name the last job of a page (not a count), so jobs that arrive meanwhile shift nothing. Children have no
+queue of their own, so that no lane meets them. Of service jobs there are far fewer: what a filter does not mean is
+passed over on the way. Of every schedule the newest ticks stay, and none for ever: schedules come and go; ticks that
+are not closed are never removed. Must not know what a tick means.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from windfall.control.ports import JobFilter, JobPage
+from windfall.control.changes import Purge
+from windfall.control.ports import JobFilter, JobPage, ServiceJobFilter, ServiceJobPage
+from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
+from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.jobs.states import JobState
 from windfall.jobs.tenants import qualified, split_name
+from windfall.schedules.schedule import Tick
+from windfall.store import records
 from windfall.store.database import SqlSession
 from windfall.store.errors import BadPosition
 from windfall.store.ranges import beginning_with
@@ -193,3 +200,144 @@ def _position(pattern: re.Pattern[str], after: str | None) -> list[int] | None:
     if match is None:
         raise BadPosition(after)
     return [int(part, 16) for part in match.groups()]
+
+
+#: How many ticks of a schedule are kept.
+KEPT = 1_000
+
+_PAGE = "SELECT record FROM ticks WHERE schedule = ? AND due_at < ? ORDER BY due_at DESC LIMIT ?"
+_CUT = """
+DELETE FROM ticks WHERE schedule = ? AND undone = 0
+AND due_at < (SELECT due_at FROM ticks WHERE schedule = ? ORDER BY due_at DESC LIMIT 1 OFFSET ?)
+"""
+_OLD = """
+DELETE FROM ticks WHERE (schedule, due_at) IN
+(SELECT schedule, due_at FROM ticks WHERE undone = 0 AND due_at < ? ORDER BY due_at LIMIT ?)
+"""
+_LAST = 2**63 - 1
+
+
+def page_of_ticks(session: SqlSession, schedule: str, limit: int, before: int | None) -> list[Tick]:
+    """The newest ticks of a schedule, or those that were due before a time."""
+    if not searchable(schedule):
+        return []
+    rows = session.rows(_PAGE, (schedule, _LAST if before is None else before, max(0, limit)))
+    return [records.ticks.decoded(record) for (record,) in rows]
+
+
+def cut_histories(session: SqlSession, schedules: Iterable[str]) -> None:
+    """Remove all but the newest closed ticks of these schedules."""
+    for schedule in schedules:
+        session.rows(_CUT, (schedule, schedule, KEPT - 1))
+
+
+def purge_ticks(session: SqlSession, wanted: Purge) -> None:
+    """Remove a few closed ticks that are too old."""
+    session.rows(_OLD, (wanted.ticks_before, wanted.limit))
+
+
+_POSITION = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})")
+#: How many rows are read at once while a page is filled.
+_STRIDE = 500
+_NEWEST_FIRST = "ORDER BY created_at DESC, seq DESC LIMIT ?"
+_OLD_SERVICE = """
+SELECT id FROM service_jobs
+WHERE state IN ('SUCCEEDED', 'FAILED') AND COALESCE(stopped_at, created_at) < ?
+ORDER BY COALESCE(stopped_at, created_at), seq LIMIT ?
+"""
+
+
+def service_jobs_by_id(session: SqlSession, ids: Sequence[JobId]) -> list[ServiceJob]:
+    """These service jobs, in the order asked; unknown ones are left out."""
+    wanted = [job_id for job_id in dict.fromkeys(ids) if searchable(job_id)]
+    if not wanted:
+        return []
+    rows = session.rows_among("SELECT record FROM service_jobs WHERE {among}", "id", wanted)
+    by_id = {job.id: job for job in (records.service_jobs.decoded(record) for (record,) in rows)}
+    return [by_id[job_id] for job_id in wanted if job_id in by_id]
+
+
+def page_of_service_jobs(
+    session: SqlSession, wanted: ServiceJobFilter, limit: int, after: str | None
+) -> ServiceJobPage:
+    """A page of a queue's service jobs, the newest first."""
+    position = _service_position(after)
+    if not searchable(wanted.queue):
+        return ServiceJobPage([], None)
+    states = [state.value for state in (ServiceState if wanted.states is None else wanted.states)]
+    jobs: list[ServiceJob] = []
+    given = position
+    queues = _kept_queues(session, wanted)
+    while states and queues:
+        rows = _rows(session, wanted, queues, states, position)
+        for created_at, seq, record in rows:
+            position = (created_at, seq)
+            job = records.service_jobs.decoded(record)
+            if not _is_meant(job, wanted):
+                continue
+            if len(jobs) == limit and given is not None:
+                return ServiceJobPage(jobs, f"{given[0]:x}-{given[1]:x}")
+            jobs.append(job)
+            given = position
+        if len(rows) < _STRIDE:
+            break
+    return ServiceJobPage(jobs, None)
+
+
+def purge_service_jobs(session: SqlSession, wanted: Purge) -> None:
+    """Remove at most `wanted.limit` service jobs that ended long ago."""
+    old = [row[0] for row in session.rows(_OLD_SERVICE, (wanted.before, wanted.limit))]
+    if old:
+        session.rows_among("DELETE FROM service_jobs WHERE {among}", "id", old)
+
+
+def _kept_queues(session: SqlSession, wanted: ServiceJobFilter) -> list[str]:
+    """The queue as rows name it: one of a tenant, or those of all tenants that have service jobs there."""
+    if wanted.tenant is not None:
+        return [qualified(wanted.tenant, wanted.queue)]
+    queues = [queue for (queue,) in session.rows("SELECT DISTINCT queue FROM service_jobs")]
+    return [queue for queue in queues if split_name(queue)[1] == wanted.queue]
+
+
+def _rows(
+    session: SqlSession,
+    wanted: ServiceJobFilter,
+    queues: Sequence[str],
+    states: Sequence[str],
+    position: tuple[int, int] | None,
+) -> list[tuple[Any, ...]]:
+    conditions = [
+        f"queue IN ({', '.join('?' * len(queues))})",
+        f"state IN ({', '.join('?' * len(states))})",
+    ]
+    values: list[Any] = [*queues, *states]
+    if position is not None:
+        conditions.append("(created_at, seq) < (?, ?)")
+        values += position
+    for sign, bound in (("<", wanted.created_before), (">", wanted.created_after)):
+        if bound is not None:
+            conditions.append(f"created_at {sign} ?")
+            values.append(bound)
+    where = " AND ".join(conditions)
+    # The conditions are our own words; what callers say is among the parameters.
+    sql = f"SELECT created_at, seq, record FROM service_jobs WHERE {where} {_NEWEST_FIRST}"  # noqa: S608
+    return session.rows(sql, [*values, _STRIDE])
+
+
+def _is_meant(job: ServiceJob, wanted: ServiceJobFilter) -> bool:
+    if wanted.name is not None:
+        name, wanted_name = folded(job.name), folded(wanted.name)
+        if not (name.startswith(wanted_name) if wanted.name_is_prefix else name == wanted_name):
+            return False
+    return (wanted.share is None or job.share == wanted.share) and (
+        wanted.quota_share is None or job.quota_share == wanted.quota_share
+    )
+
+
+def _service_position(after: str | None) -> tuple[int, int] | None:
+    if after is None:
+        return None
+    match = _POSITION.fullmatch(after)
+    if match is None:
+        raise BadPosition(after)
+    return int(match[1], 16), int(match[2], 16)

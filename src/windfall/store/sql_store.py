@@ -1,6 +1,8 @@
 """The Store port over any of the two databases: every question and every round, in SQL that both understand.
 
-Must not know which database it is; what differs is behind `Database` and in the migrations.
+Events that wait to be delivered are read in their order, and removed when their destination has heard them; they are
+written with the round that they report (rounds.py). Must not know which database it is; what differs is behind
+`Database` and in the migrations.
 """
 
 from __future__ import annotations
@@ -24,17 +26,26 @@ from windfall.jobs.states import JobState
 from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import qualified, split_name
 from windfall.schedules.schedule import Tick
-from windfall.store import outbox, records
+from windfall.store import records
 from windfall.store.coordination import Coordination
 from windfall.store.database import Database, SqlSession
-from windfall.store.pages import JOB_ROWS, kept_queues, page_of_children, page_of_jobs
+from windfall.store.pages import (
+    JOB_ROWS,
+    cut_histories,
+    kept_queues,
+    page_of_children,
+    page_of_jobs,
+    page_of_service_jobs,
+    page_of_ticks,
+    purge_service_jobs,
+    purge_ticks,
+    service_jobs_by_id,
+)
 from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
 from windfall.store.rounds import folded, rows_of_round, searchable
-from windfall.store.service_pages import page_of_service_jobs, purge_service_jobs, service_jobs_by_id
-from windfall.store.tables import LOG_STREAMS
-from windfall.store.tick_pages import cut_histories, page_of_ticks, purge_ticks
+from windfall.store.tables import LOG_STREAMS, OUTBOX
 
 #: How many jobs a short text may stand for.
 FOUND_MAX = 10
@@ -218,16 +229,16 @@ class SqlStore:
 
     def undelivered(self, destination: str, limit: int) -> list[OutboxEvent]:
         """The oldest events that a destination has not heard yet, in the order in which they happened."""
-        return self._database.read(lambda session: outbox.oldest(session, destination, limit))
+        return self._database.read(lambda session: oldest(session, destination, limit))
 
     def delivered(self, destination: str, ids: Sequence[str]) -> None:
         """Forget events that a destination has heard."""
         if ids:
-            self._database.write(lambda session: outbox.remove(session, destination, ids))
+            self._database.write(lambda session: remove(session, destination, ids))
 
     def forget_undelivered(self, wanted: Sequence[str]) -> int:
         """Forget the events for all destinations but these; answers how many."""
-        return self._database.write(lambda session: outbox.remove_others(session, wanted))
+        return self._database.write(lambda session: remove_others(session, wanted))
 
     def log_groups(self) -> list[str]:
         """Names of all log groups that have a stream, in order."""
@@ -339,3 +350,30 @@ def _of_tenant(queue: str, tenant: str) -> tuple[str, list[str]]:
     if tenant == DEFAULT_TENANT:
         return f"REPLACE({queue}, '/', '') = {queue}", []
     return beginning_with(queue, qualified(tenant, ""))
+
+
+_OLDEST = "SELECT record FROM outbox WHERE destination = ? ORDER BY seq LIMIT ?"
+_DESTINATIONS = "SELECT destination, COUNT(*) FROM outbox GROUP BY destination"
+_FORGET = "DELETE FROM outbox WHERE destination = ?"
+
+
+def oldest(session: SqlSession, destination: str, limit: int) -> list[OutboxEvent]:
+    """The first events that a destination has not heard."""
+    return [
+        records.outbox_events.decoded(record) for (record,) in session.rows(_OLDEST, (destination, limit))
+    ]
+
+
+def remove(session: SqlSession, destination: str, ids: Sequence[str]) -> None:
+    """Remove what a destination has heard."""
+    session.remove(OUTBOX, [(destination, event_id) for event_id in ids])
+
+
+def remove_others(session: SqlSession, wanted: Sequence[str]) -> int:
+    """Remove what waits for all destinations but these; answers how much that was."""
+    gone = 0
+    for destination, count in session.rows(_DESTINATIONS):
+        if destination not in wanted:
+            session.rows(_FORGET, (destination,))
+            gone += count
+    return gone

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.aws_api.cloudwatch.expressions import evaluate, names_in
-from windfall.aws_api.cloudwatch.statistics import (
+from windfall.aws_api.cloudwatch.service import (
     DataPoint,
     check_period,
     check_statistic,
