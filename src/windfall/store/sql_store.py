@@ -229,16 +229,16 @@ class SqlStore:
 
     def undelivered(self, destination: str, limit: int) -> list[OutboxEvent]:
         """The oldest events that a destination has not heard yet, in the order in which they happened."""
-        return self._database.read(lambda session: oldest(session, destination, limit))
+        return self._database.read(lambda session: _oldest_events(session, destination, limit))
 
     def delivered(self, destination: str, ids: Sequence[str]) -> None:
         """Forget events that a destination has heard."""
         if ids:
-            self._database.write(lambda session: remove(session, destination, ids))
+            self._database.write(lambda session: _remove_events(session, destination, ids))
 
     def forget_undelivered(self, wanted: Sequence[str]) -> int:
         """Forget the events for all destinations but these; answers how many."""
-        return self._database.write(lambda session: remove_others(session, wanted))
+        return self._database.write(lambda session: _remove_other_events(session, wanted))
 
     def log_groups(self) -> list[str]:
         """Names of all log groups that have a stream, in order."""
@@ -357,19 +357,19 @@ _DESTINATIONS = "SELECT destination, COUNT(*) FROM outbox GROUP BY destination"
 _FORGET = "DELETE FROM outbox WHERE destination = ?"
 
 
-def oldest(session: SqlSession, destination: str, limit: int) -> list[OutboxEvent]:
+def _oldest_events(session: SqlSession, destination: str, limit: int) -> list[OutboxEvent]:
     """The first events that a destination has not heard."""
     return [
         records.outbox_events.decoded(record) for (record,) in session.rows(_OLDEST, (destination, limit))
     ]
 
 
-def remove(session: SqlSession, destination: str, ids: Sequence[str]) -> None:
+def _remove_events(session: SqlSession, destination: str, ids: Sequence[str]) -> None:
     """Remove what a destination has heard."""
     session.remove(OUTBOX, [(destination, event_id) for event_id in ids])
 
 
-def remove_others(session: SqlSession, wanted: Sequence[str]) -> int:
+def _remove_other_events(session: SqlSession, wanted: Sequence[str]) -> int:
     """Remove what waits for all destinations but these; answers how much that was."""
     gone = 0
     for destination, count in session.rows(_DESTINATIONS):
