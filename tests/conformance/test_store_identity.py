@@ -30,14 +30,14 @@ def test_another_store_than_expected_is_refused_and_left_as_it_is(place: Place):
     place.close()
     with pytest.raises(OtherStore) as refused:
         open_store(place.url, expected="somebody-elses")
-    assert refused.value.found == store.identity
+    assert refused.value.identity == store.identity
     assert place.open().load().jobs == [job]
 
 
 def test_a_database_without_a_store_is_not_begun_where_one_is_expected(place: Place, tmp_path):
     with pytest.raises(OtherStore) as refused:
         open_store(place.url, expected="somebody-elses")
-    assert refused.value.found is None
+    assert refused.value.identity is None
     if place.server is None:
         assert list(tmp_path.iterdir()) == []
     else:
@@ -49,7 +49,7 @@ def test_an_empty_file_is_no_store(tmp_path):
     (tmp_path / "windfall.db").touch()
     with pytest.raises(OtherStore) as refused:
         open_store(str(tmp_path / "windfall.db"), expected="mine")
-    assert refused.value.found is None
+    assert refused.value.identity is None
     assert (tmp_path / "windfall.db").stat().st_size == 0
 
 

@@ -44,12 +44,23 @@ REPLACED = {
     "tick_book": "calendar_index",
     "wishes": "job_options",
 }
-#: Where loop variables are named after what they hold; a folder that is not here is still to be gone through.
+#: Where variables are named after what they hold; a folder that is not here is still to be gone through.
 NAMED = (
-    *("accounting", "advisor", "capacity", "checkpoint", "control", "engines", "jobs", "objects"),
-    *("schedules", "scheduling", "store", "views", "worker"),
+    *(
+        "accounting",
+        "advisor",
+        "aws_api",
+        "capacity",
+        "checkpoint",
+        "cli",
+        "control",
+        "daemon",
+        "engines",
+        "jobs",
+    ),
+    *("objects", "schedules", "scheduling", "store", "views", "worker"),
 )
-#: Participles that say how a local variable got its value and not what it is.
+#: Participles that say how a variable got its value and not what it is.
 HOW_NOT_WHAT = {"asked", "found", "held", "kept", "known", "told"}
 #: Folders whose local variables may still be called so.
 UNNAMED = ("agent", "engines")
@@ -161,7 +172,7 @@ def test_variables_are_named_after_what_they_hold():
 
 
 def participles(tree: ast.Module, where: str) -> Iterator[Violation]:
-    """Local variables that are named after how they were found; fields of classes may be called so."""
+    """Variables and parameters that are named after how they were found; fields of classes may be called so."""
     fields = {
         target
         for node in ast.walk(tree)
@@ -171,11 +182,15 @@ def participles(tree: ast.Module, where: str) -> Iterator[Violation]:
         for target in ast.walk(statement)
     }
     for node in ast.walk(tree):
-        is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields
-        if is_bound and node.id in HOW_NOT_WHAT:
+        name = None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        if name in HOW_NOT_WHAT:
             yield Violation(
                 f"{where}:{node.lineno}",
-                f"the name {node.id} does not say what it holds",
+                f"the name {name} does not say what it holds",
                 "Name the thing: job, rows, match, quota_share",
             )
 
@@ -197,6 +212,7 @@ def test_local_variables_say_what_they_hold():
         ("def f():\n    return [kept for kept in x if (known := kept)]", 2),
         ("class A:\n    held: int = 0\n    def f(self): self.kept = self.held", 0),
         ("def f(job): return job.found", 0),
+        ("def f(asked, *, kept): return lambda told: 1", 3),
     ],
 )
 def test_a_participle_is_found(text, count):

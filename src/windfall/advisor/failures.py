@@ -149,8 +149,8 @@ def _near_the_end(lines: Sequence[str], first: int) -> Diagnosis | None:
     return None
 
 
-def _first(found: Iterable[Diagnosis | None]) -> Diagnosis | None:
-    return next((diagnosis for diagnosis in found if diagnosis is not None), None)
+def _first(diagnoses: Iterable[Diagnosis | None]) -> Diagnosis | None:
+    return next((diagnosis for diagnosis in diagnoses if diagnosis is not None), None)
 
 
 def _match(line: str) -> Pattern | None:

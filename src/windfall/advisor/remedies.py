@@ -82,9 +82,9 @@ def _shared_memory(asked_mib: int | None) -> list[str]:
     ]
 
 
-def _no_gpu(asked: float) -> list[str]:
+def _no_gpu(gpus: float) -> list[str]:
     mended = ["use an image and a framework with CUDA; `windfall doctor` checks driver and container runtime"]
-    if not asked:
+    if not gpus:
         return ["set resourceRequirements GPU to 1: a job that asks for no GPU sees none", *mended]
     return [*mended, "a simulated GPU is one in name only: `windfall gpus` says whether those here are real"]
 

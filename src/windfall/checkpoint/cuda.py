@@ -63,7 +63,7 @@ class CudaCopies:
         if self._flat is not None and self._flat.numel() != size:
             self._flat, self._views = None, (None, [])
         free, total = self._torch.cuda.mem_get_info(self._device)
-        self.tier = choose(size, free, total, held=self._flat is not None, guarded=guarded)
+        self.tier = choose(size, free, total, has_buffers=self._flat is not None, guarded=guarded)
         if self.tier is Tier.CLONE and self._flat is None:
             try:
                 self._flat = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)

@@ -28,11 +28,11 @@ def read_manifest(checkpoint: Path) -> manifest.Manifest:
         raise Damaged(f"its manifest.json cannot be read: {error}") from error
 
 
-def read_image(checkpoint: Path, found: manifest.Manifest, target: memoryview) -> None:
+def read_image(checkpoint: Path, checkpoint_manifest: manifest.Manifest, target: memoryview) -> None:
     """Reads all segments into memory; raises Damaged when one byte is not what was written."""
     descriptors: list[int] = []
     try:
-        for segment in found.segments:
+        for segment in checkpoint_manifest.segments:
             try:
                 descriptors.append(os.open(checkpoint / segment.file, os.O_RDONLY | os.O_CLOEXEC))
             except OSError as error:
@@ -42,7 +42,7 @@ def read_image(checkpoint: Path, found: manifest.Manifest, target: memoryview) -
         with ThreadPoolExecutor(_THREADS) as threads:
             tasks = [
                 threads.submit(_read_piece, descriptor, segment, number, target)
-                for descriptor, segment in zip(descriptors, found.segments, strict=True)
+                for descriptor, segment in zip(descriptors, checkpoint_manifest.segments, strict=True)
                 for number in range(len(segment.crc32))
             ]
             for task in tasks:
@@ -89,15 +89,15 @@ def newest_whole(
     return None
 
 
-def leaf_reader(found: manifest.Manifest, image: memoryview, name: str) -> ReadLeaf:
+def leaf_reader(checkpoint_manifest: manifest.Manifest, image: memoryview, name: str) -> ReadLeaf:
     """What a framework reads the leaves of one tracked object with."""
 
     def read(path: str) -> StoredLeaf:
-        extent = found.leaves.get(f"{name}/{path}")
+        extent = checkpoint_manifest.leaves.get(f"{name}/{path}")
         if extent is None:
             raise Mismatch(
-                f"the checkpoint of step {found.step} has no {path!r} for {name!r}: track the same objects as the "
-                "run that saved it, or open another directory"
+                f"the checkpoint of step {checkpoint_manifest.step} has no {path!r} for {name!r}: track the same"
+                " objects as the run that saved it, or open another directory"
             )
         return StoredLeaf(extent.dtype, extent.shape, image[extent.offset : extent.offset + extent.nbytes])
 

@@ -254,26 +254,30 @@ class Run:
     def _optimizers(self) -> list[Any]:
         return [tracked for tracked in self._tracked.values() if hasattr(tracked, "register_step_pre_hook")]
 
-    def _put_back(self, found: Any, image: memoryview) -> None:
-        missing = [name for name in self._tracked if name not in found.trees]
+    def _put_back(self, checkpoint: Any, image: memoryview) -> None:
+        missing = [name for name in self._tracked if name not in checkpoint.trees]
         if missing:
             raise Mismatch(
-                f"the checkpoint of step {found.step} in {self.directory} has nothing for {', '.join(missing)}: "
+                f"the checkpoint of step {checkpoint.step} in {self.directory} has nothing for {', '.join(missing)}: "
                 "track what the run before tracked, under the same names, or open another directory"
             )
-        for name in found.trees:
+        for name in checkpoint.trees:
             if name not in self._tracked and not name.startswith("."):
                 log.warning(
                     "the checkpoint has %r, which is not tracked now and will not be saved again", name
                 )
         for name, tracked in self._tracked.items():
-            self._frameworks.restore(tracked, found.trees[name], reading.leaf_reader(found, image, name))
-        if files.NAME in found.trees:
-            read = reading.leaf_reader(found, image, files.NAME)
-            files.put_back(self._settings.root, found.trees[files.NAME], read)
-        if self._rng and _RNG in found.trees:
+            self._frameworks.restore(
+                tracked, checkpoint.trees[name], reading.leaf_reader(checkpoint, image, name)
+            )
+        if files.NAME in checkpoint.trees:
+            read = reading.leaf_reader(checkpoint, image, files.NAME)
+            files.put_back(self._settings.root, checkpoint.trees[files.NAME], read)
+        if self._rng and _RNG in checkpoint.trees:
             # Last: building and restoring other objects may have drawn from the generators.
-            self._frameworks.set_rng_state(found.trees[_RNG], reading.leaf_reader(found, image, _RNG))
+            self._frameworks.set_rng_state(
+                checkpoint.trees[_RNG], reading.leaf_reader(checkpoint, image, _RNG)
+            )
 
     def _stop(self, step: int) -> None:
         """Saves within what is left of the notice, and leaves."""

@@ -20,10 +20,10 @@ class Tier(Enum):
     WAIT = "wait"
 
 
-def choose(state_bytes: int, free_bytes: int, total_bytes: int, *, held: bool, guarded: bool) -> Tier:
-    """The cheapest tier that is safe: `held` when the clone's memory is ours already, `guarded` when every
+def choose(state_bytes: int, free_bytes: int, total_bytes: int, *, has_buffers: bool, guarded: bool) -> Tier:
+    """The cheapest tier that is safe: `has_buffers` when the clone's memory is ours already, `guarded` when every
     optimizer can be made to wait."""
     margin = max(MARGIN_BYTES, int(total_bytes * MARGIN_SHARE))
-    if held or free_bytes >= state_bytes + margin:
+    if has_buffers or free_bytes >= state_bytes + margin:
         return Tier.CLONE
     return Tier.OVERLAP if guarded else Tier.WAIT

@@ -189,7 +189,7 @@ class TerminalSession:
                 return
             written = self._send(client, written, content, control)
 
-    def _send(self, client: Client, written: int, content: bytes, told: dict[str, Any]) -> int:
+    def _send(self, client: Client, written: int, content: bytes, control: dict[str, Any]) -> int:
         """Send one piece of input, whole; the position after it."""
         end = written + len(content)
         while not self._over.is_set():
@@ -198,7 +198,7 @@ class TerminalSession:
                 "session": self._id,
                 "position": written,
                 "content": base64.b64encode(rest).decode(),
-                **told,
+                **control,
             }
             answer = self._asked(lambda: client.own("WriteExec", **params))  # noqa: B023 (called at once)
             written = int(answer["position"])

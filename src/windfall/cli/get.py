@@ -89,9 +89,9 @@ def get(
         print_json({"jobId": wanted, "fetched": fetching.fetched})
 
 
-def _directory_name(known: Known) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", known["jobName"]).strip("-.") or "job"
-    number = re.search(r"[:#]([0-9]+)$", known["jobId"])
+def _directory_name(stored: Known) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stored["jobName"]).strip("-.") or "job"
+    number = re.search(r"[:#]([0-9]+)$", stored["jobId"])
     return f"{name}-{number[1]}" if number else name
 
 
@@ -170,22 +170,22 @@ class _Fetching:
         self._only = only
         self._force = force
 
-    def fetch_children(self, known: Known, place: Path) -> None:
+    def fetch_children(self, stored: Known, place: Path) -> None:
         """Fetch what each child of an array has, into a directory with its number."""
         from windfall.cli.stored import stored_files
 
         fetched_any = False
-        for number in range(known["arraySize"]):
-            child = stored_files(self._client, f"{known['jobId']}:{number}")
+        for number in range(stored["arraySize"]):
+            child = stored_files(self._client, f"{stored['jobId']}:{number}")
             if child["logs"]:
                 fetched_any = True
                 below = place / str(number)
                 below.mkdir(exist_ok=True)
                 self.fetch(child, below)
         if not fetched_any:
-            raise CliError(f"no child of {known['jobId']} has started yet, so there is nothing to fetch")
+            raise CliError(f"no child of {stored['jobId']} has started yet, so there is nothing to fetch")
 
-    def fetch(self, known: Known, place: Path) -> None:
+    def fetch(self, stored: Known, place: Path) -> None:
         """Fetch what a job has."""
         from windfall.agent.walking import removed
         from windfall.cli.get import put_in_place, refuse_existing
@@ -202,7 +202,7 @@ class _Fetching:
         incoming.mkdir(mode=0o700, exist_ok=True)
         fetched_any = False
         for name, part in wanted.items():
-            words = part(known, incoming / name)
+            words = part(stored, incoming / name)
             if words is not None:
                 fetched_any = True
                 put_in_place(incoming / name, place / name)
@@ -211,60 +211,60 @@ class _Fetching:
                     click.echo(for_terminal(f"{name:<10}  {words} -> {place / name}", colours=False))
         removed(str(incoming))
         if not fetched_any:
-            raise CliError(_nothing(known, self._only))
+            raise CliError(_nothing(stored, self._only))
 
-    def _checkpoint(self, known: Known, place: Path) -> str | None:
+    def _checkpoint(self, stored: Known, place: Path) -> str | None:
         from windfall.cli.checkpoints import no_checkpoints
         from windfall.cli.fetching import FetchProgress, fetch_checkpoint
 
-        if known["checkpointUri"] is None:
+        if stored["checkpointUri"] is None:
             if self._at is not None:
-                raise CliError(no_checkpoints(known))
+                raise CliError(no_checkpoints(stored))
             return None
         progress = FetchProgress("checkpoint")
-        part = self._part(known, {"part": "checkpoint"}, progress)
+        part = self._part(stored, {"part": "checkpoint"}, progress)
         return fetch_checkpoint(part, place, self._at, progress)
 
-    def _outputs(self, known: Known, place: Path) -> str | None:
+    def _outputs(self, stored: Known, place: Path) -> str | None:
         from windfall.cli.fetching import FetchProgress, fetch_output
 
         lines = []
-        for number, output in enumerate(known["outputs"]):
+        for number, output in enumerate(stored["outputs"]):
             progress = FetchProgress(f"output {output['name']}")
-            part = self._part(known, {"part": "output", "output": number}, progress)
+            part = self._part(stored, {"part": "output", "output": number}, progress)
             lines.append(fetch_output(part, output, number, place, progress))
         return ", ".join(words for words in lines if words is not None) or None
 
-    def _logs(self, known: Known, place: Path) -> str | None:
+    def _logs(self, stored: Known, place: Path) -> str | None:
         from windfall.cli.log_reading import read_all
 
-        for log in known["logs"]:
+        for log in stored["logs"]:
             place.mkdir(exist_ok=True)
             path = place / f"attempt-{log['attempt']}.log"
             with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
                 pages = read_all(self._client, log["group"], log["stream"])
                 file.writelines(f"{event['message']}\n" for page in pages for event in page)
-        return counted(len(known["logs"]), "attempt") if known["logs"] else None
+        return counted(len(stored["logs"]), "attempt") if stored["logs"] else None
 
-    def _part(self, known: Known, part: dict[str, Any], progress: FetchProgress) -> StoredPart:
+    def _part(self, stored: Known, part: dict[str, Any], progress: FetchProgress) -> StoredPart:
         from windfall.cli.stored import StoredPart
 
-        return StoredPart(self._connections, known["jobId"], part, progress.add)
+        return StoredPart(self._connections, stored["jobId"], part, progress.add)
 
 
-def _nothing(known: Known, only: str | None) -> str:
+def _nothing(stored_job: Known, only: str | None) -> str:
     """What to tell somebody who wants what a job does not have."""
     from windfall.cli.checkpoints import no_checkpoints
 
-    job = known["jobId"]
+    job = stored_job["jobId"]
     if only == "checkpoint":
         saved = f"{job} has saved no checkpoint yet"
-        return no_checkpoints(known) if known["checkpointUri"] is None else saved
+        return no_checkpoints(stored_job) if stored_job["checkpointUri"] is None else saved
     if only == "outputs":
-        stored = f"{job} has stored no outputs yet; it is {known['state']}"
-        return stored if known["outputs"] else f"{job} has no outputs that are kept"
-    yet = "" if known["state"] in FINISHED else " yet"
-    return f"{job} is {known['state']} and has nothing to fetch{yet}; see `windfall why {job}`"
+        stored = f"{job} has stored no outputs yet; it is {stored_job['state']}"
+        return stored if stored_job["outputs"] else f"{job} has no outputs that are kept"
+    yet = "" if stored_job["state"] in FINISHED else " yet"
+    return f"{job} is {stored_job['state']} and has nothing to fetch{yet}; see `windfall why {job}`"
 
 
 def refuse_existing(place: Path, *, force: bool) -> None:

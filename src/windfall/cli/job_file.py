@@ -54,8 +54,8 @@ def read_options(context: click.Context, file: Path | None, defaults: Path) -> l
     jobs: Sequence[Sequence[_Table]] = [base]
     if file is not None:
         jobs = [[*base, *tables] for tables in _tables_of(file)]
-    if len(jobs) > 1 and (one := next((name for name in ("name", _COMMAND) if explicit.get(name)), None)):
-        word = "a command after --" if one == _COMMAND else "--name"
+    if len(jobs) > 1 and (single := next((name for name in ("name", _COMMAND) if explicit.get(name)), None)):
+        word = "a command after --" if single == _COMMAND else "--name"
         raise BadUsage(f"{file} has {len(jobs)} jobs, and {word} is for one; leave it out")
     options_of_jobs = []
     for tables in jobs:
@@ -162,11 +162,11 @@ def _key(parameter: click.Parameter) -> str:
     return _COMMAND if isinstance(parameter, click.Argument) else max(parameter.opts, key=len).lstrip("-")
 
 
-def _near(key: str, known: Iterable[str]) -> str:
+def _near(key: str, keys: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+    close = get_close_matches(key, keys, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(keys))}"
 
 
 def _raw(table: _Table, key: str, option: click.Parameter, value: Any) -> Any:

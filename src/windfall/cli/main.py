@@ -337,7 +337,7 @@ def _usage_text(error: click.UsageError) -> str:
     if isinstance(error, CommandLineError) or error.ctx is None:
         return error.format_message()
     text = error.format_message().rstrip(".")
-    text = re.sub(r"a valid (float|integer)( range)?$", lambda found: _NUMBERS[found[1]], text)
+    text = re.sub(r"a valid (float|integer)( range)?$", lambda match: _NUMBERS[match[1]], text)
     return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} see `{error.ctx.command_path} --help`"
 
 

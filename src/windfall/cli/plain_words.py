@@ -69,8 +69,8 @@ _REASONS: tuple[Rule, ...] = tuple(
 )
 
 
-def _memory(found: re.Match[str]) -> str:
-    return f"use --memory {memory_size(int(found[1].replace(',', '')))}"
+def _memory(match: re.Match[str]) -> str:
+    return f"use --memory {memory_size(int(match[1].replace(',', '')))}"
 
 
 def memory_size(mib: int) -> str:
@@ -84,7 +84,7 @@ _OPTIONS: tuple[Rule, ...] = (
     (re.compile(r"set resourceRequirements MEMORY to ([\d,]+) MiB"), _memory),
     (
         re.compile(r"with memory <= ([\d,]+) MiB"),
-        lambda found: f"with --memory {memory_size(int(found[1].replace(',', '')))}",
+        lambda match: f"with --memory {memory_size(int(match[1].replace(',', '')))}",
     ),
     (re.compile(r"resourceRequirements MEMORY"), "--memory"),
     (re.compile(r"resourceRequirements VCPU"), "--vcpus"),
@@ -97,7 +97,7 @@ _OPTIONS: tuple[Rule, ...] = (
     (re.compile(r"(?:the )?(?:tag )?windfall:checkpoint=true"), "--checkpoint"),
     (
         re.compile(rf"(?:the )?(?:tag )?windfall:({_TAGS_WITH_OPTION})(?:=([^\s,;)]+))?"),
-        lambda found: f"--{found[1]}" + (f" {found[2]}" if found[2] else ""),
+        lambda match: f"--{match[1]}" + (f" {match[2]}" if match[2] else ""),
     ),
     (re.compile(r"(?:the )?tag (windfall:[a-z-]+(?:=[^\s,;)]+)?)"), r"--tag \1"),
 )

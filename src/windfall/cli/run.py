@@ -173,14 +173,14 @@ def _follow(client: Client, data: Path | None, wanted: JobRequest, job_id: str, 
     with Interruption(words) as interruption:
         stopping = False
 
-        def look(asked: Client, job: dict[str, Any]) -> bool:
+        def look(connection: Client, job: dict[str, Any]) -> bool:
             nonlocal stopping
             asked_at = interruption.asked_at
             if asked_at is not None and not stopping and time.monotonic() - asked_at >= STOPS_AFTER_S:
-                asked.batch("TerminateJob", jobId=job_id, reason=STOPPED)
+                connection.batch("TerminateJob", jobId=job_id, reason=STOPPED)
                 stopping = True
                 note("stopping the job; press Ctrl-C again to leave without waiting for its end")
-            return progress.look(asked, job)
+            return progress.look(connection, job)
 
         try:
             job = watch(client, data, job_id, look, progress.ended)

@@ -30,12 +30,12 @@ def for_terminal(line: str, *, colours: bool) -> str:
         return line
     coloured = False
 
-    def harmless(found: re.Match[str]) -> str:
+    def harmless(match: re.Match[str]) -> str:
         nonlocal coloured
-        if found["colour"] is not None:
+        if match["colour"] is not None:
             coloured = coloured or colours
-            return found[0] if colours else ""
-        return "" if len(found[0]) > 1 else _picture(found[0])
+            return match[0] if colours else ""
+        return "" if len(match[0]) > 1 else _picture(match[0])
 
     text = _CONTROL.sub(harmless, line)
     return text + _RESET if coloured else text

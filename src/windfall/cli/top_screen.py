@@ -121,8 +121,8 @@ def _gpu(number: int, gpu: Answer, answer: Answer, width: int) -> Text:
     name_width = 16 if width < 120 else 24
     name = _fitted_name(name, name_width, simulated=gpu["simulated"])
     line = Text(f"GPU {number:<2} ").append(f"{name:<{name_width}} ")
-    line.append(meter(busy, max(8, min(30, width - 88)), _use_style(busy, held=bool(holders))))
-    line.append(f" {_percent(busy):>5}", style=_use_style(busy, held=bool(holders)))
+    line.append(meter(busy, max(8, min(30, width - 88)), _use_style(busy, in_use=bool(holders))))
+    line.append(f" {_percent(busy):>5}", style=_use_style(busy, in_use=bool(holders)))
     share = None if memory is None or not total else memory / (total * 2.0**20)
     words = f"{_known(memory, lambda b: f'{b / _GIB:.1f}')}/{_known(total, lambda m: f'{m / 1024:.0f}')} GiB"
     line.append(f" {words:>13}", style="red" if share is not None and share > NEARLY_FULL else "")
@@ -192,7 +192,7 @@ def _row(job_id: str, job: Answer, now: int) -> list[str | Text]:
         job_id,
         job["jobName"],
         ran,
-        Text(_percent(use), style=_use_style(use, held=bool(job["gpuIds"]))),
+        Text(_percent(use), style=_use_style(use, in_use=bool(job["gpuIds"]))),
         _bytes(sum(used) if used else None),
         f"{_known(cores, lambda c: f'{c:.1f}')}/{amount(job['vcpus'])}",
         Text(_bytes(sample["memoryBytes"]), style="red" if full else ""),
@@ -203,8 +203,8 @@ def _row(job_id: str, job: Answer, now: int) -> list[str | Text]:
     ]
 
 
-def _use_style(busy: float | None, *, held: bool) -> str:
-    if busy is None or not held:
+def _use_style(busy: float | None, *, in_use: bool) -> str:
+    if busy is None or not in_use:
         return "dim"
     return "green" if busy >= WELL_USED else "yellow" if busy >= BADLY_USED else "red"
 

@@ -71,16 +71,16 @@ def on_update_schedule(state: State, command: commands.UpdateSchedule, round_: R
     return _keep(state, new, round_)
 
 
-def _submitter_after(old: Schedule, asked: Schedule) -> Submitter:
+def _submitter_after(old: Schedule, wanted: Schedule) -> Submitter:
     """Whose rights a schedule has after an update: a key that pauses it does not lend its rights to the target.
 
     The rights never grow, not even where the target changes: a client that reads a schedule and writes it back may
     send a target that somebody else has replaced meanwhile.
     """
-    before, now = old.submitter, asked.submitter
+    before, now = old.submitter, wanted.submitter
     if now.has_rights_of(before):
         return now
-    if now.is_admin or asked.target == old.target:
+    if now.is_admin or wanted.target == old.target:
         return before
     if now.user != before.user:
         raise Conflict(

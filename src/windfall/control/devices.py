@@ -56,11 +56,11 @@ def on_fence_device(state: State, command: FenceDevice, round_: Round) -> int:
     return sum(command.gpu_id in hold_ids for _, _, hold_ids in _holders(state, machine.id))
 
 
-def keep_fences(known: Machine | None, machine: Machine) -> Machine:
+def keep_fences(remembered: Machine | None, machine: Machine) -> Machine:
     """A machine as its agent describes it anew, with what was said of its devices by hand."""
-    if known is None or not (known.fences or known.pardons):
+    if remembered is None or not (remembered.fences or remembered.pardons):
         return machine
-    return _without_spent_pardons(replace(machine, fences=known.fences, pardons=known.pardons))
+    return _without_spent_pardons(replace(machine, fences=remembered.fences, pardons=remembered.pardons))
 
 
 def leave_sick_devices(state: State, machine_id: MachineId, round_: Round) -> None:

@@ -38,7 +38,7 @@ def requested_nodes(definition: JobDefinition, command: SubmitJob) -> Nodes | No
 
 def most_gpus(nodes: Nodes) -> Resources:
     """What the node with the most GPUs asks for."""
-    return max((group.container.resources for group in nodes.groups), key=lambda asked: asked.gpus)
+    return max((group.container.resources for group in nodes.groups), key=lambda resources: resources.gpus)
 
 
 def check_node_options(nodes: Nodes | None, options: JobOptions) -> None:

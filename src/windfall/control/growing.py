@@ -76,12 +76,12 @@ def fail_the_outgrown(state: State, offers: Offers, round_: Round) -> None:
     settle(state, round_)
 
 
-def _too_large_for_all(job: Job, found: list[Reason | None]) -> str:
+def _too_large_for_all(job: Job, obstacles: list[Reason | None]) -> str:
     wish = job.submission.gpu_wish
     model = "" if wish is None else GpuWish(wish.model).words()
     needed = f"a GPU{model} with more than {gib((job.gpu_memory_floor_mib or 1) - 1)}"
     kinds = dict.fromkeys(
-        kind for reason in found if isinstance(reason, NoSuchGpu) for kind in reason.of_model
+        kind for reason in obstacles if isinstance(reason, NoSuchGpu) for kind in reason.of_model
     )
     there = ", ".join(kinds) or f"no GPUs{model}"
     return (

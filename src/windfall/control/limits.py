@@ -85,21 +85,23 @@ def end_at_limit(state: State, job: Job, cause: StopCause, round_: Round) -> Non
     finish(state, job, FAILED, _reason(state, job, cause), round_)
 
 
-def check_queue_budget(state: State, queue: QueueName, asked: Resources, budget_usd: float | None) -> None:
+def check_queue_budget(
+    state: State, queue: QueueName, resources: Resources, budget_usd: float | None
+) -> None:
     """As `check_budget`, for a job of a queue."""
     of_queue = state.queues[queue].environments if queue in state.queues else ()
     names = [name for name in of_queue if name in state.environments]
-    check_budget(state, {state.environments[name].engine for name in names}, asked, budget_usd)
+    check_budget(state, {state.environments[name].engine for name in names}, resources, budget_usd)
 
 
 def check_budget(
-    state: State, engines: Collection[str | None], asked: Resources, budget_usd: float | None
+    state: State, engines: Collection[str | None], resources: Resources, budget_usd: float | None
 ) -> None:
     """Refuse a budget that could never be reached, because nothing that the job can run on has a price."""
-    if budget_usd is None or state.rules.rates.usd_hour(asked) is not None:
+    if budget_usd is None or state.rules.rates.usd_hour(resources) is not None:
         return
     if engines and state.rules.unpriced_engines.issuperset(engines):
-        kind = "gpu" if asked.gpus else "vcpu"
+        kind = "gpu" if resources.gpus else "vcpu"
         raise Invalid(
             f"windfall:budget-usd needs a price, and what the job would run on has none: start the daemon with"
             f" --usd-{kind}-hour (or set usd_{kind}_hour in windfall.toml), or leave the budget out"

@@ -61,8 +61,8 @@ def note_start(attempt: Attempt, report: AttemptStarted) -> None:
         attempt.prepared_at = report.prepared_at
 
 
-def _newer(known: Mark | None, reported: Mark | None) -> Mark | None:
+def _newer(stored: Mark | None, reported: Mark | None) -> Mark | None:
     """Reports may overtake one another; a checkpoint that is in safety stays so."""
-    if known is None or reported is None:
-        return reported or known
-    return reported if reported.at >= known.at else known
+    if stored is None or reported is None:
+        return reported or stored
+    return reported if reported.at >= stored.at else stored

@@ -78,8 +78,8 @@ class _Tally:
         entry = (-priority, order, job_id, since)
         self.front = entry if self.front is None else min(self.front, entry)
 
-    def add(self, held: Amount, units: Mapping[str, float]) -> None:
-        self.held += held
+    def add(self, more: Amount, units: Mapping[str, float]) -> None:
+        self.held += more
         self.running += 1
         for unit, amount in units.items():
             self.units[unit] = self.units.get(unit, 0.0) + amount

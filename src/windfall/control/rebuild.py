@@ -98,7 +98,7 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.job_users.add(it)
             case StoragePlace():
                 state.storage_places[it.key] = it
-    state.deletions = dict(sorted(state.deletions.items(), key=lambda kept: kept[1].at))
+    state.deletions = dict(sorted(state.deletions.items(), key=lambda pair: pair[1].at))
     state.service_jobs = {job.id: job for job in loaded.service_jobs}
     state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}
     rebuild_agenda(state)

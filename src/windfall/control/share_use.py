@@ -150,9 +150,9 @@ def _write_if_due(meter: ShareMeter, round_: Round) -> None:
     meter.written_at, meter.changed = round_.now, False
 
 
-def rebuild_shares(state: State, kept: list[ShareUse]) -> None:
+def rebuild_shares(state: State, uses: list[ShareUse]) -> None:
     """The meters as they were: what was written, and what the live attempts hold."""
-    for use in kept:
+    for use in uses:
         policy = fair_share_policy(state, use.queue)
         if policy is not None:
             meter = state.shares.made(use.queue, use.share, window_s(policy), use.at)

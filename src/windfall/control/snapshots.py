@@ -233,9 +233,9 @@ def _given_back_at(state: State, job: Job, attempt: Attempt) -> int | None:
     return attempt.started_at + timeout_s * 1000 + grace_ms
 
 
-def loss_of(attempt: Attempt, held: Resources, restart_s: float, now: int) -> float:
+def loss_of(attempt: Attempt, resources: Resources, restart_s: float, now: int) -> float:
     """What taking its place away costs: seconds of work in no checkpoint, and of a restart, times what it holds."""
     since = attempt.started_at or now
     if attempt.checkpoint is not None:
         since = max(since, attempt.checkpoint.state_at)
-    return (held.gpus or held.vcpus) * (max(0, now - since) / 1000 + restart_s)
+    return (resources.gpus or resources.vcpus) * (max(0, now - since) / 1000 + restart_s)

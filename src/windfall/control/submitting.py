@@ -154,9 +154,9 @@ def _check_unshared(state: State, checkpoints: Checkpoints | None, part: ArrayPa
             )
 
 
-def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:
-    waits = known.waits
-    if known.failed:
+def _enter(state: State, job: Job, dependencies: _Dependencies, round_: Round) -> None:
+    waits = dependencies.waits
+    if dependencies.failed:
         if job.is_array:
             job.move(PENDING)
         fail_waiting(state, job, DEPENDENCY_FAILED, round_)
@@ -169,7 +169,7 @@ def _enter(state: State, job: Job, known: _Dependencies, round_: Round) -> None:
     state.waits[job.id] = waits
     for awaited in waits.whole | waits.n_to_n:
         state.dependents.setdefault(awaited, []).append(job.id)
-    for index in sorted(known.failed_children):
+    for index in sorted(dependencies.failed_children):
         fail_child(state, job, index, round_)
     if not waits.whole:
         dependencies_met(state, job, waits, round_)
@@ -307,15 +307,15 @@ def _failed_among(children: bytes) -> set[int]:
     return {index for index, code in enumerate(children) if state_of_code(code) is FAILED}
 
 
-def _check_n_to_n(dependency: Dependency, known: FinishedJob, array_size: int | None) -> None:
+def _check_n_to_n(dependency: Dependency, awaited: FinishedJob, array_size: int | None) -> None:
     if dependency.type is not DependencyType.N_TO_N:
         return
-    if array_size is None or known.array_size is None:
+    if array_size is None or awaited.array_size is None:
         raise Invalid("An N_TO_N dependency needs two array jobs; drop the type to wait for the whole job")
-    if array_size != known.array_size:
+    if array_size != awaited.array_size:
         raise Invalid(
             f"An N_TO_N dependency needs arrays of one size: this one has {array_size},"
-            f" job {known.id} has {known.array_size}"
+            f" job {awaited.id} has {awaited.array_size}"
         )
 
 

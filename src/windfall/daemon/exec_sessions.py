@@ -112,13 +112,13 @@ class ExecSessions:
         self._opening = asyncio.Lock()
         self._looking: asyncio.TimerHandle | None = None
 
-    async def begin(self, caller: Caller, entrance: Entrance, asked: Exec) -> None:
+    async def begin(self, caller: Caller, entrance: Entrance, wanted: Exec) -> None:
         """Open a session; the agent's answer comes over it. One that is open already stays as it is."""
         async with self._opening:
-            await self._begin(caller, entrance, asked)
+            await self._begin(caller, entrance, wanted)
 
-    async def _begin(self, caller: Caller, entrance: Entrance, asked: Exec) -> None:
-        open_session = self._open.get(asked.session)
+    async def _begin(self, caller: Caller, entrance: Entrance, wanted: Exec) -> None:
+        open_session = self._open.get(wanted.session)
         if open_session is not None and open_session.caller == caller:
             return
         if open_session is not None:
@@ -131,8 +131,8 @@ class ExecSessions:
             reader, writer = await self._dial(entrance.engine, entrance.instance)
         except AgentUnreachable:
             raise ApiError("ServiceUnavailable", _AWAY, 503) from None
-        self._open[asked.session] = OpenSession(asked.session, caller, reader, writer, time.monotonic())
-        writer.write(encode([asked]))
+        self._open[wanted.session] = OpenSession(wanted.session, caller, reader, writer, time.monotonic())
+        writer.write(encode([wanted]))
         self._look_later()
 
     def find(self, caller: Caller, session_id: str) -> OpenSession | None:

@@ -148,7 +148,7 @@ class _Companion:
         watched = [self._directory / TENANTS_NAME]
         if self._settings.keys_file is not None:
             watched.append(Path(self._settings.keys_file))
-        seen = tuple(_looks(path) for path in watched)
+        seen = tuple(_fingerprint(path) for path in watched)
         if seen == self._seen:
             return
         if write_configuration(self._settings):
@@ -195,7 +195,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _looks(path: Path) -> tuple[int, ...] | None:
+def _fingerprint(path: Path) -> tuple[int, ...] | None:
     try:
         status = path.stat()
     except OSError:

@@ -242,9 +242,9 @@ def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | N
     return replace(Settings(data), **{name: _checked(name, value) for name, value in merged.items()})
 
 
-def _check_spelling(environ: Mapping[str, str], known: set[str]) -> None:
+def _check_spelling(environ: Mapping[str, str], names: set[str]) -> None:
     """Refuse a misspelt setting; Windfall also has variables that are not settings."""
-    settings = [ENVIRONMENT_PREFIX + name.upper() for name in known]
+    settings = [ENVIRONMENT_PREFIX + name.upper() for name in names]
     for name in sorted(environ):
         if not name.startswith(ENVIRONMENT_PREFIX) or name in settings:
             continue
@@ -256,7 +256,7 @@ def _check_spelling(environ: Mapping[str, str], known: set[str]) -> None:
             )
 
 
-def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
+def _read_file(path: Path, names: set[str]) -> dict[str, Any]:
     try:
         if not path.exists():
             return {}
@@ -270,11 +270,11 @@ def _read_file(path: Path, known: set[str]) -> dict[str, Any]:
         raise BadSetting(f"{path} cannot be read: {error.strerror}; make it a readable file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"{path} is not valid TOML: {error}") from None
-    unknown = sorted(set(content) - known | ({"data"} & set(content)))
+    unknown = sorted(set(content) - names | ({"data"} & set(content)))
     if unknown:
         raise BadSetting(
             f"{path} has unknown settings: {', '.join(unknown)}; the known ones are"
-            f" {', '.join(sorted(known - {'data'}))}"
+            f" {', '.join(sorted(names - {'data'}))}"
         )
     return content
 

@@ -72,7 +72,7 @@ def read_claim(data: Path) -> StoreClaim | None:
 
 
 def _refusal(data: Path, claim: StoreClaim, other: OtherStore) -> str:
-    if other.found is None and claim.where == other.where:
+    if other.identity is None and claim.where == other.where:
         return (
             f"the store {other.where} of the data directory {data} is missing or empty. Put the file back, for example"
             f" from a backup. To begin with an empty store on purpose, remove {data / CLAIM_NAME}:"
@@ -81,7 +81,7 @@ def _refusal(data: Path, claim: StoreClaim, other: OtherStore) -> str:
     how = (
         "leave out --store" if claim.where == str(data / "store" / "windfall.db") else "name it with --store"
     )
-    state = "another store" if other.found is not None else "missing or empty"
+    state = "another store" if other.identity is not None else "missing or empty"
     return (
         f"the data directory {data} belongs to the store {claim.where}; {other.where} is {state}."
         f" To use that store, {how}; to use {other.where}, give another --data DIR."

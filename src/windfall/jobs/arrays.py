@@ -81,9 +81,9 @@ class ChildTable:
             JOB_MOVES.check(old, new, lambda: f"child {index} of an array; {self.story()}")
         self.load(index, new)
 
-    def load(self, index: int, known: JobState) -> None:
+    def load(self, index: int, state: JobState) -> None:
         """Take a child's state from its stored record, whatever it went through."""
-        code = _CODES[known]
+        code = _CODES[state]
         self.counts[self.states[index]] -= 1
         self.counts[code] += 1
         self.states[index] = code

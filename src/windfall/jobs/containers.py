@@ -16,12 +16,12 @@ from windfall.jobs.tenants import TENANT_NAME, split_name
 SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", re.ASCII)
 
 
-def secret_file(kept: str) -> str | None:
+def secret_file(kept_name: str) -> str | None:
     """The file of a secret below the directory of all secrets, by its kept name; None if no secret can be called so.
 
     Other tenants than `default` have a directory each. No secret's name begins with an @.
     """
-    tenant, name = split_name(kept)
+    tenant, name = split_name(kept_name)
     if SECRET_NAME.fullmatch(name) is None or TENANT_NAME.fullmatch(tenant) is None:
         return None
     return name if tenant == DEFAULT_TENANT else f"@{tenant}/{name}"

@@ -129,13 +129,13 @@ def requested_resources(definition: JobDefinition, overrides: ContainerOverrides
     return _overridden_resources(definition.container.resources, overrides)
 
 
-def _overridden_resources(asked: Resources, overrides: ContainerOverrides | None) -> Resources:
+def _overridden_resources(resources: Resources, overrides: ContainerOverrides | None) -> Resources:
     if overrides is None or (overrides.vcpus, overrides.memory_mib, overrides.gpus) == (None, None, None):
-        return asked
+        return resources
     return Resources(
-        asked.vcpus if overrides.vcpus is None else overrides.vcpus,
-        asked.memory_mib if overrides.memory_mib is None else overrides.memory_mib,
-        asked.gpus if overrides.gpus is None else overrides.gpus,
+        resources.vcpus if overrides.vcpus is None else overrides.vcpus,
+        resources.memory_mib if overrides.memory_mib is None else overrides.memory_mib,
+        resources.gpus if overrides.gpus is None else overrides.gpus,
     )
 
 

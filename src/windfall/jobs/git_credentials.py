@@ -74,9 +74,9 @@ def is_credential_name(name: str) -> bool:
     return name.startswith(_PREFIX) and _is_host(name.removeprefix(_PREFIX))
 
 
-def credential_file(kept: str) -> str | None:
+def credential_file(kept_name: str) -> str | None:
     """The file of a credential below the directory of all secrets, by its kept name; None if none is called so."""
-    tenant, name = split_name(kept)
+    tenant, name = split_name(kept_name)
     if not is_credential_name(name) or TENANT_NAME.fullmatch(tenant) is None:
         return None
     return name if tenant == DEFAULT_TENANT else f"@{tenant}/{name}"
@@ -99,9 +99,9 @@ def host_of(url: str) -> str:
     return host if _is_host(host) else ""
 
 
-def advice(kept: str, doing: str = "give") -> str:
+def advice(kept_name: str, doing: str = "give") -> str:
     """What an administrator can do about a repository that cannot be read."""
-    tenant, name = split_name(kept)
+    tenant, name = split_name(kept_name)
     option = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
     return f"an admin can {doing} a credential: windfall secret git {name.removeprefix(_PREFIX)}{option}"
 

@@ -30,8 +30,8 @@ def carries_secret(url: str) -> bool:
     return match is not None and (":" in match[2] or _LIKE_TOKEN.fullmatch(match[2]) is not None)
 
 
-def _hidden(found: re.Match[str]) -> str:
-    scheme, user = found[1], found[2]
+def _hidden(match: re.Match[str]) -> str:
+    scheme, user = match[1], match[2]
     if scheme.lower() not in _WITH_NAMES:
         return f"{scheme}://{HIDDEN}@"
     name, colon, _ = user.partition(":")

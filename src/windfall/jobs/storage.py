@@ -80,7 +80,7 @@ def locate(uri: str) -> Location:
 
 
 def _decoded(path: str) -> str:
-    plain = _ENCODED.sub(lambda found: bytes([int(found[1], 16)]), path.encode("utf-8", "surrogateescape"))
+    plain = _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), path.encode("utf-8", "surrogateescape"))
     return plain.decode("utf-8", "surrogateescape")
 
 

@@ -23,15 +23,15 @@ def qualified(tenant: str, name: str) -> str:
     return name if tenant == DEFAULT_TENANT else f"{tenant}{_SLASH}{name}"
 
 
-def split_name(kept: str) -> tuple[str, str]:
+def split_name(kept_name: str) -> tuple[str, str]:
     """The tenant, and the name that it gave."""
-    tenant, slash, name = kept.partition(_SLASH)
-    return (tenant, name) if slash else (DEFAULT_TENANT, kept)
+    tenant, slash, name = kept_name.partition(_SLASH)
+    return (tenant, name) if slash else (DEFAULT_TENANT, kept_name)
 
 
-def given_name(kept: str) -> str:
+def given_name(kept_name: str) -> str:
     """The name that a tenant gave, for texts that the tenant reads."""
-    return split_name(kept)[1]
+    return split_name(kept_name)[1]
 
 
 def qualified_log_group(tenant: str, group: str) -> str:
@@ -39,10 +39,10 @@ def qualified_log_group(tenant: str, group: str) -> str:
     return group if tenant == DEFAULT_TENANT else f"{tenant}{_COLON}{group}"
 
 
-def split_log_group(kept: str) -> tuple[str, str]:
+def split_log_group(kept_name: str) -> tuple[str, str]:
     """The tenant, and the group as its jobs name it."""
-    tenant, colon, group = kept.partition(_COLON)
-    return (tenant, group) if colon else (DEFAULT_TENANT, kept)
+    tenant, colon, group = kept_name.partition(_COLON)
+    return (tenant, group) if colon else (DEFAULT_TENANT, kept_name)
 
 
 def split_schedule(key: str) -> tuple[str, str]:
@@ -81,9 +81,9 @@ class View:
         tenant, given = split_name(name)
         return qualified(tenant, given) if self.sees(tenant) else f"{_SLASH}{name}"
 
-    def shown(self, kept: str) -> str:
+    def shown(self, kept_name: str) -> str:
         """How a caller reads a kept name: its own as given, others with their tenant."""
-        tenant, given = split_name(kept)
+        tenant, given = split_name(kept_name)
         return given if tenant == self.tenant else f"{tenant}{_SLASH}{given}"
 
     def kept_log_group(self, group: str) -> str:
@@ -93,7 +93,7 @@ class View:
         tenant, given = split_log_group(group)
         return qualified_log_group(tenant, given) if self.sees(tenant) else f"{_COLON}{group}"
 
-    def shown_log_group(self, kept: str) -> str:
+    def shown_log_group(self, kept_name: str) -> str:
         """As `shown`, for a log group."""
-        tenant, given = split_log_group(kept)
+        tenant, given = split_log_group(kept_name)
         return given if tenant == self.tenant else f"{tenant}{_COLON}{given}"

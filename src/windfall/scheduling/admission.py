@@ -136,7 +136,7 @@ class TokenGate:
             wanted,
             free,
             tokens.total,
-            tuple(sorted(tokens.holders.items(), key=lambda held: (-held[1], held[0]))),
+            tuple(sorted(tokens.holders.items(), key=lambda pair: (-pair[1], pair[0]))),
             free - self._left(name, asking),
             tokens.replenishable,
         )

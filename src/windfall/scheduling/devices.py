@@ -27,8 +27,8 @@ class Devices:
 
     __slots__ = ("known", "parts", "whole")
 
-    def __init__(self, known: DeviceSet, whole: list[str], parts: Mapping[str, PartUse]) -> None:
-        self.known = known
+    def __init__(self, device_set: DeviceSet, whole: list[str], parts: Mapping[str, PartUse]) -> None:
+        self.known = device_set
         #: Unused devices, in the order in which they are given out.
         self.whole = whole
         self.parts: dict[str, PartUse] = dict(parts) if parts else {}
@@ -49,29 +49,29 @@ class Devices:
         """A copy to try changes on."""
         return Devices(self.known, list(self.whole), self.parts)
 
-    def usable(self, shape: Shape, kept: Kept = NONE_KEPT) -> float:
+    def usable(self, shape: Shape, reserved: Kept = NONE_KEPT) -> float:
         """How much of what is free a job of this shape could have: whole devices, or the largest part of one."""
         wish = shape.gpu_wish
         if wish is None:
-            return len(self.whole) if not kept else sum(gpu_id not in kept for gpu_id in self.whole)
+            return len(self.whole) if not reserved else sum(gpu_id not in reserved for gpu_id in self.whole)
         if shape.is_part:
-            return max((left for _, left in self._parts_left(wish, kept)), default=0)
-        fitting = self._fitting(wish, kept)
+            return max((left for _, left in self._parts_left(wish, reserved)), default=0)
+        fitting = self._fitting(wish, reserved)
         if wish.model is None or not fitting:
             return len(fitting)
         return max(Counter(_kind(gpu) for gpu in fitting).values())
 
-    def find(self, shape: Shape, kept: Kept = NONE_KEPT) -> tuple[str, ...] | None:
+    def find(self, shape: Shape, reserved: Kept = NONE_KEPT) -> tuple[str, ...] | None:
         """The devices that a job of this shape gets; None if there are not enough of the right kind."""
         wanted, wish = shape.resources.gpus, shape.gpu_wish
         if not wanted:
             return ()
         if shape.is_part:
-            return self._find_part(wanted, wish or GpuWish(), kept)
+            return self._find_part(wanted, wish or GpuWish(), reserved)
         count = int(wanted)
-        if not kept and wish is None and (count == 1 or self.known.interchangeable):
+        if not reserved and wish is None and (count == 1 or self.known.interchangeable):
             return tuple(self.whole[:count]) if len(self.whole) >= count else None
-        fitting = self._fitting(wish, kept)
+        fitting = self._fitting(wish, reserved)
         by_kind: dict[tuple[str, int | None], list[str]] = {}
         for gpu in fitting:
             by_kind.setdefault(_kind(gpu), []).append(gpu.id)
@@ -87,7 +87,7 @@ class Devices:
         wish = shape.gpu_wish
         if not shape.is_part:
             return tuple(gpu.id for gpu in self._fitting(wish, NONE_KEPT))
-        most = max(self._parts_left(wish or GpuWish(), NONE_KEPT), key=lambda found: found[1], default=None)
+        most = max(self._parts_left(wish or GpuWish(), NONE_KEPT), key=lambda part: part[1], default=None)
         return () if most is None else (most[0],)
 
     def take(self, shape: Shape, gpu_ids: tuple[str, ...]) -> None:
@@ -121,32 +121,32 @@ class Devices:
                     continue
             insort(self.whole, gpu_id, key=self.known.rank.__getitem__)
 
-    def _fitting(self, wish: GpuWish | None, kept: Kept) -> list[GpuDevice]:
-        gpus = (self._device(gpu_id) for gpu_id in self.whole if gpu_id not in kept)
+    def _fitting(self, wish: GpuWish | None, reserved: Kept) -> list[GpuDevice]:
+        gpus = (self._device(gpu_id) for gpu_id in self.whole if gpu_id not in reserved)
         return [gpu for gpu in gpus if wish is None or wish.admits(gpu.name, gpu.memory_mib)]
 
     def _device(self, gpu_id: str) -> GpuDevice:
         return self.known.by_id.get(gpu_id) or GpuDevice(gpu_id, "")
 
-    def _parts_left(self, wish: GpuWish, kept: Kept) -> Iterable[tuple[str, float]]:
+    def _parts_left(self, wish: GpuWish, reserved: Kept) -> Iterable[tuple[str, float]]:
         """What is left of each device that the job may share: shared ones first, then unused ones."""
         for gpu_id, part in self.parts.items():
             if part.sharers < MOST_SHARERS and gpu_id not in self.known.fenced and self._shares(gpu_id, wish):
-                yield gpu_id, 1 - part.used - kept.get(gpu_id, 0)
+                yield gpu_id, 1 - part.used - reserved.get(gpu_id, 0)
         for gpu_id in self.whole:
             if self._shares(gpu_id, wish):
-                yield gpu_id, 1 - kept.get(gpu_id, 0)
+                yield gpu_id, 1 - reserved.get(gpu_id, 0)
 
     def _shares(self, gpu_id: str, wish: GpuWish) -> bool:
         gpu = self._device(gpu_id)
         return can_be_shared(gpu) and wish.admits(gpu.name, gpu.memory_mib)
 
-    def _find_part(self, wanted: float, wish: GpuWish, kept: Kept) -> tuple[str, ...] | None:
-        enough = [(left, gpu_id) for gpu_id, left in self._parts_left(wish, kept) if left >= wanted]
+    def _find_part(self, wanted: float, wish: GpuWish, reserved: Kept) -> tuple[str, ...] | None:
+        enough = [(left, gpu_id) for gpu_id, left in self._parts_left(wish, reserved) if left >= wanted]
         if not enough:
             return None
         # The tightest first; `min` takes the first of equals, which is one that is shared already.
-        return (min(enough, key=lambda found: (found[1] not in self.parts, found[0]))[1],)
+        return (min(enough, key=lambda part: (part[1] not in self.parts, part[0]))[1],)
 
 
 def _kind(gpu: GpuDevice) -> tuple[str, int | None]:

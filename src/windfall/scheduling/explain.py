@@ -194,9 +194,9 @@ def _claimed(assignment: Assignment, left: Blocked) -> list[KeptPlaces]:
     return claimed
 
 
-def _left_to_it(held: list[KeptPlaces], queue: QueueName) -> list[Reason]:
+def _left_to_it(claimed: list[KeptPlaces], queue: QueueName) -> list[Reason]:
     """Which jobs vacate its place and until when, if any have to."""
-    left = [held_places for held_places in held if held_places.leaving]
+    left = [held_places for held_places in claimed if held_places.leaving]
     leaving = [release for held_places in left for release in held_places.leaving]
     named = ((release.job_id if release.alone else release.gang) for release in leaving)
     jobs = {job_id for job_id in named if job_id is not None}

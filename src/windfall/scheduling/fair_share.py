@@ -110,10 +110,10 @@ def window_s(policy: FairShare) -> int:
     return max(LEAST_WINDOW_S, policy.decay_s)
 
 
-def averaged(average: Amount, held: Amount, elapsed_ms: int, window: int) -> Amount:
-    """An average some time later, if `held` was held all that time; half a window is its time constant."""
+def averaged(average: Amount, amount: Amount, elapsed_ms: int, window: int) -> Amount:
+    """An average some time later, if `amount` was held all that time; half a window is its time constant."""
     left = exp(-max(0, elapsed_ms) / (window * 500))
-    return average.times(left) + held.times(1 - left)
+    return average.times(left) + amount.times(1 - left)
 
 
 def weights_of(policy: FairShare, active: Iterable[str]) -> dict[str, float]:

@@ -128,10 +128,10 @@ class Room:
             min(self.gpus, machine.devices.amount),
         )
 
-    def free_for(self, shape: Shape, kept: Kept = NONE_KEPT) -> Resources:
+    def free_for(self, shape: Shape, reserved: Kept = NONE_KEPT) -> Resources:
         """The same, but only the GPUs that such a job can use: a number of whole ones, or the largest part of one."""
         machine = self.machine
-        gpus = min(self.gpus, machine.devices.usable(shape, kept))
+        gpus = min(self.gpus, machine.devices.usable(shape, reserved))
         return Resources(
             min(self.vcpus, machine.vcpus), min(self.memory_mib, machine.memory_mib), max(0, gpus)
         )

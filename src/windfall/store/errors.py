@@ -51,23 +51,23 @@ class CannotOpen(StoreError):
 class NewerDatabase(CannotOpen):
     """The database has migrations that this Windfall does not know."""
 
-    def __init__(self, where: str, found: int, known: int) -> None:
+    def __init__(self, where: str, schema: int, newest: int) -> None:
         super().__init__(
-            f"{where} was written by a newer Windfall (its schema is {found}, this one knows up to {known}). "
+            f"{where} was written by a newer Windfall (its schema is {schema}, this one knows up to {newest}). "
             "Start the newer Windfall, or give another store"
         )
-        self.found, self.known = found, known
+        self.schema, self.newest = schema, newest
 
 
 class OtherStore(CannotOpen):
     """The database is not the store that was expected. It was left as it is, or was not made."""
 
-    def __init__(self, where: str, found: str | None) -> None:
-        what = "another store" if found is not None else "no store of Windfall yet"
+    def __init__(self, where: str, identity: str | None) -> None:
+        what = "another store" if identity is not None else "no store of Windfall yet"
         super().__init__(f"{where} holds {what}")
         self.where = where
         #: The identity of the store that is there; None for an empty or missing database.
-        self.found = found
+        self.identity = identity
 
 
 class StoreReplaced(StoreError):

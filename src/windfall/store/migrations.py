@@ -49,9 +49,9 @@ def migrations_in(package: str) -> tuple[Migration, ...]:
     return tuple(migrations)
 
 
-def pending(known: Sequence[Migration], applied: Collection[int], where: str) -> list[Migration]:
+def pending(migrations: Sequence[Migration], applied: Collection[int], where: str) -> list[Migration]:
     """Those to be applied, or NewerDatabase when the database has one that is not known."""
-    newest = max((migration.number for migration in known), default=0)
+    newest = max((migration.number for migration in migrations), default=0)
     if applied and max(applied) > newest:
         raise NewerDatabase(where, max(applied), newest)
-    return [migration for migration in known if migration.number not in applied]
+    return [migration for migration in migrations if migration.number not in applied]

@@ -95,18 +95,18 @@ def rows_of_round(changes: Changes) -> RoundRows:
     return rows
 
 
-def _add(found: RoundRows, table: Table, things: Mapping[Any, Any]) -> None:
+def _add(rows: RoundRows, table: Table, things: Mapping[Any, Any]) -> None:
     """The rows of a table that has a key and a record."""
     if things:
         written = [(_text(key), encoded(it)) for key, it in things.items() if it is not None]
-        _put(found, table, written, [(_text(key),) for key, it in things.items() if it is None])
+        _put(rows, table, written, [(_text(key),) for key, it in things.items() if it is None])
 
 
-def _put(found: RoundRows, table: Table, rows: list[Row], keys: Iterable[Row] = ()) -> None:
+def _put(round_rows: RoundRows, table: Table, rows: list[Row], keys: Iterable[Row] = ()) -> None:
     if rows:
-        found.writes.append((table, rows))
+        round_rows.writes.append((table, rows))
     if gone := list(keys):
-        found.removals.append((table, gone))
+        round_rows.removals.append((table, gone))
 
 
 def _text(text: str) -> str:
@@ -156,9 +156,11 @@ def _event_row(destination: str, event_id: str, it: OutboxEvent) -> Row:
     return (destination, event_id, _text(it.subject), encoded(it))
 
 
-def _consumables(asked: Submission) -> str | None:
+def _consumables(submission: Submission) -> str | None:
     """The names of the consumable resources, each between blanks; None for the many jobs that name none."""
-    return _text(f" {' '.join(name for name, _ in asked.consumables)} ") if asked.consumables else None
+    return (
+        _text(f" {' '.join(name for name, _ in submission.consumables)} ") if submission.consumables else None
+    )
 
 
 def _stream_row(it: LogStream) -> Row:

@@ -18,4 +18,4 @@ GIB = 1 << 30
     ],
 )
 def test_the_cheapest_safe_tier_is_chosen(free_gib, held, guarded, tier):
-    assert choose(10 * GIB, free_gib * GIB, 80 * GIB, held=held, guarded=guarded) is tier
+    assert choose(10 * GIB, free_gib * GIB, 80 * GIB, has_buffers=held, guarded=guarded) is tier

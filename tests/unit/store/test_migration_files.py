@@ -20,7 +20,7 @@ def test_what_is_missing_is_applied_in_order():
 def test_a_database_ahead_of_the_code_is_refused_with_both_numbers():
     with pytest.raises(NewerDatabase, match="its schema is 4, this one knows up to 3") as refused:
         pending(KNOWN, [1, 2, 3, 4], "db")
-    assert (refused.value.found, refused.value.known) == (4, 3)
+    assert (refused.value.schema, refused.value.newest) == (4, 3)
 
 
 @pytest.mark.parametrize("package", ["windfall.store.sqlite", "windfall.store.postgres"])

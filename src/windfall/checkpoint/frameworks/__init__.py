@@ -92,9 +92,9 @@ _taught: dict[type, Registered] = {}
 _known: dict[tuple[int, ...], _Loaded] = {}
 
 
-def register(known: type, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+def register(kind: type, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
     """Teaches a type: `pack(value)` gives plain values and arrays, `unpack` makes the value again."""
-    _taught[known] = _Functions(pack, unpack)
+    _taught[kind] = _Functions(pack, unpack)
     _known.clear()
 
 

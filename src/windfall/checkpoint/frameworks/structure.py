@@ -293,6 +293,6 @@ def field_values(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def type_name(known: type) -> str:
+def type_name(kind: type) -> str:
     """How a tree names a type; it is compared, never imported."""
-    return f"{known.__module__}:{known.__qualname__}"
+    return f"{kind.__module__}:{kind.__qualname__}"

@@ -129,13 +129,13 @@ def loading_s(results: Results, operation: BenchOperation, library: str) -> floa
     return 0.0 if warm is None else max(0.0, firsts[0].typical_s - warm.typical_s)
 
 
-def rate(results: Results, one: Row, device: str) -> MeasuredRate | None:
+def rate(results: Results, row: Row, device: str) -> MeasuredRate | None:
     """What the operation reached on a device, on arrays that are there."""
-    seconds = one.cpu_s if device == CPU else one.gpu_s.get(Mode.RESIDENT)
+    seconds = row.cpu_s if device == CPU else row.gpu_s.get(Mode.RESIDENT)
     if seconds is None:
         return None
-    in_flops = one.operation.flops > 0
-    per_s = (one.operation.flops or one.moved_bytes) / seconds
+    in_flops = row.operation.flops > 0
+    per_s = (row.operation.flops or row.moved_bytes) / seconds
     ceiling = results.ceiling(device, "fp32_flop_s" if in_flops else "memory_bytes_s")
     return MeasuredRate(per_s, in_flops, None if ceiling is None else per_s / ceiling)
 

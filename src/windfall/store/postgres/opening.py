@@ -53,15 +53,15 @@ def _identity(connection: Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _migrate(connection: Connection, known: Sequence[Migration], where: str) -> None:
+def _migrate(connection: Connection, migrations: Sequence[Migration], where: str) -> None:
     """Apply what is missing; when nothing is, nothing is written and nobody is waited for."""
-    if not pending(known, _applied(connection), where):
+    if not pending(migrations, _applied(connection), where):
         return
     # The lock is taken before the transactions and not inside one: a transaction that had begun while another
     # daemon made the tables might still remember that there are none.
     connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
     try:
-        for migration in pending(known, _applied(connection), where):
+        for migration in pending(migrations, _applied(connection), where):
             with connection.transaction():
                 connection.execute(RECORD.encode())
                 connection.execute(migration.sql.encode())

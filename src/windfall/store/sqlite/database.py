@@ -312,10 +312,10 @@ class FilePlace:
         return StoreReplaced(f"the store {self._path} {what} while it was in use")
 
 
-def _number(found: os.stat_result) -> tuple[int, int]:
+def _number(status: os.stat_result) -> tuple[int, int]:
     """What tells the file from all others of this machine."""
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _age(found: os.stat_result) -> tuple[int, int]:
-    return found.st_mtime_ns, found.st_size
+def _age(status: os.stat_result) -> tuple[int, int]:
+    return status.st_mtime_ns, status.st_size

@@ -78,12 +78,12 @@ def _name(connection: sqlite3.Connection) -> str:
     return identity
 
 
-def _migrate(connection: sqlite3.Connection, known: Sequence[Migration], where: str) -> None:
+def _migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], where: str) -> None:
     """Apply what is missing; when nothing is, nothing is written and no lock is taken."""
-    while pending(known, _applied(connection, where), where):
+    while pending(migrations, _applied(connection, where), where):
         connection.execute("BEGIN IMMEDIATE")
         # Looked up again under the lock: another process may have done it meanwhile.
-        missing = pending(known, _applied(connection, where), where)
+        missing = pending(migrations, _applied(connection, where), where)
         if missing:
             connection.execute(RECORD)
             for statement in statements(missing[0].sql):
