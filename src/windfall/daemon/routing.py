@@ -174,9 +174,14 @@ def _declared(state: State, command: Command) -> ComputeEnvironment | None:
         return command.environment
     if isinstance(command, UpdateComputeEnvironment):
         environment = state.environments.get(command.name)
-        if environment is None or command.instance_types is None:
+        if environment is None or (command.instance_types, command.provisioning) == (None, None):
             return None
-        return replace(environment, instance_types=command.instance_types)
+        types, provisioning = command.instance_types, command.provisioning
+        return replace(
+            environment,
+            instance_types=environment.instance_types if types is None else types,
+            provisioning=provisioning or environment.provisioning,
+        )
     if isinstance(command, TagResource) and command.kind == "compute-environment":
         environment = state.environments.get(EnvironmentName(command.name))
         if environment is None:

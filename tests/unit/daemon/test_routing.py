@@ -147,9 +147,12 @@ def test_an_engine_sees_an_environment_as_it_would_become():
     world.routing.check(world.state, UpdateComputeEnvironment(name, max_vcpus=5))
     assert world.simulated.checked == []
     world.routing.check(world.state, UpdateComputeEnvironment(name, instance_types=("g5",)))
+    world.routing.check(world.state, UpdateComputeEnvironment(name, provisioning=Provisioning.EC2))
     world.routing.check(world.state, TagResource("compute-environment", "spot", add={"windfall:seed": "7"}))
-    assert [one.instance_types for one in world.simulated.checked] == [("g5",), ()]
-    assert world.simulated.checked[1].tags == {"windfall:seed": "7"}
+    assert [one.instance_types for one in world.simulated.checked] == [("g5",), (), ()]
+    spot, on_demand = Provisioning.SPOT, Provisioning.EC2
+    assert [one.provisioning for one in world.simulated.checked] == [spot, on_demand, spot]
+    assert world.simulated.checked[2].tags == {"windfall:seed": "7"}
 
 
 @pytest.mark.parametrize(

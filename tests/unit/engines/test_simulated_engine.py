@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -457,6 +458,27 @@ def test_an_environment_whose_trace_has_gone_offers_nothing_and_says_why(tmp_pat
     assert "cannot be read by the daemon" in world.said[-1].reason
     with pytest.raises(Invalid, match="cannot be read"):
         world.engine.check(environment)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"instance_types": ("p3", "z9.huge")}, "z9.huge is neither an instance type nor a family"),
+        (
+            {"tags": {"windfall:mtbi-s": "soon"}},
+            "The tag windfall:mtbi-s must be a number of seconds above 0",
+        ),
+        ({"tags": {"windfall:trace": "here.json"}}, "must be the absolute path of a trace"),
+        (
+            {"tags": {"windfall:mtbi-s": "9"}, "provisioning": Provisioning.EC2},
+            "describes capacity that is taken away",
+        ),
+    ],
+)
+def test_what_a_simulated_market_cannot_use_is_refused(tmp_path, change, text):
+    world = World(tmp_path, spot())
+    with pytest.raises(Invalid, match=text):
+        world.engine.check(replace(world.environment, **change))
 
 
 def test_other_instructions_reach_the_agent(tmp_path):

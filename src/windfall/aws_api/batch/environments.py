@@ -7,7 +7,6 @@ was sent and comes back with it. Must not know whether an environment exists or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from windfall.aws_api.batch.arns import ENVIRONMENT, Arns, check_name, environment_name
@@ -17,22 +16,18 @@ from windfall.aws_api.batch.paging import page
 from windfall.aws_api.batch.rejections import client_exception, refuse_unsupported, unsupported
 from windfall.aws_api.batch.tags import ENGINE, check_tags
 from windfall.aws_api.protocol.service import Call
-from windfall.capacity import catalog
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning, Switch
-from windfall.capacity.market_tags import parse_market_tags
 from windfall.control.events import (
     CreateComputeEnvironment,
     DeleteComputeEnvironment,
     UpdateComputeEnvironment,
 )
 from windfall.control.ports import Store
-from windfall.jobs.errors import Invalid
 from windfall.jobs.ids import EnvironmentName
 
 #: What an UNMANAGED environment may use when it does not say: all that its machines have.
 UNBOUNDED_VCPUS = 1_000_000
 #: The engine on which instance types and the tags of a market mean something.
-SIMULATED = "simulated"
 
 _FARGATE = frozenset({"FARGATE", "FARGATE_SPOT"})
 _NOT_FOR_FARGATE = (
@@ -81,7 +76,6 @@ async def create_compute_environment(context: BatchContext, call: Call) -> dict[
         allocation=resources.get("allocationStrategy"),
         bid_percent=resources.get("bidPercentage"),
     )
-    _check_market(environment)
     await context.execute(CreateComputeEnvironment(environment))
     return _names(context.arns(call), name)
 
@@ -178,17 +172,6 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
         raise client_exception(f"minvCpus ({least}) must not be more than maxvCpus ({most})")
 
 
-def _check_market(environment: ComputeEnvironment) -> None:
-    """Refuse types and tags that a simulated market could not use; elsewhere any type is kept as it was named."""
-    if environment.engine != SIMULATED:
-        return
-    try:
-        parse_market_tags(environment.tags, environment.provisioning)
-        catalog.expand(environment.instance_types)
-    except Invalid as refusal:
-        raise client_exception(str(refusal)) from refusal
-
-
 def _check_desired(resources: Mapping[str, Any], desired: int | None) -> None:
     least, most = resources.get("minvCpus", 0), resources["maxvCpus"]
     if desired is not None and not least <= desired <= most:
@@ -220,13 +203,11 @@ def _update(current: ComputeEnvironment, params: Mapping[str, Any]) -> UpdateCom
         min_vcpus, max_vcpus = changes.get("minvCpus"), changes.get("maxvCpus")
         if "instanceTypes" in changes:
             types = tuple(changes["instanceTypes"])
-            _check_market(replace(current, instance_types=types))
         allocation = changes.get("allocationStrategy")
         if "bidPercentage" in changes:
             bid_percent = changes["bidPercentage"] or _WHOLE_PRICE_PERCENT
         if "type" in changes:
             provisioning = Provisioning(changes["type"])
-            _check_market(replace(current, provisioning=provisioning))
     state = params.get("state")
     return UpdateComputeEnvironment(
         name=current.name,
