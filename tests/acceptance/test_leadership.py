@@ -7,7 +7,9 @@ daemons in turn, all the time, is refused nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
+from tests.acceptance.exec_client import entered_processes, wait_for_program
 from tests.acceptance.several_daemons import OPTIONS, Daemons, Relay, Submitter, send
 from tests.acceptance.test_killing import Ledger
 from tests.waiting import wait_until
@@ -119,6 +122,44 @@ def test_a_leader_that_freezes_is_replaced_and_follows_when_it_thaws(pair: Daemo
     trial.check()
     # On a machine that is busy enough the new one may have lost its lease meanwhile: then it was given properly.
     assert pair.leader() is not old or old.log.read_text().count("leads now") == 2
+
+
+def exec_at(daemon: RunningWindfall, *arguments: str) -> subprocess.Popen[bytes]:
+    """`windfall exec` of somebody who knows this daemon's address and nothing of its data directory."""
+    environment = {**os.environ, **daemon.environment}
+    del environment["WINDFALL_DATA"]  # By which it would find the one that leads.
+    for name in environment:
+        if name.startswith("AWS_ENDPOINT_URL"):
+            environment[name] = daemon.url
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*daemon.command, "exec", *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd="/"
+    )
+
+
+@pytest.mark.timeout(150)
+def test_a_command_inside_a_job_is_run_by_way_of_a_daemon_that_does_not_lead(pair: Daemons):
+    leader, follower = pair.leader(), pair.follower()
+    batch = a_queue(follower)
+    a_definition(batch, "train", "sleep", "600")
+    job_id = batch.submit_job(jobName="train", jobQueue="q", jobDefinition="train")["jobId"]
+    follower.wait_for([job_id], "RUNNING")
+    client = exec_at(follower, job_id, "--", "sh", "-c", "cat; echo err >&2; exit 3")
+    assert client.communicate(b"in", timeout=60) == (b"in", b"err\n")
+    assert client.returncode == 3
+    assert "runs 'sh' in job" in leader.log.read_text()
+    assert "runs 'sh' in job" not in follower.log.read_text(), "it was handed on"
+
+    client = exec_at(follower, job_id, "--", "sleep", "600")
+    wait_for_program(leader, "sleep", "600")
+    leader.kill_daemon()
+    assert client.communicate(timeout=60)[1].startswith(b"windfall: ")
+    assert client.returncode == 1
+    wait_until(lambda: not entered_processes(leader), "no process of the session is left")
+    pair.wait_for_leader(follower)
+    client = exec_at(follower, job_id, "--", "echo", "again")
+    assert client.communicate(timeout=60)[0] == b"again\n"
+    batch.terminate_job(jobId=job_id, reason="done")
 
 
 @pytest.mark.timeout(120)
