@@ -290,6 +290,42 @@ def test_what_cannot_be_meant_is_refused(tmp_path, params, why):
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"position": -1}, "position is required"),
+        ({"position": True}, "position is required"),
+        ({"position": 0, "content": "no base64!"}, "content must be bytes"),
+        ({"position": 0, "content": 5}, "content must be bytes"),
+        ({"position": 0, "rows": 1 << 31, "columns": 1}, "rows must be"),
+        ({"position": 0, "rows": 5}, "columns must be"),
+    ],
+)
+def test_input_that_cannot_be_meant_is_refused_and_none_arrives(tmp_path, params, why):
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running")
+            reader, _ = await world.line()
+            with pytest.raises(ApiError, match=re.escape(why)):
+                await world.ask("WriteExec", **params)
+            await world.ask("EndExec")
+            assert await reader.read() == b""
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("term", ["x=\n", "a" * 100, "../x", 5, "", None])
+def test_a_terminal_of_a_strange_name_is_a_dumb_one(tmp_path, term):
+    async def play() -> None:
+        async with a_world(tmp_path) as world:
+            await world.ask("StartExec", jobId="running", term=term)
+            asked = await world.lines[-1][0].readline()
+            assert b'"dumb"' in asked
+            await world.ask("EndExec")
+
+    asyncio.run(play())
+
+
 def test_an_agent_that_is_away(tmp_path):
     async def play() -> None:
         world = World(tmp_path, Submitter())

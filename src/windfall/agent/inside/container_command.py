@@ -64,7 +64,11 @@ class ContainerCommand:
         self.input_fd = line.fileno()
         self.outputs = {line.fileno(): OUTPUT}
         self.resize(orders["rows"], orders["columns"])
-        self._find_leader()
+        try:
+            self._find_leader()
+        except CannotRun:
+            line.close()
+            raise
 
     def _body(self, orders: Mapping[str, Any]) -> dict[str, Any]:
         variables = [f"{EXEC_VARIABLE}={orders['session']}"]
