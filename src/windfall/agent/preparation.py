@@ -306,7 +306,7 @@ def _sandboxed(
     assert machine.tools is not None
     if start.needs_sandbox and directory == TMP:
         raise CannotStart(
-            f'chdir "{TMP}": other tenants have jobs here, so each job has its own; start it elsewhere'
+            f'chdir "{TMP}": other tenants have jobs here, so each job has a {TMP} of its own: use another directory'
         )
     user, own_tmp = job_user(attempt, machine), _wants_own_tmp(start, machine)
     program, path = start.argv[0], environment["PATH"]
