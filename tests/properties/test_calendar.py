@@ -14,10 +14,9 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windfall.schedules.due_times import due_times, local_time, next_due
+from windfall.schedules.due_times import due_times, local_time, next_due, window_offset_ms
 from windfall.schedules.expressions import parse
 from windfall.schedules.schedule import Schedule, SummerTime, Target
-from windfall.schedules.windows import window_offset_ms
 from windfall.schedules.wording import describe
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,11 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windfall.accounting.billing import billable_seconds, training_seconds
-from windfall.accounting.ledger import ledger_of, spent_usd
-from windfall.accounting.prices import Rates
-from windfall.accounting.summing import Sum
-from windfall.accounting.times import CATEGORIES, HELD, in_category
+from windfall.accounting.ledger import CATEGORIES, HELD, Sum, in_category, ledger_of, spent_usd
+from windfall.accounting.prices import Rates, billable_seconds, training_seconds
 from windfall.jobs.attempts import Attempt, Market, StopCause
 from windfall.jobs.ids import JobId, attempt_token, task_id
 from windfall.jobs.job import Job, Submission

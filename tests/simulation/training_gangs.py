@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.store import BrokenPromise, FakeStore
-from windfall.accounting.billing import training_seconds
-from windfall.accounting.prices import price_of
+from windfall.accounting.prices import price_of, training_seconds
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
 from windfall.control import events
 from windfall.control.gangs import members

@@ -1,20 +1,66 @@
 """A job's ledger: its wall clock, from its creation to its end or to now, divided among its attempts and what they did.
 
 Time stamps come from several clocks and some are missing: each is first put between its neighbours, so that the parts
-are never negative and always add up to the wall clock exactly. Must not know where jobs are kept.
+are never negative and always add up to the wall clock exactly, in whole milliseconds. Sums of many ledgers claim no
+more than is known: what has no price is counted apart, and savings compare only what has both prices. Must not know
+where jobs are kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import reduce
 from operator import add
 
 from windfall.accounting.prices import HourPrice, Rates, held_of, price_of
-from windfall.accounting.times import Times, in_category
 from windfall.jobs.attempts import Attempt
+from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 from windfall.jobs.resources import NOTHING, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds by what they were for; none is negative. All but `waiting_ms` were spent on an instance."""
+
+    #: No place yet, or none any more.
+    waiting_ms: int = 0
+    #: From the place to the process, or to the first step where the job tells it: fetching, restoring, loading.
+    start_up_ms: int = 0
+    #: Work that is in the result, or in a checkpoint that is in safety.
+    useful_ms: int = 0
+    #: Work stood still to save, and what was flushed after the process had gone.
+    checkpoint_ms: int = 0
+    #: Work that was done and is in no checkpoint: it has to be done again.
+    lost_ms: int = 0
+    #: A place was held, and none of the above happened on it.
+    idle_ms: int = 0
+
+    def __add__(self, other: Times) -> Times:
+        return Times(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Times)))
+
+    @property
+    def held_ms(self) -> int:
+        """Time on an instance: what is paid for."""
+        return self.start_up_ms + self.useful_ms + self.checkpoint_ms + self.lost_ms + self.idle_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """All of it."""
+        return self.waiting_ms + self.held_ms
+
+
+#: The names of the categories, in the order in which they are told.
+CATEGORIES = ("useful", "checkpoint", "lost", "start_up", "idle", "waiting")
+#: Those that are paid for.
+HELD = CATEGORIES[:-1]
+
+
+def in_category(times: Times, category: str) -> int:
+    """The milliseconds of one of CATEGORIES."""
+    spent: int = getattr(times, f"{category}_ms")
+    return spent
+
 
 HOUR_MS = 3_600_000
 NO_PRICE = HourPrice(None, None)
@@ -178,3 +224,61 @@ def _stall_ms(attempt: Attempt, room_ms: int) -> int:
 def _between(low: int, value: int, high: int) -> int:
     """The value, moved into its bounds; `low` is never above `high`."""
     return min(max(low, value), high)
+
+
+@dataclass(slots=True)
+class Sum:
+    """A row of a bill, or its total."""
+
+    times: Times = field(default_factory=Times)
+    jobs: set[JobId] = field(default_factory=set)
+    attempts: int = 0
+    paid_usd: float = 0.0
+    on_demand_usd: float = 0.0
+    #: What was paid where the price on demand is known too.
+    compared_usd: float = 0.0
+    #: Time on instances whose price nobody knows.
+    unpriced_ms: int = 0
+    #: Time on instances, times the GPUs and the vCPUs that were held.
+    gpu_ms: float = 0.0
+    vcpu_ms: float = 0.0
+    usd_by_category: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HELD, 0.0))
+
+    def add(self, job_id: JobId, entry: LedgerEntry) -> None:
+        """Take an entry in."""
+        self.times += entry.times
+        self.jobs.add(job_id)
+        self.attempts += entry.attempt is not None
+        self.gpu_ms += entry.times.held_ms * entry.held.gpus
+        self.vcpu_ms += entry.times.held_ms * entry.held.vcpus
+        paid, on_demand = entry.paid_usd, entry.on_demand_usd
+        if paid is None:
+            self.unpriced_ms += entry.times.held_ms
+            return
+        self.paid_usd += paid
+        for category in HELD:
+            self.usd_by_category[category] += entry.usd_for(category) or 0.0
+        if on_demand is not None:
+            self.on_demand_usd += on_demand
+            self.compared_usd += paid
+
+    def include(self, other: Sum) -> None:
+        """Take another sum in."""
+        self.times += other.times
+        self.jobs |= other.jobs
+        self.attempts += other.attempts
+        self.paid_usd += other.paid_usd
+        self.on_demand_usd += other.on_demand_usd
+        self.compared_usd += other.compared_usd
+        self.unpriced_ms += other.unpriced_ms
+        self.gpu_ms += other.gpu_ms
+        self.vcpu_ms += other.vcpu_ms
+        for category, cost in other.usd_by_category.items():
+            self.usd_by_category[category] += cost
+
+    @property
+    def saved_percent(self) -> float | None:
+        """How much less was paid than the same hours cost on demand; None when there is nothing to compare."""
+        if not self.on_demand_usd:
+            return None
+        return (1 - self.compared_usd / self.on_demand_usd) * 100

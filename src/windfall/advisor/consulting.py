@@ -10,8 +10,7 @@ from windfall.advisor.finding import judged
 from windfall.advisor.profile import profile_of
 from windfall.advisor.samples import Recording
 from windfall.advisor.signs import HardwareLimits
-from windfall.advisor.speeds import model_of
-from windfall.advisor.types import instances
+from windfall.advisor.types import instances, model_of
 from windfall.capacity.catalog import CATALOG, Catalog
 
 _NEIGHBOURS = Gap(

@@ -25,9 +25,8 @@ from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.control.stopping import on_terminate_job
 from windfall.jobs.tenants import given_schedule
-from windfall.schedules.due_times import Due, due_times
+from windfall.schedules.due_times import Due, due_times, window_offset_ms
 from windfall.schedules.schedule import CatchUp, Overlap, Schedule, Tick, TickOutcome
-from windfall.schedules.windows import window_offset_ms
 
 #: Later than this a tick was missed; before, it is merely late.
 LATE_MS = 60_000

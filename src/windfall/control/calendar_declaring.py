@@ -1,8 +1,10 @@
 """Schedules and their groups: commands that declare them, and the limits on how many there are.
 
 Each handler either changes everything it should or raises Rejected having changed nothing. The group `default` is
-always there: it is written down when something first needs a row of it. Must not know what happens when a schedule is
-due; agenda.py hears about every change.
+always there: it is written down when something first needs a row of it. Deletions are remembered by the token of their
+request: a client whose answer got lost asks again with the same token, perhaps another daemon or after a restart, and
+must hear that it is done instead of 404. Must not know what happens when a schedule is due; agenda.py hears about every
+change.
 """
 
 from __future__ import annotations
@@ -14,16 +16,15 @@ from windfall.capacity.environments import Switch
 from windfall.control.agenda import policies, watch_schedule
 from windfall.control.commands import calendar as commands
 from windfall.control.declaring import retagged
-from windfall.control.deletions import is_done, note_deletion
 from windfall.control.round import Round
-from windfall.control.state import State
+from windfall.control.state import CLIENT_TOKEN_MS, State
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.submitters import Submitter
 from windfall.jobs.tenants import given_name, split_name, split_schedule
 from windfall.schedules.due_times import Due, next_due
 from windfall.schedules.errors import LimitReached, ScheduleError
 from windfall.schedules.expressions import At, parse
-from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup
+from windfall.schedules.schedule import DEFAULT_GROUP, Deletion, Schedule, ScheduleGroup
 from windfall.schedules.tag_rules import check_policy_tags
 
 GROUPS_MAX = 500
@@ -224,3 +225,38 @@ def _check_comes(state: State, schedule: Schedule) -> None:
 def _first(state: State, schedule: Schedule) -> Due | None:
     zone = state.rules.zones(schedule.timezone)
     return next_due(schedule, schedule.decided_at, zone, policies(state, schedule).summer_time)
+
+
+#: As many as there may be schedules: all of them can be deleted at once.
+DELETIONS_MAX = 10_000
+
+
+def is_done(state: State, key: str, client_token: str | None, now: int) -> bool:
+    """Whether this very request has been carried out before."""
+    deletion = None if client_token is None else state.deletions.get(_request(key, client_token))
+    return deletion is not None and now - deletion.at < CLIENT_TOKEN_MS
+
+
+def note_deletion(state: State, key: str, client_token: str | None, round_: Round) -> None:
+    """Remember a request that has just been carried out."""
+    if client_token is None:
+        return
+    request = _request(key, client_token)
+    # Out and in again, so that the oldest stay first.
+    state.deletions.pop(request, None)
+    state.deletions[request] = round_.changes.declared[Deletion, request] = Deletion(request, round_.now)
+    forget_deletions(state, round_)
+
+
+def forget_deletions(state: State, round_: Round) -> None:
+    """Drop those that are too old, or too many."""
+    while state.deletions:
+        oldest = next(iter(state.deletions.values()))
+        if len(state.deletions) <= DELETIONS_MAX and round_.now - oldest.at < CLIENT_TOKEN_MS:
+            return
+        del state.deletions[oldest.request]
+        round_.changes.declared[Deletion, oldest.request] = None
+
+
+def _request(key: str, client_token: str) -> str:
+    return f"{key} {client_token}"

@@ -13,8 +13,7 @@ from windfall.capacity.environments import WITHOUT_GPUS, ComputeEnvironment, Job
 from windfall.capacity.policies import SchedulingPolicy
 from windfall.control import events
 from windfall.control.infrastructure import replace_outdated
-from windfall.control.instance_sizes import resize_instances
-from windfall.control.instances import let_go
+from windfall.control.instances import let_go, resize_instances
 from windfall.control.job_options import BUDGET, budget_of
 from windfall.control.limits import check_queue_budget, watch
 from windfall.control.ownership import live_job, live_service_job

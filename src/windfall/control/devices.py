@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import DevicesChanged, FenceDevice
-from windfall.control.instance_sizes import resize_instances
+from windfall.control.instances import resize_instances
 from windfall.control.interrupting import give_notice
 from windfall.control.round import Round
 from windfall.control.state import State

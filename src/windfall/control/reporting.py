@@ -23,8 +23,7 @@ from windfall.control.events import (
     IsolationChanged,
 )
 from windfall.control.gangs import waits_for_main
-from windfall.control.instance_sizes import resize_instances
-from windfall.control.instances import forget_machine, remove_instance
+from windfall.control.instances import forget_machine, remove_instance, resize_instances
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
 from windfall.control.interrupting import grace_of, stop_again
 from windfall.control.lifecycle import note_child

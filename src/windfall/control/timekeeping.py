@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 
 from windfall.control.calendar import on_calendar
+from windfall.control.calendar_declaring import forget_deletions
 from windfall.control.changes import Purge
-from windfall.control.deletions import forget_deletions
 from windfall.control.gangs import hold_back, members
 from windfall.control.infrastructure import ask_to_leave
 from windfall.control.interrupting import ask_to_stop

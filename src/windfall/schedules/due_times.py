@@ -1,12 +1,14 @@
 """When a schedule is due: its expression in its zone, between its dates, over every change of the clocks.
 
 Decides instants. The zone is an argument; so is what happens when the clocks change. AWS skips a time of day that does
-not exist and takes the first of one that comes twice; what happened is told in a note, so that it can be recorded.
-Must not know what is done at a due time.
+not exist and takes the first of one that comes twice; what happened is told in a note, so that it can be recorded. The
+offset within a flexible window looks random and is always the same, so that a restarted daemon comes to the same time,
+and schedules that are due together spread over the window. Must not know what is done at a due time.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -180,3 +182,14 @@ class _Gap:
 
 def _utc(local: datetime, offset: timedelta | None) -> datetime:
     return (local - (offset or timedelta(0))).replace(tzinfo=UTC)
+
+
+MINUTE_MS = 60_000
+
+
+def window_offset_ms(key: str, due_at: int, window_minutes: int | None) -> int:
+    """Milliseconds from the due time to the tick, below the window's length; 0 without a window."""
+    if window_minutes is None:
+        return 0
+    digest = hashlib.blake2b(f"{key}@{due_at}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % (window_minutes * MINUTE_MS)

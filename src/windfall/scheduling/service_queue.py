@@ -4,7 +4,8 @@ Strict order: what the first jobs lack is kept for them, so that small jobs cann
 jobs that could never start are passed over. Shares of a fair-share queue are scored as those of ordinary queues
 (fair_share.py), with instances instead of vCPUs. With quota shares, jobs that others have left for go first, then jobs
 within their share's own limits, in order of arrival; what is left is lent in the same order. A job is asked to leave
-only if the job that it leaves for then starts, and the jobs with the least loss are chosen. Pure; must not know
+only if the job that it leaves for then starts, and the jobs with the least loss are chosen. What is left of the
+capacity counts what jobs hold, what leaving jobs will give back, and what is kept for others. Pure; must not know
 training jobs.
 """
 
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from windfall.capacity.policies import INSTANCES
 from windfall.jobs.aws_texts import MAX_RESOURCE, AwsQuotaReason
 from windfall.scheduling.fair_share import Amount, FairShareView
 from windfall.scheduling.quotas import Quotas, QuotaVerdict
-from windfall.scheduling.service_room import ServiceRoom
 from windfall.scheduling.service_views import (
+    Amounts,
     HoldingService,
     Preempt,
     ServicePlan,
@@ -26,7 +28,52 @@ from windfall.scheduling.service_views import (
     ServiceQueueView,
     ServiceView,
     WaitingService,
+    counted,
 )
+
+_EQUAL = 1e-9
+
+
+class ServiceRoom:
+    """The free capacity of one environment."""
+
+    __slots__ = ("_free", "_limits")
+
+    def __init__(self, view: ServiceView) -> None:
+        self._limits = dict(view.limits)
+        self._free = dict(view.limits)
+        for queue in view.queues:
+            for job in queue.holding:
+                self.take(job.needs)
+
+    def could_hold(self, needs: Amounts) -> bool:
+        """Whether an empty environment has room for it."""
+        return all(
+            amount <= self._limits.get(unit, 0.0) + _EQUAL
+            for unit, amount in counted(needs, self._limits).items()
+        )
+
+    def fits(self, needs: Amounts, without: Iterable[Amounts] = ()) -> bool:
+        """Whether there is room for it once these have given back what they hold."""
+        freed: dict[str, float] = {}
+        for gone in without:
+            for unit, amount in counted(gone, self._limits).items():
+                freed[unit] = freed.get(unit, 0.0) + amount
+        return all(
+            amount <= self._free.get(unit, -inf) + freed.get(unit, 0.0) + _EQUAL
+            for unit, amount in counted(needs, self._limits).items()
+            if amount
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all of every unit is used or kept."""
+        return all(amount <= 0 for amount in self._free.values())
+
+    def take(self, needs: Amounts) -> None:
+        """Count a job as started; what is not free yet is kept for it, and no other job gets it."""
+        for unit, amount in counted(needs, self._limits).items():
+            self._free[unit] = self._free.get(unit, 0.0) - amount
 
 
 def plan_services(view: ServiceView) -> ServicePlan:

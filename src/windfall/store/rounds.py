@@ -1,17 +1,20 @@
-"""What one round's Changes are as rows, checked before any lock is taken.
+"""What one round's Changes are as rows, checked before any lock is taken; and how finished jobs are removed.
 
-Decides which columns a thing has. Must not know in which dialect they are written.
+Decides which columns a thing has. Jobs that are old go a bounded number of rows at a time, as do those that a round
+names: children first and their array last, so that a step cut short leaves no child without its array. Must not know in
+which dialect rows are written, nor touch log files: it answers whose they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windfall.control.changes import Changes, LogStream
+from windfall.control.changes import Changes, LogStream, Purge
 from windfall.control.outbox import OutboxEvent
 from windfall.jobs.definitions import JobDefinition
+from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job, Submission
 from windfall.jobs.service_jobs import ServiceJob
 from windfall.jobs.tenants import qualified
@@ -165,3 +168,36 @@ def _consumables(submission: Submission) -> str | None:
 
 def _stream_row(it: LogStream) -> Row:
     return (_text(it.group), _text(it.name), _text(it.task_id), _text(it.job_id), it.created_at)
+
+
+_OLD = """
+SELECT id FROM jobs
+WHERE parent IS NULL AND state IN ('SUCCEEDED', 'FAILED') AND COALESCE(stopped_at, created_at) < ?
+ORDER BY COALESCE(stopped_at, created_at), seq LIMIT ?
+"""
+_CHILDREN = "SELECT id FROM jobs WHERE parent IS NOT NULL AND {among} LIMIT ?"
+_ALL_CHILDREN = "SELECT id FROM jobs WHERE parent IS NOT NULL AND {among}"
+
+
+def purge(session: SqlSession, wanted: Purge) -> list[str]:
+    """Remove at most `wanted.limit` jobs and children; answer the task ids of their log streams."""
+    old = [row[0] for row in session.rows(_OLD, (wanted.before, wanted.limit))]
+    if not old:
+        return []
+    children = [row[0] for row in session.rows_among(_CHILDREN, "parent", old, (wanted.limit,))]
+    # Fewer children than asked for means that these are all; then the oldest of their parents may follow.
+    return _without(session, children + old[: wanted.limit - len(children)])
+
+
+def remove_jobs(session: SqlSession, named: Collection[JobId]) -> list[str]:
+    """Remove these jobs with their children; answer the task ids of their log streams."""
+    if not named:
+        return []
+    ids = [str(job_id) for job_id in named]
+    return _without(session, [row[0] for row in session.rows_among(_ALL_CHILDREN, "parent", ids)] + ids)
+
+
+def _without(session: SqlSession, gone: list[str]) -> list[str]:
+    streams = session.rows_among("DELETE FROM log_streams WHERE {among} RETURNING task_id", "job_id", gone)
+    session.rows_among("DELETE FROM jobs WHERE {among}", "id", gone)
+    return [task_id for (task_id,) in streams]

@@ -41,10 +41,9 @@ from windfall.store.pages import (
     purge_ticks,
     service_jobs_by_id,
 )
-from windfall.store.purging import purge, remove_jobs
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
-from windfall.store.rounds import folded, rows_of_round, searchable
+from windfall.store.rounds import folded, purge, remove_jobs, rows_of_round, searchable
 from windfall.store.tables import LOG_STREAMS, OUTBOX
 
 #: How many jobs a short text may stand for.

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from windfall.accounting.billing import billable_seconds, savings_percent, training_seconds
-from windfall.accounting.ledger import LedgerEntry, ledger_of
-from windfall.accounting.prices import Rates
-from windfall.accounting.summing import Sum
-from windfall.accounting.times import CATEGORIES, HELD, Times, in_category
+from windfall.accounting.ledger import CATEGORIES, HELD, LedgerEntry, Sum, Times, in_category, ledger_of
+from windfall.accounting.prices import Rates, billable_seconds, savings_percent, training_seconds
 from windfall.jobs.job import Job
 from windfall.jobs.submitters import Submitter
 from windfall.jobs.tenants import qualified

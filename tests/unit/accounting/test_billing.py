@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.accounting.builders import an_attempt, an_interrupted, at
-from windfall.accounting.billing import billable_seconds, savings_percent, training_seconds
+from windfall.accounting.prices import billable_seconds, savings_percent, training_seconds
 
 
 def test_a_job_without_a_place_has_none_of_them():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.accounting.builders import a_job, an_attempt, an_interrupted, at
-from windfall.accounting.ledger import ledger_of
+from windfall.accounting.ledger import Sum, ledger_of
 from windfall.accounting.prices import Rates
-from windfall.accounting.summing import Sum
 
 
 def a_sum(*jobs):

@@ -13,7 +13,7 @@ from windfall.advisor.causes import Cause
 from windfall.advisor.consulting import Consultation, consult
 from windfall.advisor.samples import NAN, GpuSample, Recording
 from windfall.advisor.signs import HardwareLimits
-from windfall.advisor.speeds import SPEEDS, model_of, slower_by
+from windfall.advisor.types import SPEEDS, model_of, slower_by
 
 GBIT = 1e9 / 8
 P3 = HardwareLimits(64.0, 25 * GBIT, pcie_bytes_s=15.75e9)

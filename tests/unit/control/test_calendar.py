@@ -11,8 +11,8 @@ from windfall.control.commands.calendar import CreateSchedule, DeleteSchedule, U
 from windfall.control.instructions import InvokeTarget, StopAttempt
 from windfall.control.timekeeping import next_due
 from windfall.jobs.states import FAILED, RUNNABLE, STARTING
+from windfall.schedules.due_times import window_offset_ms
 from windfall.schedules.schedule import TickOutcome
-from windfall.schedules.windows import window_offset_ms
 
 DUE, WAITING, STARTED, SKIPPED = (
     TickOutcome.DUE,

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import START, a_world
 from tests.unit.schedules.schedules import a_schedule, ms
 from windfall.capacity.environments import Switch
-from windfall.control import calendar_declaring, deletions
+from windfall.control import calendar_declaring
 from windfall.control.commands.calendar import (
     CreateSchedule,
     CreateScheduleGroup,
@@ -191,7 +191,7 @@ def test_deletions_are_forgotten_in_time(team):
 
 
 def test_of_many_deletions_the_latest_are_remembered(team, monkeypatch):
-    monkeypatch.setattr(deletions, "DELETIONS_MAX", 2)
+    monkeypatch.setattr(calendar_declaring, "DELETIONS_MAX", 2)
     for number in range(4):
         team.now += 1
         team.happens(CreateSchedule(replace(NIGHTLY, document=str(number))))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.schedules.schedules import a_schedule
+from windfall.schedules.due_times import window_offset_ms
 from windfall.schedules.errors import ScheduleError, UnknownZone
 from windfall.schedules.schedule import CatchUp, Overlap, ScheduleGroup, SummerTime
 from windfall.schedules.tag_rules import Policies, check_policy_tags, policies_of
-from windfall.schedules.windows import window_offset_ms
 from windfall.schedules.wording import describe
 from windfall.schedules.zones import utc_only
 

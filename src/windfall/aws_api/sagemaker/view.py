@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windfall.accounting.billing import billable_seconds, training_seconds
+from windfall.accounting.prices import billable_seconds, training_seconds
 from windfall.aws_api.sagemaker.contract import model_uri
 from windfall.aws_api.sagemaker.documents import Document
 from windfall.aws_api.sagemaker.endings import failure_reason, final_status, has_failed
