@@ -36,7 +36,7 @@ from windfall.control.state_limits import reason_code
 from windfall.jobs.errors import Rejected
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
-from windfall.jobs.service_jobs import HOLDING, MOVES, ServiceJob, ServiceState
+from windfall.jobs.service_jobs import HOLDING, ServiceJob, ServiceState
 from windfall.scheduling.quotas import Quotas
 from windfall.scheduling.service_views import counted, needs_of
 
@@ -172,6 +172,10 @@ def _change_share(clients: Clients) -> None:
     clients.call(UpdateQuotaShare(share.key, limits, rng.choice(tuple(SharingStrategy)), switch=switch))
 
 
+#: Nothing leads out of these.
+_ENDS = (ServiceState.SUCCEEDED, ServiceState.FAILED)
+
+
 class ServiceWatch:
     """Follows what service jobs hold from round to round, and the path of each through its states."""
 
@@ -222,7 +226,7 @@ class ServiceWatch:
         """After a commit: a finished job stays as it is, and none goes back to where it was submitted."""
         for job in jobs.values():
             before = self._states.get(job.id)
-            if before is not None and not MOVES[before] and job.state is not before:
+            if before in _ENDS and job.state is not before:
                 raise BrokenPromise(f"was {before}: {job}")
             self._states[job.id] = job.state
 
