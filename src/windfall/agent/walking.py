@@ -74,6 +74,23 @@ def entries_below(
         walk.close()
 
 
+def open_plain(name: str, directory: int) -> int:
+    """A descriptor of a regular file in an open directory, for reading, which the caller closes; OSError otherwise.
+
+    Nothing else is opened even for a moment: root of a container can make device files, and opening one may be felt.
+    """
+    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        mode = os.fstat(place).st_mode
+        if stat.S_ISLNK(mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        if not stat.S_ISREG(mode):
+            raise FileNotFoundError(errno.ENOENT, "it is not a regular file", name)
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    finally:
+        os.close(place)
+
+
 def directories_upwards(directory: int) -> Iterator[tuple[str, int]]:
     """Yield every directory below an open one after all that are in it: its path, and itself, open."""
     walk = _Walk(directory)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 import pytest
 
 from tests.deep import LEVELS, deep_directory
+from windfall.agent.courier.archives import content_of
+from windfall.agent.courier.tree import Tree
 from windfall.agent.walking import (
     directories_upwards,
     entries_below,
+    open_plain,
     opened_directory,
     opened_root,
     remove_below,
@@ -108,3 +113,31 @@ def test_a_root_that_became_a_link_is_gone(tmp_path, swapped, path):
     (tmp_path / swapped).symlink_to(tmp_path / "kept")
     with pytest.raises(FileNotFoundError):
         opened_root(f"{tmp_path}/{path}")
+
+
+def test_only_a_regular_file_is_opened(tmp_path, top):
+    (tmp_path / "plain").write_bytes(b"content")
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    os.mkfifo(tmp_path / "pipe")
+    fd = open_plain("plain", top)
+    assert os.read(fd, 100) == b"content"
+    os.close(fd)
+    with pytest.raises(OSError, match="Too many levels") as refused:
+        open_plain("link", top)
+    assert refused.value.errno == errno.ELOOP
+    for name in ("pipe", "missing"):
+        with pytest.raises(FileNotFoundError):
+            open_plain(name, top)
+
+
+def test_a_device_is_not_opened(tmp_path, top):
+    """As root of a container makes them: the first bytes of a disk would be read, a watchdog would be started."""
+    try:
+        os.mknod(tmp_path / "zeros", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("no device file can be made here")
+    with pytest.raises(FileNotFoundError):
+        open_plain("zeros", top)
+    assert Tree(str(tmp_path), None).read("zeros", 4) is None
+    with pytest.raises(FileNotFoundError):
+        next(content_of("zeros", top))

@@ -16,7 +16,7 @@ from typing import IO
 
 from windfall.agent.courier.errors import BadArchive
 from windfall.agent.courier.tree import Tree
-from windfall.agent.walking import entries_below
+from windfall.agent.walking import entries_below, open_plain
 
 _PIECE_BYTES = 1 << 20
 _BLOCK_BYTES = 512
@@ -83,9 +83,8 @@ def files_below(directory: int) -> Iterator[tuple[str, os.stat_result, int]]:
 
 
 def content_of(name: str, directory: int) -> Iterator[bytes]:
-    """Yield a plain file in pieces; a link in its place is an OSError, and a pipe is not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    fd = os.open(os.path.basename(name), flags, dir_fd=directory)
+    """Yield a plain file in pieces; anything else in its place is an OSError."""
+    fd = open_plain(os.path.basename(name), directory)
     try:
         while piece := os.read(fd, _PIECE_BYTES):
             yield piece

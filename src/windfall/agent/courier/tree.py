@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from windfall.agent.courier.errors import CannotBring
-from windfall.agent.walking import remove_below
+from windfall.agent.walking import open_plain, remove_below
 
 _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT_MODE = 0o1770
@@ -152,9 +152,7 @@ class Tree:
         above, name = os.path.split(relative)
         try:
             with self.directory(above or ".") as directory:
-                # Not blocking: the job may have put a pipe there.
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                fd = os.open(name, flags, dir_fd=directory)
+                fd = open_plain(name, directory)
         except OSError:
             return None
         try:

@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from windfall.agent.sync.births import born_ns
 from windfall.agent.sync.links import Link, kept_target
 from windfall.agent.sync.manifests import RESERVED
-from windfall.agent.walking import entries_below, opened_directory, opened_root
+from windfall.agent.walking import entries_below, open_plain, opened_directory, opened_root
 
-#: Non-blocking, because a name may have become a pipe since it was looked at.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _UNFINISHED_ENDINGS = (".tmp", ".part", "~")
 _YOUNG_NS = 120 * 1_000_000_000
 #: A longer file would make a manifest that nobody can handle; a job can make one of holes with a single call.
@@ -192,10 +190,6 @@ def open_below(directory: str, path: str) -> int:
     finally:
         os.close(root)
     try:
-        descriptor = os.open(name, _FILE, dir_fd=holder)
+        return open_plain(name, holder)
     finally:
         os.close(holder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise FileNotFoundError(f"{path} is no longer a regular file")
-    return descriptor
