@@ -14,7 +14,15 @@ from tests.docker_engine import RunningEngine
 from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.waiting import wait_until
 from windfall.agent.messages import Exited, Forget, Interrupt, Refused
-from windfall.jobs.staging import WORKING_DIRECTORY, Checkpoints, GitSource, Output, Staging, TextFile
+from windfall.jobs.staging import (
+    WORKING_DIRECTORY,
+    Channel,
+    Checkpoints,
+    GitSource,
+    Output,
+    Staging,
+    TextFile,
+)
 
 FENCE = 1_700_000_000_000
 
@@ -64,6 +72,44 @@ def test_files_are_seen_outputs_are_taken_and_the_training_host_has_its_name(hou
     assert house.log("a").startswith('{"a": "1"}')
     assert any(line.split() == ["127.0.0.1", "algo-1"] for line in house.log("a").splitlines())
     assert (house.root / "out" / "model.tar.gz").stat().st_size > 0
+
+
+def test_a_device_that_root_of_a_container_makes_is_not_opened_on_the_host(house: ContainerHouse):
+    """A disk's first bytes would be told as the failure of the job."""
+    staging = Staging(
+        directories=("/opt/ml/output", "/opt/ml/model"),
+        outputs=(
+            Output("/opt/ml/model", f"file://{house.root}/out/model", archived=False, when_failed=True),
+        ),
+        failure_path="/opt/ml/output/failure",
+        wants_ml_root=True,
+    )
+    script = "mknod /opt/ml/output/failure c 1 5 && mknod /opt/ml/model/zeros c 1 5 && echo made; echo x > /opt/ml/model/x; exit 3"
+    daemon = house.daemon()
+    daemon.send(house.contain_shell("a", script, staging=staging, fence=FENCE))
+    exited = daemon.exited("a")
+    assert (exited.exit_code, exited.failure, house.log("a")) == (3, None, "made\n")
+    assert [path.name for path in (house.root / "out" / "model").iterdir()] == ["x"]
+
+
+def test_a_link_of_a_container_leads_its_feeder_nowhere(house: ContainerHouse):
+    """The feeder of a container is root, and what it tells has words of the job's own."""
+    precious = house.root / "precious"
+    precious.write_text("as it was")
+    manifest = house.root / "store" / "manifest"
+    manifest.parent.mkdir(exist_ok=True)
+    manifest.write_text('{"x-ref": "file:///\\n* * * * * root id\\n"}')
+    augmented = Channel("c", f"file://{manifest}", "Pipe", "AugmentedManifestFile", attributes=("x-ref",))
+    staging = Staging(channels=(augmented,), wants_ml_root=True)
+    script = (
+        f"ln -s {precious} $(dirname $WINDFALL_PROGRESS_FILE)/feeder-failed && echo linked;"
+        " cat /opt/ml/input/data/c_0"
+    )
+    daemon = house.daemon()
+    daemon.send(house.contain_shell("a", script, staging=staging, fence=FENCE))
+    exited = daemon.exited("a")
+    assert "a manifest may name s3:// objects alone" in str(exited.failure)
+    assert (house.log("a"), precious.read_text()) == ("linked\n", "as it was")
 
 
 def test_files_that_could_not_be_kept_refuse_the_attempt(house: ContainerHouse):
