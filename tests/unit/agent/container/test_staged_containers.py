@@ -84,7 +84,10 @@ def test_a_device_that_root_of_a_container_makes_is_not_opened_on_the_host(house
         failure_path="/opt/ml/output/failure",
         wants_ml_root=True,
     )
-    script = "mknod /opt/ml/output/failure c 1 5 && mknod /opt/ml/model/zeros c 1 5 && echo made; echo x > /opt/ml/model/x; exit 3"
+    script = (
+        "mknod /opt/ml/output/failure c 1 5 && mknod /opt/ml/model/zeros c 1 5 && echo made;"
+        " echo x > /opt/ml/model/x; exit 3"
+    )
     daemon = house.daemon()
     daemon.send(house.contain_shell("a", script, staging=staging, fence=FENCE))
     exited = daemon.exited("a")
