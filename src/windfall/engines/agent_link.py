@@ -107,6 +107,8 @@ class AgentLink:
 
     async def settle(self, *, or_unfit: bool) -> None:
         """Wait until the agent has said what it has; with `or_unfit`, or until agents end as soon as they start."""
+        if self.connected.is_set():
+            return
         waits = [asyncio.create_task(self.connected.wait())]
         if or_unfit:
             waits.append(asyncio.create_task(self.unfit.wait()))
