@@ -75,7 +75,12 @@ def entries_below(
 
 
 def open_plain(name: str, directory: int) -> int:
-    """A descriptor of a regular file in an open directory, for reading, which the caller closes; OSError otherwise.
+    """A descriptor of a regular file in an open directory, for reading, which the caller closes; OSError otherwise."""
+    return open_if(stat.S_ISREG, name, directory, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def open_if(is_wanted: Callable[[int], bool], name: str, directory: int, flags: int) -> int:
+    """A descriptor of what has a name in an open directory, if its mode is one that is wanted; OSError otherwise.
 
     Nothing else is opened even for a moment: root of a container can make device files, and opening one may be felt.
     """
@@ -84,9 +89,9 @@ def open_plain(name: str, directory: int) -> int:
         mode = os.fstat(place).st_mode
         if stat.S_ISLNK(mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
-        if not stat.S_ISREG(mode):
-            raise FileNotFoundError(errno.ENOENT, "it is not a regular file", name)
-        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not is_wanted(mode):
+            raise FileNotFoundError(errno.ENOENT, "it is something else", name)
+        return os.open(f"/proc/self/fd/{place}", flags | os.O_CLOEXEC)
     finally:
         os.close(place)
 

@@ -30,6 +30,7 @@ from windfall.agent.places import PROGRESS_DIRECTORY
 from windfall.agent.speech import say
 from windfall.agent.steward.client import Door
 from windfall.agent.steward.leaving import leave_root
+from windfall.agent.walking import open_if
 from windfall.jobs.staging import Channel
 from windfall.jobs.storage import StorageAccess
 from windfall.objects.errors import Unreachable
@@ -82,14 +83,11 @@ def open_pipe(tree: Tree, name: str) -> int:
 
     The job may write into this directory: by a link it could otherwise have any file of the host overwritten.
     """
-    with tree.directory(INPUT) as at:
-        if not stat.S_ISFIFO(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-            raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it")
-        fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it")
-    return fd
+    try:
+        with tree.directory(INPUT) as at:
+            return open_if(stat.S_ISFIFO, name, at, os.O_WRONLY)
+    except OSError:
+        raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it") from None
 
 
 def tell_failure(tree: Tree, reason: str) -> None:
