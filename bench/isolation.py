@@ -17,7 +17,8 @@ from pathlib import Path
 from bench.machine import cpu_s
 from bench.results import Bench, Result, middle
 from windfall.agent import messages
-from windfall.agent.client import AgentConnection, connect, start_detached
+from windfall.agent.client import AgentConnection, connect
+from windfall.agent.reach import UnixReach
 from windfall.agent.settings import AgentSettings
 
 
@@ -67,7 +68,9 @@ async def _run(data: Path, count: int, cgroups: bool, sandbox: bool) -> tuple[li
         use_cgroups=cgroups,
         use_sandbox=sandbox,
     )
-    connection = await connect(await start_detached(settings), epoch=1)
+    reach = UnixReach(settings)
+    await reach.bring_up()
+    connection = await connect(reach, epoch=1)
     await asyncio.sleep(0.5)
     stream = aiter(connection)
     found: list[float] = []
