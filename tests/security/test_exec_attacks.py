@@ -66,7 +66,7 @@ def a_job(attacked: Attacked, key: Key, script: str = "echo begun; exec sleep 60
 
 def lurking(attack: str) -> str:
     program = LURKING.format(attack=attack)
-    return f'exec /usr/bin/python3 -c "{program}"'
+    return f'exec python3 -c "{program}"'
 
 
 def a_client(attacked: Attacked, key: Key) -> Client:
