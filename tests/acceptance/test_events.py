@@ -53,6 +53,7 @@ def test_all_events_arrive_in_order_although_the_receiver_was_down_and_the_daemo
                 wait_until(
                     lambda it=job_id, last=last: receiver.states_of(it)[-1:] == [last], "the last event"
                 )
+                wait_until(lambda it=job_id, last=last: in_file(path, it)[-1:] == [last], "the last line")
             for told in (receiver.states_of, lambda job_id: in_file(path, job_id)):
                 assert told(good) == ALL
                 assert told(again) == [*ALL[:4], "RUNNABLE", "STARTING", "RUNNING", "FAILED"]

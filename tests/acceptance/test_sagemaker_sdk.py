@@ -108,7 +108,7 @@ def test_fit_survives_an_interruption(training, place):
             wait_until(
                 lambda: any("step 8 " in line for line in training.log("by-sdk")) or user.poll() is not None,
                 "the SDK's job trains",
-                deadline_s=90,
+                deadline_s=200,
             )
             assert user.poll() is None, (place / "output").read_text()
             training.windfall.windfall("interrupt", "training-by-sdk", "--notice", "20")

@@ -56,7 +56,7 @@ QUEUES = {
     "fair": FAIR_QUEUE,
     "quota": QUOTA_QUEUE,
 }
-THEMES = ("fair", "quota", "services", "calendar", "hosts", "gangs")
+THEMES = ("fair", "quota", "services", "calendar", "hosts", "gangs", "alike")
 #: No machine of this world has so many.
 TOO_MANY_GPUS = 9
 TAGS: tuple[dict[str, str], ...] = (
@@ -123,6 +123,14 @@ class Clients:
             (3 if self.theme != "quota" else 8, lambda: change_quota_share(self)),
             ({"quota": 80, "gangs": 60}.get(self.theme or "", 4), lambda: submit_burst(self)),
         )
+        if self.theme == "alike":
+            taking_away = (self.cancel, self.terminate, self.interrupt_job, self.interrupt_instance)
+            rest = (self.submit_single, self.hold_or_release, self.update_environment)
+            self.actions = (
+                (20, self.submit_alike),
+                *((4, action) for action in taking_away),
+                *((2, action) for action in rest),
+            )
         #: Tokens of training jobs whose records were removed, and the names that may be used again.
         self.deleted: set[AttemptToken] = set()
         self.names: list[JobId] = []
@@ -192,6 +200,20 @@ class Clients:
         """An array, perhaps gated child by child."""
         size = self.rng.choice((2, 3, 3, 3, 5))
         self._submit(size, self._dependencies(size))
+
+    def submit_alike(self) -> None:
+        """Many short jobs that are all the same, as an array or one by one."""
+        size, singles = self.rng.choice(((8, 1), (20, 1), (None, 6)))
+        retry = self.rng.choice(RETRIES)
+        for _ in range(singles):
+            self.submitted += 1
+            name = f"name-{self.submitted}"
+            self.submit(
+                events.SubmitJob(
+                    JobId(f"job-{self.submitted}"), name, QueueName("low"), "work", size, retry=retry
+                ),
+                size,
+            )
 
     def _submit(self, size: int | None, depends_on: tuple[Dependency, ...]) -> None:
         self.submitted += 1

@@ -12,6 +12,7 @@ from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.gpus import held_part
 from windfall.jobs.ids import AttemptToken
 from windfall.jobs.job import Job
+from windfall.jobs.resources import NOTHING
 from windfall.jobs.states import FAILED
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def check_holds(machine: Machine, holds: list[Hold]) -> None:
 
 def check_wish(state: State, job: Job, machine: Machine, hold: Hold) -> None:
     """An attempt has the GPUs that its job asks for now."""
-    wish = job.wish
+    wish, attempt = job.wish, job.attempt
+    if attempt is not None and attempt.behind is not None:
+        if hold.resources != NOTHING or hold.gpu_ids:
+            raise BrokenPromise(f"{attempt.token} stands behind {attempt.behind} and holds {hold}")
+        return
     devices = [gpu for gpu in machine.gpus if gpu.id in hold.gpu_ids]
     if hold.resources != job.needs or len(devices) != (1 if hold.is_part else hold.resources.gpus):
         raise BrokenPromise(

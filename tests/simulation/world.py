@@ -63,7 +63,7 @@ from windfall.jobs.storage import StorageLayout
 from windfall.scheduling.snapshot import SchedulingRules
 
 RULES = Rules(
-    SchedulingRules(reserve_after_ms=5_000, idle_after_ms=8_000),
+    SchedulingRules(reserve_after_ms=5_000, idle_after_ms=8_000, look_ahead_ms=4_000),
     grace_s=3.0,
     training_grace_s=5.0,
     notice_s=4.0,
@@ -183,6 +183,8 @@ class World:
 
     def run_ms(self) -> int:
         """How long a job runs; some never end by themselves."""
+        if self.clients.theme == "alike":
+            return self.delay(0, 1_500)
         return ENDLESS_MS if self.faults and self.rng.random() < 0.06 else self.delay(0, 15_000)
 
     def exit_code_of(self, token: AttemptToken) -> int:

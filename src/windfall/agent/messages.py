@@ -96,6 +96,8 @@ class Start(Message, frozen=True, tag=True):
     #: A working directory that the submitter named: it is entered with the rights of the job's user alone. It is not in
     #: `directory`, which an agent of an earlier version would open with its own rights.
     own_directory: str | None = None
+    #: The attempt whose place it gets: it begins when that one has ended.
+    behind: str = ""
 
 
 class Stop(Message, frozen=True, tag=True):
@@ -200,6 +202,8 @@ class Inventory(Message, frozen=True, tag=True):
     network_mbits: int | None = None
     #: Whether an attempt can be started as any user (`Start.run_as`).
     any_user: bool = False
+    #: Whether an attempt can be kept back behind another one (`Start.behind`).
+    follows: bool = False
     #: What tells the machine from all others, kept on the agent's disk; empty from an agent that has no such name.
     machine_id: str = ""
     protocol: int = 0
@@ -281,6 +285,8 @@ class Refused(Message, frozen=True, tag=True):
     token: str
     reason: str
     at: int
+    #: Whether it was asked to go before anything of it was begun.
+    given_back: bool = False
 
 
 class Lost(Message, frozen=True, tag=True):

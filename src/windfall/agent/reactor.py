@@ -75,6 +75,9 @@ class AgentState(msgspec.Struct):
     in_hand: set[str] = set()
     #: Those of them that the daemon has told it to forget.
     forget_later: set[str] = set()
+    #: Who stands behind an attempt for its place, and the other way round.
+    behind: dict[str, str] = {}
+    waits_for: dict[str, str] = {}
     #: Set at shutdown: nothing new is started.
     closing: bool = False
 
@@ -114,16 +117,27 @@ def _on_ordered(state: AgentState, ordered: Ordered, now: int, reaction: Reactio
         reaction.actions += [Tell(answer)] if answer is not None else []
         return
     if state.closing:
-        reaction.actions.append(Tell(Refused(ordered.token, refusal("the agent is being shut down"), now)))
+        reason = refusal("the agent is being shut down")
+        reaction.actions.append(Tell(Refused(ordered.token, reason, now, given_back=True)))
         return
     story = state.stories[ordered.token] = ordered.story
     reaction.records.append(story.intended)
     assert story.order is not None
-    if story.order.staging is None:
+    before = state.stories.get(story.order.behind)
+    if story.order.behind and (before is None or _never_had_a_place(before)):
+        # The order for that one was lost on its way, or given back: a place is free only when one ends that had it.
+        _end_unstarted(state, story, "the attempt before it has no place here", now, reaction)
+    elif before is not None and before.live:
+        state.behind[before.token], state.waits_for[story.token] = story.token, before.token
+    elif story.order.staging is None:
         reaction.actions.append(Launch(story.token))
     else:
         reaction.note(story, Accepted(story.order))
         reaction.actions.append(StageIn(story.token))
+
+
+def _never_had_a_place(story: Story) -> bool:
+    return isinstance(story.result, Refused) and story.result.given_back
 
 
 def _on_stop(state: AgentState, stop: Stop, now: int, reaction: Reaction) -> None:
@@ -276,7 +290,7 @@ def _live_or_answered(state: AgentState, token: str, now: int, reaction: Reactio
 
 def _end_unstarted(state: AgentState, story: Story, why: str, now: int, reaction: Reaction) -> None:
     reaction.actions.append(Withdraw(story.token))
-    _end(state, story, Refused(story.token, refusal(why), now), reaction)
+    _end(state, story, Refused(story.token, refusal(why), now, given_back=True), reaction)
 
 
 def _end(state: AgentState, story: Story, result: Result, reaction: Reaction) -> None:
@@ -290,6 +304,21 @@ def _end(state: AgentState, story: Story, result: Result, reaction: Reaction) ->
         state.in_hand.add(story.token)
         reaction.actions.append(Drop(story.token))
     reaction.actions.append(Tell(result))
+    _pass_on(state, story.token, reaction)
+
+
+def _pass_on(state: AgentState, ended: str, reaction: Reaction) -> None:
+    """Let who stands behind an attempt begin; where that had no place either, move up."""
+    follower, before = state.behind.pop(ended, None), state.waits_for.pop(ended, None)
+    if before is not None:
+        del state.behind[before]
+    if follower is None:
+        return
+    if before is not None:
+        state.behind[before], state.waits_for[follower] = follower, before
+        return
+    del state.waits_for[follower]
+    reaction.actions.append(Launch(follower))
 
 
 def _stop(story: Story, grace_s: float, reaction: Reaction) -> None:

@@ -82,7 +82,7 @@ class Supervisor:
             on_readable,
             self.orphans.spare,
             self._note_now,
-            lambda: sum(story.intended.memory_mib for story in self.state.live),
+            self._live_memory_mib,
             self._cgroups_to_remove.append,
             self._processes,
             self.containers,
@@ -286,6 +286,10 @@ class Supervisor:
             if self.janitor.remove_now(token, unused):
                 done.append(token)
         self.react(events.Removed(done))
+
+    def _live_memory_mib(self) -> int:
+        waiting = self.state.waits_for
+        return sum(story.intended.memory_mib for story in self.state.live if story.token not in waiting)
 
     def _release(self, path: str) -> bool:
         left = self._directory_users.get(path, 1) - 1

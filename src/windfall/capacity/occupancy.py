@@ -28,6 +28,11 @@ class InstanceUse:
     #: Since when nothing runs on it.
     idle_since: int | None = None
 
+    @property
+    def count(self) -> int:
+        """How many attempts have a place; those that wait for one of these hold nothing."""
+        return sum(hold.resources != NOTHING for hold in self.holds.values())
+
 
 @dataclass(frozen=True, slots=True)
 class PartUse:

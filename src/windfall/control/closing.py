@@ -9,10 +9,12 @@ the job is to be tried on a larger GPU then (growing.py).
 from __future__ import annotations
 
 from windfall.control import share_use
+from windfall.control.followers import pass_on
 from windfall.control.gangs import end_of_peers, gang_of, hold_back, members, nodes_of
 from windfall.control.growing import ask_for_more
 from windfall.control.instances import let_go_if_left
 from windfall.control.interrupting import ask_to_stop, give_notice
+from windfall.control.lengths import note_length
 from windfall.control.lifecycle import finish, make_runnable
 from windfall.control.limits import end_at_limit, reached_while_waiting, watch
 from windfall.control.round import Round
@@ -48,7 +50,10 @@ def _end(state: State, job: Job, attempt: Attempt, at: int, round_: Round, *, lo
     instance = state.instances.get(attempt.instance)
     if instance is not None:
         state.occupancy.give_back(attempt.token, instance, round_.now)
+    pass_on(state, attempt, round_)
+    if instance is not None:
         let_go_if_left(state, instance, round_)
+    note_length(state, job, attempt)
     round_.changes.jobs[job.id] = job
     state.unsettled = True
 
@@ -148,6 +153,8 @@ def _decide(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
 
 
 def _tried_again(job: Job, attempt: Attempt) -> bool:
+    if attempt.given_back and not attempt.preempted:
+        return True
     if not attempt.interrupted:
         outcome = (attempt.status_reason, attempt.reason, attempt.exit_code)
         return decide(job.submission.retry, job.charged_attempts, *outcome) is Action.RETRY

@@ -343,6 +343,8 @@ class AttemptExited:
     diagnosis: Diagnosis | None = None
     #: The files that go with its private directory.
     left: LeftFiles | None = None
+    #: Whether nothing of it was begun, because it was asked to go before.
+    given_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ class StartAttempt:
     tenant: str = ""
     #: Whether the submitter named `directory`, so that only what the job's user may enter by itself will do.
     enters_as_user: bool = False
+    #: The attempt whose place it gets: it begins when that one has ended.
+    behind: AttemptToken | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from windfall.capacity.machines import InstanceState
 from windfall.control.events import InterruptInstance, InterruptionNoticed, InterruptJob, RebalanceRecommended
+from windfall.control.followers import followers_of
 from windfall.control.gangs import hold_back, leaves_alone, members
 from windfall.control.instances import let_go_if_left
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
@@ -85,6 +86,10 @@ def _tell(
         return attempt.stop_cause in WITH_NOTICE
     round_.changes.jobs[job.id] = job
     round_.instructions.append(notice_of(attempt))
+    if cause in TAKEN_AWAY:
+        # What is behind it would begin in a place that is promised to another, or gone.
+        for follower in followers_of(state, attempt.token):
+            _tell(state, follower, deadline_at, words, round_, cause, None)
     return True
 
 

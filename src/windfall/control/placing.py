@@ -11,12 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from windfall.capacity.environments import RECLAIMABLE
-from windfall.capacity.machines import Hold, Instance, InstanceState, Machine, Offer
+from windfall.capacity.machines import Instance, InstanceState, Machine, Offer
 from windfall.control import share_use
 from windfall.control.backlog import same_group
 from windfall.control.changes import LogStream
 from windfall.control.consumables import hold_tokens
 from windfall.control.events import AttemptExited
+from windfall.control.followers import hold_of
 from windfall.control.gang_addresses import node_environment
 from windfall.control.gangs import gang_of, give_number, made_node, nodes_of, waits_for_main
 from windfall.control.instances import let_go
@@ -33,7 +34,7 @@ from windfall.jobs.attempts import Attempt, Market
 from windfall.jobs.aws_texts import CANNOT_INITIALIZE, CANNOT_START
 from windfall.jobs.containers import ContainerRun
 from windfall.jobs.definitions import ContainerSpec, effective_container
-from windfall.jobs.ids import InstanceId, attempt_token, task_id
+from windfall.jobs.ids import AttemptToken, InstanceId, attempt_token, task_id
 from windfall.jobs.images import (
     HOST_IMAGE,
     HostCommand,
@@ -56,7 +57,7 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
     """Carry out a plan; the answer is the attempts that could not even be asked for (no image)."""
     refused = []
     for placement in plan.placements:
-        report = _place(state, placement, round_)
+        _, report = place(state, placement, round_)
         if report is not None:
             refused.append(report)
     for launch in plan.launches:
@@ -70,7 +71,10 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
     return refused
 
 
-def _place(state: State, placement: Placement, round_: Round) -> AttemptExited | None:
+def place(
+    state: State, placement: Placement, round_: Round, *, behind: AttemptToken | None = None
+) -> tuple[AttemptToken, AttemptExited | None]:
+    """Give a job its next attempt, with a place or behind another; and its end where it cannot even be asked for."""
     job = state.jobs[placement.job_id]
     if placement.node is not None and placement.node != job.node:
         job = made_node(state, job, placement.node, round_)
@@ -92,14 +96,16 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     instance = state.instances[placement.instance]
     container = _container(state, job)
     attempt = _new_attempt(state, job, instance, container, placement.gpu_ids, round_.now)
+    if behind is not None:
+        attempt.behind = behind
+        state.followers[behind] = attempt.token
     job.attempts.append(attempt)
     job.status_reason = None  # What it said was about the wait, or about the attempt before.
     job.move(STARTING)
     hold_tokens(state, job, round_)
     note_child(state, job, round_)
     state.attempts[attempt.token] = job
-    hold = Hold(instance.id, job.needs, placement.gpu_ids)
-    state.occupancy.take(attempt.token, hold, instance)
+    state.occupancy.take(attempt.token, hold_of(job, attempt), instance)
     share_use.placed(state, job, round_)
     watch(state, job)
     round_.changes.jobs[job.id] = job
@@ -112,12 +118,12 @@ def _place(state: State, placement: Placement, round_: Round) -> AttemptExited |
     )
     claim_user(state, job.submission.submitter, round_)  # It may have been submitted under other settings.
     if waits_for_main(state, job):
-        return None
+        return attempt.token, None
     start = _start(state, job, attempt, container)
     if isinstance(start, AttemptExited):
-        return start
+        return attempt.token, start
     round_.instructions.append(start)
-    return None
+    return attempt.token, None
 
 
 def start_nodes(state: State, gang: Job, round_: Round) -> list[AttemptExited]:
@@ -251,6 +257,7 @@ def _start(
         run_as=user,
         tenant=submitter.tenant,
         enters_as_user=own_directory is not None,
+        behind=attempt.behind,
     )
 
 

@@ -40,6 +40,7 @@ from windfall.control.commands import storage as storage_commands
 from windfall.control.growing import fail_the_outgrown
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StartAttempt
 from windfall.control.lifecycle import settle
+from windfall.control.look_ahead import look_ahead
 from windfall.control.placing import apply_plan
 from windfall.control.round import Round
 from windfall.control.service_dispatch import serve_services
@@ -215,7 +216,7 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
     made = plan(make_snapshot(state, offers, round_.now))
     # A share that has borrowed by it may be asked by an owner who had his turn before.
     state.unsettled = bool(state.quota_shares and made.placements)
-    for refused in apply_plan(state, made, round_):
+    for refused in (*apply_plan(state, made, round_), *look_ahead(state, round_)):
         handle(state, refused, round_)
     if note_blocked_heads(state, offers, round_):
         for overdue in overdue_heads(state, round_.now):

@@ -10,10 +10,10 @@ import heapq
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ServiceEnvironment
-from windfall.capacity.machines import Hold
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.agenda import rebuild_agenda
 from windfall.control.consumables import rebuild_holders
+from windfall.control.followers import hold_of
 from windfall.control.gangs import may_wait_alone
 from windfall.control.holding import let_wait
 from windfall.control.instructions import Instruction
@@ -185,11 +185,12 @@ def _rebuild_place(state: State, job: Job) -> None:
     elif job.state in PLACED and job.attempt is not None:
         attempt = job.attempt
         state.attempts[attempt.token] = job
+        if attempt.behind is not None:
+            state.followers[attempt.behind] = attempt.token
         watch(state, job)
         instance = state.instances.get(attempt.instance)
         if instance is not None:
-            hold = Hold(instance.id, job.needs, attempt.gpu_ids)
-            state.occupancy.take(attempt.token, hold, instance)
+            state.occupancy.take(attempt.token, hold_of(job, attempt), instance)
         if (
             attempt.started_at is not None
             and job.submission.timeout_s is not None

@@ -7,6 +7,7 @@ that the core does not know can change nothing; its agent is told to stop and fo
 from __future__ import annotations
 
 import heapq
+from functools import partial
 
 from windfall.backoff import Pauses
 from windfall.capacity.machines import InstanceState, Machine
@@ -22,6 +23,7 @@ from windfall.control.events import (
     InstanceReady,
     IsolationChanged,
 )
+from windfall.control.followers import depth_of
 from windfall.control.gangs import waits_for_main
 from windfall.control.instances import forget_machine, remove_instance, resize_instances
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
@@ -32,7 +34,7 @@ from windfall.control.placing import start_again, start_nodes
 from windfall.control.progress import note_marks, note_start
 from windfall.control.round import Round
 from windfall.control.state import FailedLaunch, State
-from windfall.jobs.attempts import Attempt
+from windfall.jobs.attempts import TAKEN_AWAY, Attempt
 from windfall.jobs.ids import AttemptToken
 from windfall.jobs.job import Job
 from windfall.jobs.states import RUNNING, STARTING
@@ -77,7 +79,8 @@ def on_instance_lost(state: State, report: InstanceLost, round_: Round) -> None:
     if instance is None:
         return
     use = state.occupancy.instances.get(report.instance)
-    for token in list(use.holds) if use else []:
+    # Those that have nothing yet come first: they have lost nothing either.
+    for token in sorted(use.holds, key=partial(depth_of, state), reverse=True) if use else []:
         on_attempt_lost(state, AttemptLost(token, round_.now), round_)
     if report.instance in state.instances:  # unless it was to go, and the last attempt took it along
         remove_instance(state, report.instance, round_)
@@ -94,7 +97,8 @@ def on_agent_connected(state: State, report: AgentConnected, round_: Round) -> N
         else:
             on_attempt_lost(state, ended, round_)
     named = {started.token for started in report.running}.union(report.preparing)
-    for token in _tokens_on(state, report.machine):
+    # An agent must know of an attempt before it hears who is behind it.
+    for token in sorted(_tokens_on(state, report.machine), key=partial(depth_of, state)):
         job = state.attempts[token]
         attempt = job.attempt
         if attempt is None:
@@ -186,6 +190,9 @@ def on_attempt_exited(state: State, report: AttemptExited, round_: Round) -> Non
     if job.state is STARTING and (report.started_at is not None or report.exit_code is not None):
         _begin(state, job, attempt, report.started_at or report.at, round_)
     attempt.exit_code, attempt.reason = report.exit_code, report.reason
+    attempt.given_back = report.given_back and (
+        attempt.stop_cause is None or attempt.stop_cause in TAKEN_AWAY
+    )
     attempt.isolation = report.isolation or attempt.isolation
     attempt.failure, attempt.progress = report.failure, report.progress or attempt.progress
     attempt.diagnosis, attempt.left = report.diagnosis, report.left
@@ -201,4 +208,5 @@ def on_attempt_lost(state: State, report: AttemptLost, round_: Round) -> None:
         return
     attempt = job.attempt
     attempt.reason = None
+    attempt.given_back = attempt.behind is not None  # It has lost nothing.
     close_attempt(state, job, attempt, report.at, round_, lost=True)

@@ -99,6 +99,7 @@ def _start(instruction: StartAttempt, log_path: LogPath) -> messages.Start:
         run_as=instruction.run_as,
         tenant=instruction.tenant,
         own_directory=instruction.directory if instruction.enters_as_user else None,
+        behind=instruction.behind or "",
     )
 
 
@@ -166,7 +167,7 @@ def to_report(message: messages.ToDaemon) -> Report | None:
             message.left,
         )
     if isinstance(message, messages.Refused):
-        return AttemptExited(token, message.at, None, message.reason)
+        return AttemptExited(token, message.at, None, message.reason, given_back=message.given_back)
     if isinstance(message, messages.Lost):
         return AttemptLost(token, message.at)
     return None

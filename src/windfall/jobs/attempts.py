@@ -149,6 +149,10 @@ class Attempt:
     on_demand_usd_hour: float | None = None
     #: The files that went with its private directory.
     left: LeftFiles | None = None
+    #: The attempt that has the place which this one will get; None once it is its own.
+    behind: AttemptToken | None = None
+    #: Whether nothing of it was begun when its place went away: it costs its job nothing.
+    given_back: bool = False
 
     def as_whole(self, end: GangEnd) -> Attempt:
         """The try of the whole multi-node job whose main node's attempt this is."""

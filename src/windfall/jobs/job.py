@@ -229,10 +229,16 @@ class Job:
         """How many of its tries count against its retry strategy."""
         free = self.submission.free_interruptions
         if not free and not self.submission.larger_gpu_on_oom:
-            return sum(not (attempt.moved or attempt.preempted) for attempt in self.tries)
+            return sum(
+                not (attempt.moved or attempt.preempted or attempt.given_back) for attempt in self.tries
+            )
         return sum(
             not (
-                attempt.moved or attempt.preempted or (free and attempt.interrupted) or self.outgrew(attempt)
+                attempt.moved
+                or attempt.preempted
+                or attempt.given_back
+                or (free and attempt.interrupted)
+                or self.outgrew(attempt)
             )
             for attempt in self.tries
         )

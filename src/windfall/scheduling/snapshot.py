@@ -229,6 +229,8 @@ class SchedulingRules:
     notice_ms: int = 120_000
     #: How long an attempt may take to end when its timeout is over.
     grace_ms: int = 0
+    #: Behind an attempt that is expected to take less than this, the next one is sent ahead; 0 sends none.
+    look_ahead_ms: int = 250
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def overview(state: State) -> Answer:
             for queue in state.queues.values()
         ],
         "waiting": state.backlog.count,
-        "running": len(state.attempts),
+        "running": len(state.attempts) - len(state.followers),
         "warnings": [line for line in warnings.splitlines() if line],
     }
 
@@ -108,7 +108,7 @@ def _environment(state: State, environment: ComputeEnvironment) -> Answer:
         instance for instance in state.instances.values() if instance.environment == environment.name
     ]
     uses = [state.occupancy.instances.get(instance.id) for instance in instances]
-    running = [0 if use is None else len(use.holds) for use in uses]
+    running = [0 if use is None else use.count for use in uses]
     return {
         "name": environment.name,
         "type": environment.provisioning,
