@@ -63,7 +63,7 @@ NAMED = (
 #: Participles that say how a variable got its value and not what it is.
 HOW_NOT_WHAT = {"asked", "found", "held", "kept", "known", "told"}
 #: Folders whose local variables may still be called so.
-UNNAMED = ("agent", "engines")
+UNNAMED = ("agent",)
 #: Names of classes that mean something of the agent's; others say which session, request or service they are.
 OF_THE_AGENT = {"Request", "Service", "Session", "Surroundings", "Wanted"}
 #: Public classes of the core that share a name: words of users' programs, and errors whose names other processes read.

@@ -117,8 +117,8 @@ class SimulatedEngine:
         for instance in holdings.instances:
             self._fleet.add(self._adopted(instance))
         for token, place in holdings.attempts.items():
-            if (found := self._fleet.find(place)) is not None:
-                self._fleet.place(token, found)
+            if (instance_of_attempt := self._fleet.find(place)) is not None:
+                self._fleet.place(token, instance_of_attempt)
         if holdings.instances or holdings.attempts or self._reach.was_up:
             self._link.wanted.set()
 
@@ -149,10 +149,10 @@ class SimulatedEngine:
 
     def _launch(self, launch: LaunchInstance) -> None:
         self._link.wanted.set()
-        known = self._fleet.find(launch.instance)
-        if known is not None:
-            if known.stage is InstanceStage.READY and (machine := self._machine(known)) is not None:
-                self._sink(InstanceReady(known.id, machine))
+        existing = self._fleet.find(launch.instance)
+        if existing is not None:
+            if existing.stage is InstanceStage.READY and (machine := self._machine(existing)) is not None:
+                self._sink(InstanceReady(existing.id, machine))
             return
         now, offering = self._clock_ms(), self._offerings.find(launch.environment)
         if offering is None:

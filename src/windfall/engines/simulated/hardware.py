@@ -44,9 +44,9 @@ def devices_of(
     instance: InstanceId, type_: str, count: int, inventory: messages.Inventory | None
 ) -> tuple[GpuDevice, ...]:
     """The devices that an instance of a type has, or would have on a host that has not been described yet."""
-    known = catalog.find(type_)
-    model = (known.gpu_model if known is not None else None) or "GPU"
-    memory_mib = known.gpu_memory_mib if known is not None else None
+    instance_type = catalog.find(type_)
+    model = (instance_type.gpu_model if instance_type is not None else None) or "GPU"
+    memory_mib = instance_type.gpu_memory_mib if instance_type is not None else None
     real = to_devices([gpu for gpu in inventory.gpus if not gpu.simulated] if inventory is not None else [])
     if not real:
         return tuple(

@@ -60,12 +60,12 @@ class LaunchBook:
     def keep_only(self, environments: Iterable[str], instances: Iterable[InstanceId]) -> None:
         """Drop what is about environments and instances that nobody knows any more."""
         names, ids = set(environments), set(instances)
-        kept = _Pages(
+        pages = _Pages(
             {name: launched for name, launched in self._pages.launched.items() if name in names},
             {instance_id: at for instance_id, at in self._pages.taken.items() if instance_id in ids},
         )
-        if kept != self._pages:
-            self._pages = kept
+        if pages != self._pages:
+            self._pages = pages
             self._write()
 
     def _write(self) -> None:

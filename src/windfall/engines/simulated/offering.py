@@ -64,9 +64,9 @@ class Offering:
     def offers(self, stock: Stock, inventory: messages.Inventory | None, now: int) -> tuple[Offer, ...]:
         """What could be launched now, in the order in which the environment names its types."""
         if self._seen is not None:
-            known, host, since, until, offers = self._seen
+            seen_stock, host, since, until, offers = self._seen
             # The fleet hands out the same stock until it changes.
-            if known is stock and host is inventory and since <= now < until:
+            if seen_stock is stock and host is inventory and since <= now < until:
                 return offers
         offers = tuple(self._offer(type_, stock, inventory, now) for type_ in self.types)
         steps = (self.market.next_step_at(type_.name, now) for type_ in self.types)
@@ -136,9 +136,9 @@ class Offerings:
 
     def see(self, environment: ComputeEnvironment) -> Offering | None:
         """The offering of an environment as it is now; None when it cannot be used."""
-        known = self._open.get(environment.name)
-        if known is not None and known.environment is environment:
-            return known
+        offering = self._open.get(environment.name)
+        if offering is not None and offering.environment is environment:
+            return offering
         broken = self._broken.get(environment.name)
         if broken is not None and broken[0] is environment:
             return None

@@ -98,10 +98,10 @@ def read_trace(path: str) -> AvailabilityTrace:
 
 
 def _read_whole(fd: int, path: str) -> bytes:
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         raise BadTrace(f"windfall:trace {path} is not a file")
-    if found.st_size > _MOST_BYTES:
+    if status.st_size > _MOST_BYTES:
         raise BadTrace(f"windfall:trace {path} is larger than {_MOST_BYTES >> 20} MiB; use a part of it")
     with open(fd, "rb", closefd=False) as file:
         return file.read(_MOST_BYTES)
