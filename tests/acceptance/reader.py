@@ -24,7 +24,7 @@ def typed(running: RunningWindfall, place: Path, script: str) -> str:
         text=True,
         env=environment | {"PYTHON": sys.executable},
         cwd=place,
-        timeout=110,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{running.log.read_text()}"

@@ -68,7 +68,7 @@ def test_the_page_does_what_it_says(reader):
     assert statuses[-1] == "Completed"
     with tarfile.open(place / "model.tar.gz") as archive:
         model = json.load(archive.extractfile("model.json") or pytest.fail("no model"))
-    assert model == {"step": 60, "sum": 120}
+    assert model == {"step": 300, "sum": 600}
 
 
 def test_every_block_of_python_can_be_compiled():
