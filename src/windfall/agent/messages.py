@@ -111,6 +111,8 @@ class Stop(Message, frozen=True, tag=True):
     save_within_s: float | None = None
     #: Whether nobody wants what cannot be stored by then.
     gives_up: bool = False
+    #: Whether it is only to be given back, if nothing of it was begun; what runs goes on.
+    if_unbegun: bool = False
 
 
 class Interrupt(Message, frozen=True, tag=True):

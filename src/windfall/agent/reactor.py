@@ -136,12 +136,19 @@ def _on_ordered(state: AgentState, ordered: Ordered, now: int, reaction: Reactio
         reaction.actions.append(StageIn(story.token))
 
 
+def _is_unstarted(state: AgentState, token: str) -> bool:
+    story = state.stories.get(token)
+    return story is not None and story.unstarted
+
+
 def _never_had_a_place(story: Story) -> bool:
     return isinstance(story.result, Refused) and story.result.given_back
 
 
 def _on_stop(state: AgentState, stop: Stop, now: int, reaction: Reaction) -> None:
     """Begin to end an attempt; one that has ended or is unknown is only answered."""
+    if stop.if_unbegun and not _is_unstarted(state, stop.token):
+        return  # What is not known is not answered: its order may still be on its way.
     story = _live_or_answered(state, stop.token, now, reaction)
     if story is None:
         return

@@ -147,7 +147,7 @@ def _decide(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
     elif (limit := reached_while_waiting(state, job, round_.now)) is not None:
         end_at_limit(state, job, limit, round_)
     else:
-        job.status_reason = attempt.status_reason
+        job.status_reason = None if attempt.given_back else attempt.status_reason
         make_runnable(state, job, round_)
         watch(state, job)
 

@@ -88,6 +88,8 @@ class StopAttempt:
     save_within_s: float | None = None
     #: Whether nobody wants what cannot be stored by then.
     gives_up: bool = False
+    #: Whether it is only to be given back, if nothing of it was begun.
+    if_unbegun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from windfall.capacity.machines import InstanceState
 from windfall.control.backlog import Group, key_in_queue
 from windfall.control.events import AttemptExited
+from windfall.control.instructions import StopAttempt
 from windfall.control.placing import place
 from windfall.control.round import Round
 from windfall.control.state import State
@@ -21,6 +22,8 @@ FOLLOWS = "follows"
 #: How long it takes until a place that is free is filled by asking: this much work is worth having at hand.
 _ROUND_TRIP_MS = 10.0
 _MOST_BEHIND_ONE = 8
+#: How many times as long as the longest that is followed one waits before it is asked back.
+_PATIENCE = 4
 #: With this many places there is always another one to be filled meanwhile.
 _MANY = 512
 
@@ -33,7 +36,9 @@ def look_ahead(state: State, round_: Round) -> list[AttemptExited]:
     if group is None or not longest_ms or len(state.attempts) > _MANY:
         return refused
     queue, waiting = group
-    leaders = [job for job in state.attempts.values() if _may_be_followed(state, job, queue, longest_ms)]
+    leaders = [
+        job for job in state.attempts.values() if _may_be_followed(state, job, queue, longest_ms, round_.now)
+    ]
     for job in leaders:
         assert job.attempt is not None
         length = state.lengths[queue, job.submission.definition]
@@ -63,13 +68,26 @@ def _only_group(state: State) -> tuple[QueueName, Group] | None:
     return (queue, group) if plain and state.queues[queue].policy is None else None
 
 
-def _may_be_followed(state: State, job: Job, queue: QueueName, longest_ms: int) -> bool:
+def call_back(state: State, round_: Round) -> None:
+    """Ask those back that have waited for long: the one before them is not as short as others were.
+
+    One that begins at this very moment goes on, so that nothing depends on whether this arrives.
+    """
+    patience_ms = _PATIENCE * state.rules.scheduling.look_ahead_ms
+    for token in state.followers.values():
+        attempt = state.attempts[token].attempt
+        if attempt is not None and round_.now - attempt.placed_at >= patience_ms:
+            round_.instructions.append(StopAttempt(token, attempt.instance, 0.0, if_unbegun=True))
+
+
+def _may_be_followed(state: State, job: Job, queue: QueueName, longest_ms: int, now: int) -> bool:
     attempt = job.attempt
     if attempt is None or attempt.behind is not None or attempt.stop_cause is not None:
         return False
     if job.submission.queue != queue or job.submission.nodes is not None:
         return False
-    if state.lengths.get((queue, job.submission.definition), longest_ms) >= longest_ms:
+    expected_ms = state.lengths.get((queue, job.submission.definition), longest_ms)
+    if expected_ms >= longest_ms or now - (attempt.started_at or attempt.placed_at) >= longest_ms:
         return False
     instance = state.instances.get(attempt.instance)
     if instance is None or instance.state is not InstanceState.READY or instance.machine is None:

@@ -308,7 +308,7 @@ def _injected(state: State, job: Job, attempt: Attempt) -> dict[str, str]:
         return {"TRAINING_JOB_NAME": job.submission.name, **of_node}
     environment = {
         "AWS_BATCH_JOB_ID": job.id if nodes is None else f"{job.parent or job.id}#{job.node}",
-        "AWS_BATCH_JOB_ATTEMPT": str(attempt.number),
+        "AWS_BATCH_JOB_ATTEMPT": str(len(job.begun_attempts)),
         "AWS_BATCH_JQ_NAME": job.submission.queue,
         "AWS_BATCH_CE_NAME": attempt.environment,
         "AWS_EXECUTION_ENV": "AWS_ECS_EC2",

@@ -14,6 +14,7 @@ from windfall.control.gangs import hold_back, members
 from windfall.control.infrastructure import ask_to_leave
 from windfall.control.interrupting import ask_to_stop
 from windfall.control.limits import end_overdue
+from windfall.control.look_ahead import call_back
 from windfall.control.round import Round
 from windfall.control.service_dispatch import watch_services
 from windfall.control.share_use import keep_shares
@@ -35,6 +36,7 @@ def on_time_passed(state: State, round_: Round) -> None:
     """Do all that is due now; waits, reservations and idle instances grow old too, so the scheduler looks again."""
     state.unsettled = state.unsettled or bool(state.instances) or any(state.backlog.queues.values())
     _stop_overdue(state, round_)
+    call_back(state, round_)
     end_overdue(state, round_)
     ask_to_leave(state, round_)
     on_calendar(state, round_)

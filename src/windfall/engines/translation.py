@@ -69,6 +69,7 @@ def _stop(instruction: StopAttempt) -> messages.Stop:
         instruction.lose,
         instruction.save_within_s,
         instruction.gives_up,
+        instruction.if_unbegun,
     )
 
 

@@ -225,6 +225,11 @@ class Job:
         ]
 
     @property
+    def begun_attempts(self) -> list[Attempt]:
+        """Its attempts without those that were given back, of which nothing was begun."""
+        return [attempt for attempt in self.attempts if not attempt.given_back]
+
+    @property
     def charged_attempts(self) -> int:
         """How many of its tries count against its retry strategy."""
         free = self.submission.free_interruptions

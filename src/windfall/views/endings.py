@@ -52,7 +52,7 @@ def how_it_ended(job: Job, job_id: JobId, definition: JobDefinition | None = Non
     """How a job ended, or a child that has no record of its own; `definition` is the job's, if known."""
     if job.id != job_id and job.rest is not None:
         return _answer(job.rest, job.rest_reason or job.status_reason, [])
-    lines = [_line(attempt, is_last=attempt is job.attempts[-1]) for attempt in job.attempts]
+    lines = [_line(attempt, is_last=attempt is job.attempts[-1]) for attempt in job.begun_attempts]
     answer = _answer(job.state, job.status_reason, lines)
     texts = [text for a in job.attempts[-1:] for text in (a.reason, a.status_reason) if text] + [
         job.status_reason or ""

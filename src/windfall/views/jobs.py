@@ -21,7 +21,7 @@ def attempts(job: Job) -> Answer:
     return {
         "jobId": job.id,
         "checkpointUri": staging.checkpoints.uri if staging and staging.checkpoints else None,
-        "attempts": [_attempt(attempt) for attempt in job.attempts],
+        "attempts": [_attempt(attempt) for attempt in job.begun_attempts],
     }
 
 

@@ -415,6 +415,14 @@ def test_a_follower_of_one_that_was_given_back_is_given_back_too():
     assert isinstance(agent.state.stories["v"].result, Refused)
 
 
+def test_what_is_asked_back_goes_on_if_it_has_begun():
+    assert at(Stage.RUNNING).hear(Stop("t", 0.0, if_unbegun=True)) == []
+    assert at(Stage.STARTING).hear(Stop("t", 0.0, if_unbegun=True)) == []
+    assert Agent().hear(Stop("t", 0.0, if_unbegun=True)) == [], "its order may be on its way"
+    actions = at(Stage.ACCEPTED).hear(Stop("t", 0.0, if_unbegun=True))
+    assert Withdraw("t") in actions
+
+
 def test_of_several_followers_one_begins_at_a_time():
     agent = at(Stage.RUNNING)
     agent.hear(behind("u", "t"), behind("v", "u"))

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import TestWorld, a_busy_world, a_definition, a_job, a_machine
 from tests.simulation.invariants import check_occupancy
 from windfall.control import events
-from windfall.control.instructions import InterruptAttempt, StartAttempt
+from windfall.control.instructions import InterruptAttempt, StartAttempt, StopAttempt
 from windfall.control.look_ahead import FOLLOWS
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import NOTHING
@@ -127,6 +127,20 @@ def test_long_jobs_are_not_followed(world):
     world.now += 10_000
     world.submits(a_job("d"))
     assert world.state_of("d") is RUNNABLE
+
+
+def test_who_waits_behind_one_that_takes_long_is_asked_back_and_what_has_begun_goes_on(world):
+    runs(world, "c").later(500)
+    assert world.asked_for(StopAttempt) == []
+    world.later(1_000)
+    (asked_back,) = world.asked_for(StopAttempt)
+    assert (asked_back.token, asked_back.if_unbegun) == (world.token("c"), True)
+    given_back(world, "c")
+    assert (world.state_of("c"), world.job("c").status_reason) == (RUNNABLE, None)
+    world.exits("b")
+    assert world.state_of("c") is STARTING, "the next free place is its own, wherever it is"
+    assert world.job("c").attempts[-1].behind is None
+    check_occupancy(world.state)
 
 
 def test_an_agent_of_an_earlier_version_gets_no_followers():

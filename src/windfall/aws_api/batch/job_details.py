@@ -129,7 +129,9 @@ def job_detail(
         "status": job.state.value,
         "shareIdentifier": submission.share,
         "schedulingPriority": _priority(job, registered),
-        "attempts": [_attempt_detail(a, arns, sent, task) for a in job.attempts if a.stopped_at is not None],
+        "attempts": [
+            _attempt_detail(a, arns, sent, task) for a in job.begun_attempts if a.stopped_at is not None
+        ],
         "statusReason": job.status_reason,
         "createdAt": job.created_at,
         "retryStrategy": retry_detail(submission.retry),
