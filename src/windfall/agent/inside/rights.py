@@ -23,6 +23,7 @@ _CLONE = {
     "uts": 0x04000000,
     "cgroup": 0x02000000,
 }
+_PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -47,6 +48,8 @@ def adopt_orphans() -> None:
 
 def take_rights(place: Place, user: tuple[int, int, list[int]] | None) -> None:
     """Become the job's user (None: be it already), with the capabilities that the job can have; raises OSError."""
+    # Until it is the command, the job may not look into it. Becoming another user would do this by itself.
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for capability in range(_MOST_CAPABILITIES):
         if not place.bounding_capabilities >> capability & 1:
