@@ -32,8 +32,7 @@ def look_ahead(state: State, round_: Round) -> list[AttemptExited]:
     """Put waiting jobs behind short ones that run; the answer is the attempts that could not even be asked for."""
     refused: list[AttemptExited] = []
     longest_ms = state.rules.scheduling.look_ahead_ms
-    group = _only_group(state)
-    if group is None or not longest_ms or len(state.attempts) > _MANY:
+    if not longest_ms or not 0 < len(state.attempts) <= _MANY or (group := _only_group(state)) is None:
         return refused
     queue, waiting = group
     leaders = [
@@ -58,12 +57,14 @@ def look_ahead(state: State, round_: Round) -> list[AttemptExited]:
 
 def _only_group(state: State) -> tuple[QueueName, Group] | None:
     """The jobs that wait, if they are all equal and nothing but their order says when they start."""
-    groups = [
-        (queue, key, group) for queue, groups in state.backlog.queues.items() for key, group in groups.items()
-    ]
-    if len(groups) != 1 or state.left_places or state.reservations:
+    if state.left_places or state.reservations:
         return None
-    queue, (shape, scheduling_class), group = groups[0]
+    waiting = ((queue, *one) for queue, groups in state.backlog.queues.items() for one in groups.items())
+    # No more than two are looked at: there may be a hundred thousand.
+    first, second = next(waiting, None), next(waiting, None)
+    if first is None or second is not None:
+        return None
+    queue, (shape, scheduling_class), group = first
     plain = scheduling_class == ORDINARY and not shape.resources.gpus
     return (queue, group) if plain and state.queues[queue].policy is None else None
 
