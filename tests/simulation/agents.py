@@ -34,7 +34,7 @@ from windfall.control.instructions import (
     Instruction,
     StartAttempt,
 )
-from windfall.control.look_ahead import FOLLOWS
+from windfall.control.look_ahead import KEEPS_STANDBYS
 from windfall.engines.translation import to_connected, to_messages, to_report
 from windfall.jobs.ids import AttemptToken, MachineId
 from windfall.jobs.resources import Resources
@@ -47,7 +47,7 @@ HOST = MachineId("host")
 
 def a_machine(machine_id: MachineId, size: Resources) -> Machine:
     """A machine with as many simulated devices as its size says."""
-    return Machine(machine_id, size, devices_of(machine_id, int(size.gpus)), {FOLLOWS: "yes"})
+    return Machine(machine_id, size, devices_of(machine_id, int(size.gpus)), {KEEPS_STANDBYS: "yes"})
 
 
 @dataclass(slots=True)

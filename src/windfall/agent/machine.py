@@ -106,7 +106,7 @@ class Machine(msgspec.Struct, frozen=True):
             settings=self.settings.digest,
             containers=engine.words if engine is not None else "",
             network_mbits=self.network_mbits,
-            follows=True,
+            keeps_standbys=True,
             any_user=os.geteuid() == 0 and can_drop_in_one_thread(),
             machine_id=machine_id,
             protocol=PROTOCOL,

@@ -205,7 +205,7 @@ class Inventory(Message, frozen=True, tag=True):
     #: Whether an attempt can be started as any user (`Start.run_as`).
     any_user: bool = False
     #: Whether an attempt can be kept back behind another one (`Start.behind`).
-    follows: bool = False
+    keeps_standbys: bool = False
     #: What tells the machine from all others, kept on the agent's disk; empty from an agent that has no such name.
     machine_id: str = ""
     protocol: int = 0

@@ -316,16 +316,16 @@ def _end(state: AgentState, story: Story, result: Result, reaction: Reaction) ->
 
 def _pass_on(state: AgentState, ended: str, reaction: Reaction) -> None:
     """Let who stands behind an attempt begin; where that had no place either, move up."""
-    follower, before = state.behind.pop(ended, None), state.waits_for.pop(ended, None)
+    standby, before = state.behind.pop(ended, None), state.waits_for.pop(ended, None)
     if before is not None:
         del state.behind[before]
-    if follower is None:
+    if standby is None:
         return
     if before is not None:
-        state.behind[before], state.waits_for[follower] = follower, before
+        state.behind[before], state.waits_for[standby] = standby, before
         return
-    del state.waits_for[follower]
-    reaction.actions.append(Launch(follower))
+    del state.waits_for[standby]
+    reaction.actions.append(Launch(standby))
 
 
 def _stop(story: Story, grace_s: float, reaction: Reaction) -> None:

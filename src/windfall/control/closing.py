@@ -9,7 +9,6 @@ the job is to be tried on a larger GPU then (growing.py).
 from __future__ import annotations
 
 from windfall.control import share_use
-from windfall.control.followers import pass_on
 from windfall.control.gangs import end_of_peers, gang_of, hold_back, members, nodes_of
 from windfall.control.growing import ask_for_more
 from windfall.control.instances import let_go_if_left
@@ -18,6 +17,7 @@ from windfall.control.lengths import note_length
 from windfall.control.lifecycle import finish, make_runnable
 from windfall.control.limits import end_at_limit, reached_while_waiting, watch
 from windfall.control.round import Round
+from windfall.control.standby import pass_on
 from windfall.control.state import State
 from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.aws_texts import EXITED, FAILED_TO_START, TIMED_OUT, host_lost

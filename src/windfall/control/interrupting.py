@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from windfall.capacity.machines import InstanceState
 from windfall.control.events import InterruptInstance, InterruptionNoticed, InterruptJob, RebalanceRecommended
-from windfall.control.followers import followers_of
 from windfall.control.gangs import hold_back, leaves_alone, members
 from windfall.control.instances import let_go_if_left
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StopAttempt
 from windfall.control.ownership import live_job, serves_others
 from windfall.control.round import Round
+from windfall.control.standby import standbys_of
 from windfall.control.state import State
 from windfall.jobs.attempts import PREEMPTIONS, TAKEN_AWAY, Attempt, LeftPlace, StopCause
 from windfall.jobs.errors import Invalid, NotFound
@@ -88,8 +88,8 @@ def _tell(
     round_.instructions.append(notice_of(attempt))
     if cause in TAKEN_AWAY:
         # What is behind it would begin in a place that is promised to another, or gone.
-        for follower in followers_of(state, attempt.token):
-            _tell(state, follower, deadline_at, words, round_, cause, None)
+        for standby in standbys_of(state, attempt.token):
+            _tell(state, standby, deadline_at, words, round_, cause, None)
     return True
 
 

@@ -1,6 +1,6 @@
 """Look-ahead: short jobs are sent to their agent before their place is free.
 
-Decides who may follow whose attempt (followers.py): only a job of the same group, and only while no other group waits,
+Decides who may stand by for whose place (standby.py): only a job of the same group, while no other group waits,
 so that nobody is overtaken who would have had the next turn. How long jobs take is learnt from those that ended.
 """
 
@@ -17,12 +17,12 @@ from windfall.jobs.ids import QueueName
 from windfall.jobs.job import Job, JobKind
 from windfall.scheduling.snapshot import ORDINARY, Placement
 
-#: What a machine's facts say of an agent that keeps followers back.
-FOLLOWS = "follows"
+#: What a machine's facts say of an agent that keeps standbys.
+KEEPS_STANDBYS = "keeps_standbys"
 #: How long it takes until a place that is free is filled by asking: this much work is worth having at hand.
 _ROUND_TRIP_MS = 10.0
 _MOST_BEHIND_ONE = 8
-#: How many times as long as the longest that is followed one waits before it is asked back.
+#: How many times as long as the longest that has one, a standby waits before it is asked back.
 _PATIENCE = 4
 #: With this many places there is always another one to be filled meanwhile.
 _MANY = 512
@@ -36,15 +36,15 @@ def look_ahead(state: State, round_: Round) -> list[AttemptExited]:
         return refused
     queue, waiting = group
     leaders = [
-        job for job in state.attempts.values() if _may_be_followed(state, job, queue, longest_ms, round_.now)
+        job for job in state.attempts.values() if _may_have_standby(state, job, queue, longest_ms, round_.now)
     ]
     for job in leaders:
         assert job.attempt is not None
         length = state.lengths[queue, job.submission.definition]
         wanted = min(_MOST_BEHIND_ONE, 1 + int(_ROUND_TRIP_MS / max(1.0, length)))
         last, behind = job.attempt.token, 0
-        while (follower := state.followers.get(last)) is not None:
-            last, behind = follower, behind + 1
+        while (standby := state.standbys.get(last)) is not None:
+            last, behind = standby, behind + 1
         for _ in range(wanted - behind):
             following = _next(state, waiting, job)
             if following is None:
@@ -59,7 +59,9 @@ def _only_group(state: State) -> tuple[QueueName, Group] | None:
     """The jobs that wait, if they are all equal and nothing but their order says when they start."""
     if state.left_places or state.reservations:
         return None
-    waiting = ((queue, *one) for queue, groups in state.backlog.queues.items() for one in groups.items())
+    waiting = (
+        (queue, key, group) for queue, groups in state.backlog.queues.items() for key, group in groups.items()
+    )
     # No more than two are looked at: there may be a hundred thousand.
     first, second = next(waiting, None), next(waiting, None)
     if first is None or second is not None:
@@ -75,13 +77,13 @@ def call_back(state: State, round_: Round) -> None:
     One that begins at this very moment goes on, so that nothing depends on whether this arrives.
     """
     patience_ms = _PATIENCE * state.rules.scheduling.look_ahead_ms
-    for token in state.followers.values():
+    for token in state.standbys.values():
         attempt = state.attempts[token].attempt
         if attempt is not None and round_.now - attempt.placed_at >= patience_ms:
             round_.instructions.append(StopAttempt(token, attempt.instance, 0.0, if_unbegun=True))
 
 
-def _may_be_followed(state: State, job: Job, queue: QueueName, longest_ms: int, now: int) -> bool:
+def _may_have_standby(state: State, job: Job, queue: QueueName, longest_ms: int, now: int) -> bool:
     attempt = job.attempt
     if attempt is None or attempt.behind is not None or attempt.stop_cause is not None:
         return False
@@ -93,7 +95,7 @@ def _may_be_followed(state: State, job: Job, queue: QueueName, longest_ms: int, 
     instance = state.instances.get(attempt.instance)
     if instance is None or instance.state is not InstanceState.READY or instance.machine is None:
         return False
-    return FOLLOWS in state.machines[instance.machine].facts
+    return KEEPS_STANDBYS in state.machines[instance.machine].facts
 
 
 def _next(state: State, group: Group, leader: Job) -> Job | None:

@@ -17,7 +17,6 @@ from windfall.control.backlog import same_group
 from windfall.control.changes import LogStream
 from windfall.control.consumables import hold_tokens
 from windfall.control.events import AttemptExited
-from windfall.control.followers import hold_of
 from windfall.control.gang_addresses import node_environment
 from windfall.control.gangs import gang_of, give_number, made_node, nodes_of, waits_for_main
 from windfall.control.instances import let_go
@@ -28,6 +27,7 @@ from windfall.control.lifecycle import note_child, recorded_child
 from windfall.control.limits import watch
 from windfall.control.node_parts import container_of_node, own_staging, staging_of_peer
 from windfall.control.round import Round
+from windfall.control.standby import hold_of
 from windfall.control.state import State
 from windfall.control.storage_rules import access_of_job, storage_problem
 from windfall.jobs.attempts import Attempt, Market
@@ -98,7 +98,7 @@ def place(
     attempt = _new_attempt(state, job, instance, container, placement.gpu_ids, round_.now)
     if behind is not None:
         attempt.behind = behind
-        state.followers[behind] = attempt.token
+        state.standbys[behind] = attempt.token
     job.attempts.append(attempt)
     job.status_reason = None  # What it said was about the wait, or about the attempt before.
     job.move(STARTING)

@@ -13,7 +13,6 @@ from windfall.capacity.environments import ServiceEnvironment
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.agenda import rebuild_agenda
 from windfall.control.consumables import rebuild_holders
-from windfall.control.followers import hold_of
 from windfall.control.gangs import may_wait_alone
 from windfall.control.holding import let_wait
 from windfall.control.instructions import Instruction
@@ -24,6 +23,7 @@ from windfall.control.ports import Loaded
 from windfall.control.service_dispatch import creations_after_restart
 from windfall.control.service_use import rebuild_service_shares
 from windfall.control.share_use import rebuild_shares
+from windfall.control.standby import hold_of
 from windfall.control.state import Rules, State, Waits
 from windfall.control.state_changes import watch_loaded_jobs
 from windfall.jobs.arrays import ChildTable
@@ -186,7 +186,7 @@ def _rebuild_place(state: State, job: Job) -> None:
         attempt = job.attempt
         state.attempts[attempt.token] = job
         if attempt.behind is not None:
-            state.followers[attempt.behind] = attempt.token
+            state.standbys[attempt.behind] = attempt.token
         watch(state, job)
         instance = state.instances.get(attempt.instance)
         if instance is not None:

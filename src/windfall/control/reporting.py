@@ -23,7 +23,6 @@ from windfall.control.events import (
     InstanceReady,
     IsolationChanged,
 )
-from windfall.control.followers import depth_of
 from windfall.control.gangs import waits_for_main
 from windfall.control.instances import forget_machine, remove_instance, resize_instances
 from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttempt, TerminateInstance
@@ -33,6 +32,7 @@ from windfall.control.limits import watch
 from windfall.control.placing import start_again, start_nodes
 from windfall.control.progress import note_marks, note_start
 from windfall.control.round import Round
+from windfall.control.standby import depth_of
 from windfall.control.state import FailedLaunch, State
 from windfall.jobs.attempts import TAKEN_AWAY, Attempt
 from windfall.jobs.ids import AttemptToken

@@ -166,7 +166,7 @@ class State:
     attempts: dict[AttemptToken, Job] = field(default_factory=dict)
     occupancy: Occupancy = field(default_factory=Occupancy)
     #: Who stands behind an attempt for its place.
-    followers: dict[AttemptToken, AttemptToken] = field(default_factory=dict)
+    standbys: dict[AttemptToken, AttemptToken] = field(default_factory=dict)
     #: How long attempts of a queue and a definition take, in milliseconds; the later ones count more.
     lengths: dict[tuple[QueueName, str], float] = field(default_factory=dict)
     backlog: Backlog = field(default_factory=Backlog)

@@ -29,7 +29,7 @@ def overview(state: State) -> Answer:
             for queue in state.queues.values()
         ],
         "waiting": state.backlog.count,
-        "running": len(state.attempts) - len(state.followers),
+        "running": len(state.attempts) - len(state.standbys),
         "warnings": [line for line in warnings.splitlines() if line],
     }
 

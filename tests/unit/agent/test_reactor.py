@@ -369,18 +369,18 @@ def behind(token: str, before: str) -> Ordered:
     return Ordered(token, Story(Intended(token, "task", "/log", [], 64, 1.0, False, 1), order=start))
 
 
-def test_a_follower_begins_when_the_one_before_it_has_ended():
+def test_a_standby_begins_when_the_one_before_it_has_ended():
     agent = at(Stage.RUNNING)
     assert agent.hear(behind("u", "t")) == []
     assert agent.kinds == [Intended], "it is in the journal"
     assert Launch("u") in agent.hear(Left("t", EXITED))
 
 
-def test_a_follower_of_one_that_has_ended_begins_at_once():
+def test_a_standby_of_one_that_has_ended_begins_at_once():
     assert at(Stage.ENDED).hear(behind("u", "t")) == [Launch("u")]
 
 
-def test_a_follower_of_one_that_is_not_known_is_given_back(agent: Agent):
+def test_a_standby_of_one_that_is_not_known_is_given_back(agent: Agent):
     actions = agent.hear(behind("u", "t"))
     assert Launch("u") not in actions
     result = agent.state.stories["u"].result
@@ -389,7 +389,7 @@ def test_a_follower_of_one_that_is_not_known_is_given_back(agent: Agent):
     assert agent.hear(behind("u", "t")) == [Tell(result)], "an order that comes again starts nothing"
 
 
-def test_a_follower_waits_until_what_the_one_before_it_left_is_stored():
+def test_a_standby_waits_until_what_the_one_before_it_left_is_stored():
     agent = at(Stage.RUNNING, staged=True)
     agent.hear(behind("u", "t"))
     assert Launch("u") not in agent.hear(Left("t", EXITED))
@@ -397,7 +397,7 @@ def test_a_follower_waits_until_what_the_one_before_it_left_is_stored():
 
 
 @pytest.mark.parametrize("request_", [Stop("u", 1.0), Interrupt("u", 5_000)])
-def test_a_follower_is_given_back_and_the_next_one_moves_up(request_: AgentEvent):
+def test_a_standby_is_given_back_and_the_next_one_moves_up(request_: AgentEvent):
     agent = at(Stage.RUNNING)
     agent.hear(behind("u", "t"), behind("v", "u"))
     actions = agent.hear(request_)
@@ -408,7 +408,7 @@ def test_a_follower_is_given_back_and_the_next_one_moves_up(request_: AgentEvent
     assert Launch("v") in agent.hear(Left("t", EXITED))
 
 
-def test_a_follower_of_one_that_was_given_back_is_given_back_too():
+def test_a_standby_of_one_that_was_given_back_is_given_back_too():
     agent = at(Stage.RUNNING)
     agent.hear(behind("u", "t"), Stop("u", 1.0))
     assert Launch("v") not in agent.hear(behind("v", "u")), "t still has the place"
@@ -423,7 +423,7 @@ def test_what_is_asked_back_goes_on_if_it_has_begun():
     assert Withdraw("t") in actions
 
 
-def test_of_several_followers_one_begins_at_a_time():
+def test_of_several_standbys_one_begins_at_a_time():
     agent = at(Stage.RUNNING)
     agent.hear(behind("u", "t"), behind("v", "u"))
     assert [action for action in agent.hear(Left("t", EXITED)) if isinstance(action, Launch)] == [Launch("u")]

@@ -10,7 +10,7 @@ from tests.builders import TestWorld, a_busy_world, a_definition, a_job, a_machi
 from tests.simulation.invariants import check_occupancy
 from windfall.control import events
 from windfall.control.instructions import InterruptAttempt, StartAttempt, StopAttempt
-from windfall.control.look_ahead import FOLLOWS
+from windfall.control.look_ahead import KEEPS_STANDBYS
 from windfall.jobs.ids import JobId
 from windfall.jobs.resources import NOTHING
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
@@ -20,7 +20,7 @@ from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
 def world() -> TestWorld:
     """A host with room for two jobs at once, which were seen to be short."""
     machine = a_machine(vcpus=2)
-    world = a_busy_world(replace(machine, facts={**machine.facts, FOLLOWS: "yes"}))
+    world = a_busy_world(replace(machine, facts={**machine.facts, KEEPS_STANDBYS: "yes"}))
     check_occupancy(world.state)
     return world
 
@@ -75,7 +75,7 @@ def test_a_start_that_is_told_before_the_end_of_the_one_before_it_is_no_harm(wor
 def test_a_restart_knows_who_stands_behind_whom(world):
     runs(world, "c", "d").restarted()
     check_occupancy(world.state)
-    assert list(world.state.followers.items()) == [
+    assert list(world.state.standbys.items()) == [
         (world.token("a"), world.token("c")),
         (world.token("c"), world.token("d")),
     ]
@@ -117,10 +117,10 @@ def test_nobody_is_sent_ahead_of_another_who_has_his_turn(world):
     world.submits(a_job("a"), a_job("b")).starts("a", "b")
     world.submits(a_job("wide").vcpus(2), a_job("c"))
     assert world.state_of("c") is RUNNABLE
-    assert not world.state.followers
+    assert not world.state.standbys
 
 
-def test_long_jobs_are_not_followed(world):
+def test_long_jobs_have_no_standby(world):
     world.submits(a_job("a"), a_job("b")).starts("a", "b")
     world.now += 10_000
     world.exits("a").submits(a_job("c")).starts("c")
@@ -143,7 +143,7 @@ def test_who_waits_behind_one_that_takes_long_is_asked_back_and_what_has_begun_g
     check_occupancy(world.state)
 
 
-def test_an_agent_of_an_earlier_version_gets_no_followers():
+def test_an_agent_of_an_earlier_version_gets_no_standbys():
     world = runs(a_busy_world(a_machine(vcpus=2)), "c")
     assert world.state_of("c") is RUNNABLE
 
@@ -151,5 +151,5 @@ def test_an_agent_of_an_earlier_version_gets_no_followers():
 def test_children_of_an_array_follow_one_another(world):
     world.submits(a_job("all").array(6))
     assert [str(state) for state in world.states_of("all")] == ["STARTING"] * 6
-    assert len(world.state.followers) == 4
+    assert len(world.state.standbys) == 4
     check_occupancy(world.state)

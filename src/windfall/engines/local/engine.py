@@ -19,7 +19,7 @@ from windfall.capacity.market_tags import market_tags_of
 from windfall.control.events import DevicesChanged, InstanceLost, InstanceReady
 from windfall.control.instructions import Instruction, LaunchInstance, TerminateInstance
 from windfall.control.job_users import ANY_USER
-from windfall.control.look_ahead import FOLLOWS
+from windfall.control.look_ahead import KEEPS_STANDBYS
 from windfall.control.ports import Holdings, Sink
 from windfall.engines.agent_link import AgentLink
 from windfall.engines.translation import to_connected, to_devices, to_messages, to_report
@@ -152,7 +152,7 @@ def machine_of_host(inventory: messages.Inventory) -> Machine:
         "network_mbits": "" if inventory.network_mbits is None else str(inventory.network_mbits),
         "warnings": "\n".join(inventory.warnings),
         **({ANY_USER: "yes"} if inventory.any_user else {}),
-        **({FOLLOWS: "yes"} if inventory.follows else {}),
+        **({KEEPS_STANDBYS: "yes"} if inventory.keeps_standbys else {}),
     }
     name = MachineId(inventory.machine_id or BEFORE_NAMES)
     return Machine(name, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)

@@ -13,7 +13,7 @@ from windfall.agent import messages
 from windfall.capacity import catalog
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.job_users import ANY_USER
-from windfall.control.look_ahead import FOLLOWS
+from windfall.control.look_ahead import KEEPS_STANDBYS
 from windfall.engines.translation import to_devices
 from windfall.jobs.ids import InstanceId, MachineId
 from windfall.jobs.resources import Resources
@@ -31,7 +31,7 @@ def machine_of(instance: InstanceId, type_: str, total: Resources, inventory: me
         "containers": inventory.containers,
         "warnings": "\n".join(inventory.warnings),
         **({ANY_USER: "yes"} if inventory.any_user else {}),
-        **({FOLLOWS: "yes"} if inventory.follows else {}),
+        **({KEEPS_STANDBYS: "yes"} if inventory.keeps_standbys else {}),
         "simulated": (
             f"{type_} is simulated: its jobs run on {inventory.hostname}, which has"
             f" {inventory.vcpus:g} vCPUs and {inventory.memory_mib} MiB for all of them"

@@ -1,8 +1,8 @@
-"""Attempts that wait at their agent for the place of another one, and how places are passed on among them.
+"""Attempts on standby: they wait at their agent for the place of another one, and places are passed on among them.
 
-A follower has its attempt, its token and its order like any other, and stands behind one that has a place. It begins
+A standby has its attempt, its token and its order like any other, and stands behind one that has a place. It begins
 there when that one ends, without a round trip in between; until then it holds nothing. The agent passes places on by
-the same rule, so that both know who has which. Must not know who may follow: look_ahead.py decides that.
+the same rule, so that both know who has which. Must not know who may stand by: look_ahead.py decides that.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ def hold_of(job: Job, attempt: Attempt) -> Hold:
 
 
 def pass_on(state: State, ended: Attempt, round_: Round) -> None:
-    """An attempt has ended: the one behind it gets its place, or moves up where it was a follower itself."""
-    follower = state.followers.pop(ended.token, None)
+    """An attempt has ended: the one behind it gets its place, or moves up where it was a standby itself."""
+    standby = state.standbys.pop(ended.token, None)
     if ended.behind is not None:
-        del state.followers[ended.behind]
+        del state.standbys[ended.behind]
         ended.placed_at = max(ended.placed_at, ended.stopped_at or 0)  # It has held nothing that costs.
-    if follower is None:
+    if standby is None:
         return
-    job = state.attempts[follower]
+    job = state.attempts[standby]
     attempt = job.attempt
     assert attempt is not None
     attempt.behind = ended.behind
     round_.changes.jobs[job.id] = job
     if attempt.behind is not None:
-        state.followers[attempt.behind] = follower
+        state.standbys[attempt.behind] = standby
         return
     attempt.placed_at = max(attempt.placed_at, round_.now)
     instance = state.instances.get(attempt.instance)
     if instance is not None:
-        state.occupancy.give_back(follower, instance, round_.now)
-        state.occupancy.take(follower, hold_of(job, attempt), instance)
+        state.occupancy.give_back(standby, instance, round_.now)
+        state.occupancy.take(standby, hold_of(job, attempt), instance)
 
 
-def followers_of(state: State, token: AttemptToken) -> list[Job]:
+def standbys_of(state: State, token: AttemptToken) -> list[Job]:
     """The jobs behind an attempt, the next one first."""
     jobs = []
-    while (follower := state.followers.get(token)) is not None:
-        jobs.append(state.attempts[follower])
-        token = follower
+    while (standby := state.standbys.get(token)) is not None:
+        jobs.append(state.attempts[standby])
+        token = standby
     return jobs
 
 
