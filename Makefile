@@ -16,17 +16,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt sim drill frameworks soak bench docs lock clean
+.PHONY: help demo demo-many test check fmt sim drill drill-hosts drill-ray flaky frameworks soak bench bench-spot calibrate docs lock clean
 
 help: ## show this list
 	@echo 'Windfall: make TARGET'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Needs python3 (3.11 or newer) with venv; PYTHON=python3.12 takes another one.'
 
 demo: $(VENV)/.demo ## set up, train a model on a spot market that takes its machine away, show it live and the bill
 	@$(PY) examples/demo.py $(ARGS)
+
+demo-many: $(VENV)/.develop ## three machines with sshd in namespaces: a training loses its machine and ends with the same bits; needs root
+	@PYTHONPATH=. $(PY) examples/demo_many.py
 
 test: check ## set up, then everything that must pass: `make check` and all tests except the slow ones
 	$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
@@ -41,11 +44,23 @@ fmt: $(VENV)/.develop ## format the code and repair what the linter can repair
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-sim: $(VENV)/.develop ## simulate N=200 seeds with crashes and lost reports; SEED=n replays one step by step
-	$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED),--runs $(N))
+sim: $(VENV)/.develop ## simulate N=200 seeds with crashes and lost reports, and FLEET=1 with many machines; SEED=n replays one step by step
+	$(PY) -m tests.simulation $(if $(FLEET),--fleet) $(if $(SEED),--seed $(SEED),--runs $(N))
 
 drill: $(VENV)/.develop ## N=200 real trainings, interrupted at every stage by every means; SEED=n begins elsewhere
 	$(PY) -m tests.drill --runs $(N) $(if $(SEED),--seed $(SEED))
+
+drill-hosts: $(VENV)/.develop ## N=10 rounds of jobs on three hosts that are killed, cut off and drained; SEED=n begins elsewhere; needs root
+	$(PY) -m tests.hosts_drill --rounds $(N) $(if $(SEED),--seed $(SEED))
+drill-hosts: N = 10
+
+drill-ray: $(VENV)/.develop ## N=5 rounds on a Ray cluster whose head, raylets and nodes are killed and drained; SEED=n, RAY_PYTHON=/path/to/python with ray; needs root
+	$(PY) -m tests.ray_drill --rounds $(N) $(if $(SEED),--seed $(SEED))
+drill-ray: N = 5
+
+flaky: $(VENV)/.develop ## the acceptance and security tests N=20 times, each time in another order; failures lie in build/flaky
+	$(PY) -m tests.flaky --rounds $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
+flaky: N = 20
 
 frameworks: $(VENV)/.develop ## windfall.checkpoint with PyTorch, JAX, Keras, Lightning and Hugging Face: installs gigabytes
 	@test -x build/frameworks/bin/python || $(PY) -m venv build/frameworks
@@ -57,6 +72,12 @@ soak: $(VENV)/.develop ## the slow tests, minutes to an hour: 80 random kills, 3
 
 bench: $(VENV)/.develop ## measure, beside a bare posix_spawn loop on this machine; ARGS= goes to the benchmark
 	$(PY) -m bench $(ARGS)
+
+bench-spot: $(VENV)/.develop ## deadline policies over recorded spot capacity; TRACES=directory, without it over synthetic traces
+	$(PY) -m bench.spot $(TRACES) $(ARGS)
+
+calibrate: $(VENV)/.develop ## how many of 1,000 ends are in the ranges that were expected; N=200 asks for fewer
+	$(PY) -m bench.ends $(if $(filter command line,$(origin N)),$(N),1000)
 
 docs: $(VENV)/.develop ## write the generated pages again (a test fails when they are stale)
 	$(PY) -m tests.docs.generate

@@ -8,10 +8,15 @@ import time
 from collections.abc import Callable
 
 from bench import (
+    at_once,
     changeover,
+    deadlines,
     idle_memory,
     isolation,
     latency,
+    page,
+    page_browser,
+    ray_door,
     restart,
     scheduling,
     shares,
@@ -20,6 +25,7 @@ from bench import (
     sync,
     takeover,
     throughput,
+    usher,
     warm_workers,
 )
 from bench.machine import describe
@@ -29,18 +35,24 @@ from bench.workspace import Workspace, create_us
 
 MEASUREMENTS: dict[str, Callable[[Bench], list[Result]]] = {
     "throughput": throughput.measure,
+    "at-once": at_once.measure,
     "latency": latency.measure,
     "submit": submit_rate.measure,
     "scheduling": scheduling.measure,
     "shares": shares.measure,
+    "deadlines": deadlines.measure,
     "restart": restart.measure,
     "takeover": takeover.measure,
     "memory": idle_memory.measure,
     "isolation": isolation.measure,
+    "page": page.measure,
+    "page-browser": page_browser.measure,
     "changeover": changeover.measure,
     "step": step_cost.measure,
     "sync": sync.measure,
     "warm": warm_workers.measure,
+    "usher": usher.measure,
+    "ray": ray_door.measure,
 }
 
 

@@ -22,8 +22,9 @@ class Pace(NamedTuple):
     cpu_ms: float
 
 
-def run(count: int, workspace: Path, program: str = "/bin/true") -> Pace:
-    """Start and collect `count` processes, two at a time, each with its own log and session."""
+def run(count: int, workspace: Path, at_once: int = IN_FLIGHT) -> Pace:
+    """Start and collect `count` processes of `true`, at most `at_once` at a time, each with its own log and session."""
+    program = "/bin/true"
     logs = Path(tempfile.mkdtemp(prefix="bare-", dir=workspace))
     flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
     argv, environment = [program], {"PATH": "/usr/bin:/bin"}
@@ -31,7 +32,7 @@ def run(count: int, workspace: Path, program: str = "/bin/true") -> Pace:
     used_s = _used_s()
     begin = time.perf_counter()
     for number in range(count):
-        if running == IN_FLIGHT:
+        if running == at_once:
             os.waitpid(-1, 0)
             running -= 1
         actions = [

@@ -1,9 +1,9 @@
-"""A large cluster in memory: the real reactor and scheduler over a thousand instances that nobody has to own.
+"""A large cluster in memory: the real reactor and scheduler over thousands of instances that nobody has to own.
 
-    python -m bench.cluster KIND COUNT
+    python -m bench.cluster KIND COUNT INSTANCES
 
 measures one kind of backlog in a fresh process and writes the figures as JSON: how long scheduling takes and
-what a queued job weighs.
+what a queued job weighs. The garbage collector is set as in the daemon.
 """
 
 from __future__ import annotations
@@ -32,25 +32,28 @@ from windfall.control.instructions import Instruction, LaunchInstance, StartAtte
 from windfall.control.reactor import close, handle, schedule
 from windfall.control.round import Round
 from windfall.control.state import State
+from windfall.daemon.leading import spared_by_the_collector
 from windfall.jobs.definitions import ContainerSpec, JobDefinition
 from windfall.jobs.ids import EnvironmentName, JobId, MachineId, QueueName
 from windfall.jobs.resources import Resources
 
-INSTANCES, VCPUS_EACH = 1_000, 8
+VCPUS_EACH = 8
 ARRAY_SIZE = 10_000
 SHAPES = 100
 _ENVIRONMENT, _QUEUE = EnvironmentName("cluster"), QueueName("queue")
-_OFFER = Offer("simulated.8", Resources(VCPUS_EACH, VCPUS_EACH * 4096), INSTANCES)
+_EACH = Resources(VCPUS_EACH, VCPUS_EACH * 4096)
 
 
 class Cluster:
     """State, a clock that moves by hand, and an engine that says yes."""
 
-    def __init__(self) -> None:
+    def __init__(self, instances: int) -> None:
+        self.instances = instances
+        self.offer = Offer("simulated.8", _EACH, instances)
         self.state = State()
         self.now = 1_700_000_000_000
         environment = ComputeEnvironment(
-            _ENVIRONMENT, Provisioning.EC2, INSTANCES * VCPUS_EACH, INSTANCES * VCPUS_EACH
+            _ENVIRONMENT, Provisioning.EC2, instances * VCPUS_EACH, instances * VCPUS_EACH
         )
         self.happen(CreateComputeEnvironment(environment))
         self.happen(CreateJobQueue(JobQueue(_QUEUE, 1, (_ENVIRONMENT,))))
@@ -72,7 +75,7 @@ class Cluster:
         self.now += 1
         round_ = Round(self.now)
         self.state.unsettled = True
-        offers = {_ENVIRONMENT: (_OFFER,)}
+        offers = {_ENVIRONMENT: (self.offer,)}
         # Processor time, not the wall's: the work is pure, and others may use this machine.
         begin = time.process_time()
         schedule(self.state, offers, round_)
@@ -84,13 +87,10 @@ class Cluster:
         _, instructions = self.tick()
         launched = [it.instance for it in instructions if isinstance(it, LaunchInstance)]
         self.happen(
-            *(
-                InstanceReady(instance, Machine(MachineId(f"m-{instance}"), _OFFER.resources))
-                for instance in launched
-            )
+            *(InstanceReady(instance, Machine(MachineId(f"m-{instance}"), _EACH)) for instance in launched)
         )
-        if len(self.state.instances) != INSTANCES:
-            raise RuntimeError(f"{len(self.state.instances)} instances instead of {INSTANCES}")
+        if len(self.state.instances) != self.instances:
+            raise RuntimeError(f"{len(self.state.instances)} instances instead of {self.instances}")
 
     def submit(self, shapes: int, jobs: int, array_size: int | None) -> None:
         """Queue jobs, each with strings of its own as the wire would bring them."""
@@ -112,15 +112,16 @@ class Cluster:
         return starts
 
     def end_one_per_instance(self, running: list[StartAttempt]) -> None:
-        """Let one attempt of each instance end, so that a thousand places become free."""
+        """Let one attempt of each instance end, so that as many places become free."""
         by_instance = {it.instance: it for it in running}
         self.happen(*(AttemptExited(it.token, self.now, 0) for it in by_instance.values()))
 
 
-def measure(kind: str, jobs: int) -> dict[str, Any]:
+def measure(kind: str, jobs: int, instances: int) -> dict[str, Any]:
     """Fill a backlog and measure ticks on it: `arrays`, `shapes` (each array of its own) or `singles`."""
-    cluster = Cluster()
-    cluster.launch()
+    cluster = Cluster(instances)
+    with spared_by_the_collector():
+        cluster.launch()
     gc.collect()
     before_mib = resident_mib()
     begin = time.process_time()
@@ -129,9 +130,10 @@ def measure(kind: str, jobs: int) -> dict[str, Any]:
     gc.collect()
     grown_mib = resident_mib() - before_mib
     queued = cluster.state.backlog.count
-    cluster.now += 120_000  # so long that the scheduler also looks for a place to reserve
     first_ms, instructions = cluster.tick()
     running = cluster.start(instructions)
+    unreserved = [cluster.tick()[0] for _ in range(20)]
+    cluster.now += 120_000  # so long that the scheduler also looks for a place to reserve
     full = [cluster.tick()[0] for _ in range(20)]
     cluster.end_one_per_instance(running)
     refill_ms, placed = cluster.tick()
@@ -141,6 +143,7 @@ def measure(kind: str, jobs: int) -> dict[str, Any]:
         "grown_mib": grown_mib,
         "first_ms": first_ms,
         "first_placements": len(running),
+        "unreserved_ms": unreserved,
         "full_ms": full,
         "refill_ms": refill_ms,
         "refill_placements": len([it for it in placed if isinstance(it, StartAttempt)]),
@@ -148,4 +151,4 @@ def measure(kind: str, jobs: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

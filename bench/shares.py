@@ -14,7 +14,7 @@ import sys
 import uuid
 from typing import Any
 
-from bench.cluster import INSTANCES, Cluster
+from bench.cluster import Cluster
 from bench.results import Bench, Result, middle
 from bench.running_daemon import ROOT, environment
 from windfall.capacity.environments import JobQueue
@@ -23,7 +23,7 @@ from windfall.control.commands.policies import CreateSchedulingPolicy
 from windfall.control.events import CreateJobQueue, SubmitJob
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
 
-SHARES = 500
+SHARES, INSTANCES = 500, 1_000
 TICK_MS = 50.0
 _QUEUE, _FIFO = QueueName("fair"), QueueName("queue")
 
@@ -71,7 +71,7 @@ def _child(shares: int, jobs: int) -> dict[str, Any]:
 
 
 def _measured(shares: int, jobs: int) -> dict[str, Any]:
-    cluster = Cluster()
+    cluster = Cluster(INSTANCES)
     policy = SchedulingPolicy("fair", FairShare(decay_s=3600))
     fair = JobQueue(_QUEUE, 1, (EnvironmentName("cluster"),), policy=policy.name)
     cluster.happen(CreateSchedulingPolicy(policy), CreateJobQueue(fair))

@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from windfall.cli.client import Client
 from windfall.cli.endpoint import find_endpoint
 
+#: What `make demo` starts: a simulated spot market.
+SIMULATED = ("--engine", "simulated")
+SIMULATED_PACE = {"WINDFALL_SIMULATED_BOOT_S": "1.5", "WINDFALL_SIMULATED_NOTICE_S": "8"}
 #: How long the daemon and its jobs may take to stop before they are killed.
 STOP_WITHIN_S = 30.0
 
@@ -20,14 +24,19 @@ STOP_WITHIN_S = 30.0
 class Daemon:
     """`windfall up` with a data directory of its own."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(
+        self,
+        data: Path,
+        options: Sequence[str] = SIMULATED,
+        variables: Mapping[str, str] = SIMULATED_PACE,
+    ) -> None:
+        self.data, self.options, self.variables = data, options, variables
         self.process: subprocess.Popen[str] | None = None
         self.listens = False
 
     def up(self) -> Client:
         """Start it and wait until it listens."""
-        options = ["--port", "0", "--engine", "simulated"]
+        options = ["--port", "0", *self.options]
         if os.geteuid() == 0:
             # The demo's own files are root's. A daemon of another user runs all jobs as that user.
             options += ["--job-user", "root"]
@@ -36,7 +45,7 @@ class Daemon:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "WINDFALL_SIMULATED_BOOT_S": "1.5", "WINDFALL_SIMULATED_NOTICE_S": "8"},
+            env={**os.environ, **self.variables},
             # Ctrl-C is for the demo alone, which then stops the daemon with its jobs.
             start_new_session=True,
         )

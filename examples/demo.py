@@ -2,7 +2,8 @@
 
 Starts a real daemon on a free port with a simulated spot market: the machines, their prices and their interruptions are
 simulated; the training processes, notices, checkpoints and restores are real. The same training runs once on capacity
-that nobody takes away. At the end both have the same weights, bit for bit, and a bill each. Everything is removed.
+that nobody takes away. At the end both have the same weights, bit for bit, and a bill each. With a terminal and a
+browser, the page then shows the life of the spot training until Enter is pressed. Everything is removed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windfall.cli.client import Client
+from windfall.cli.dashboard import has_browser
 from windfall.cli.errors import CliError
 
 HERE = Path(__file__).resolve().parent
@@ -95,6 +98,11 @@ class Training:
                 attempt["stoppedAt"] and attempt["stopCause"] and "left",
                 f"saved step {_step(saved)} and left, {_seconds(attempt, 'stopAt', 'stoppedAt')} after the notice",
                 "magenta",
+            ),
+            (
+                attempt["stoppedAt"] and attempt["exitCode"] is None and not attempt["stopCause"] and "lost",
+                f"lost its machine: {attempt['statusReason']}",
+                "bold red",
             ),
         ]
         news = []
@@ -279,7 +287,7 @@ def digest(client: Client, training: Training) -> str:
     return found[-1] if found else "none"
 
 
-def play(console: Console, daemon: Daemon) -> bool:
+def play(console: Console, daemon: Daemon, *, browser: bool) -> bool:
     """Play it through, live where there is a terminal; the answer is whether all went as promised."""
     client = daemon.up()
     declare(client)
@@ -308,7 +316,16 @@ def play(console: Console, daemon: Daemon) -> bool:
     )
     console.print(Panel(proof, title="proof: sha256 of the final weights", border_style="grey37"))
     console.print(bill(client))
+    if browser and console.is_terminal and sys.stdin.isatty() and has_browser():
+        show_page(console, daemon, spot)
     return same and lost == len(INTERRUPTIONS.split(","))
+
+
+def show_page(console: Console, daemon: Daemon, training: Training) -> None:
+    """Open the page at the life line of a training, and wait for Enter: the daemon is stopped afterwards."""
+    command = [sys.executable, "-m", "windfall.cli", "dashboard", training.job_id, "--data", str(daemon.data)]
+    subprocess.run(command, check=False)
+    console.input("the page shows what happened to the spot training; press Enter to stop the demo ")
 
 
 def bill(client: Client) -> Panel:
@@ -337,22 +354,27 @@ def main() -> int:
     """Run the demo and clean up after it, whatever happens."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--svg", type=Path, help="also draw the last screen into this file")
+    parser.add_argument("--no-browser", action="store_true", help="do not open the page at the end")
     arguments = parser.parse_args()
     console = Console(record=arguments.svg is not None, width=100 if arguments.svg else None)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     good, interrupted = False, False
+    # Nothing interrupts before there is somebody to clean up.
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     data = Path(tempfile.mkdtemp(prefix="windfall-demo-"))
     daemon = Daemon(data)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
         data.chmod(0o711)
-        good = play(console, daemon)
+        good = play(console, daemon, browser=not arguments.no_browser and not arguments.svg)
     except KeyboardInterrupt:
         interrupted = True
     except CliError as error:
         console.print(f"the demo stopped: {error}")
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in stops:
             signal.signal(number, signal.SIG_IGN)  # Once is enough: what was started is stopped now.
         if interrupted:
             console.print("interrupted: stopping what the demo has started")

@@ -7,12 +7,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from tests import daemon_logs
 
 if TYPE_CHECKING:
     from tests.docker_engine import RunningEngine
@@ -114,6 +116,20 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     os.environ["AWS_PAGER"] = ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forgets the daemons of the test before."""
+    daemon_logs.begin_test()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows with a failure how the logs of its daemons end."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"end of {name}", text) for name, text in daemon_logs.ends_of_logs()]
+    return report
 
 
 @pytest.fixture(autouse=True)

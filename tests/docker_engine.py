@@ -104,7 +104,7 @@ class RunningEngine:
                 stderr=log,
                 start_new_session=True,
             )
-        wait_until(self._answers, f"{command[0]} answers (see {self.log})", deadline_s=60.0)
+        wait_until(self._answers, f"{command[0]} answers (see {self.log})")
         return self
 
     def down(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -226,7 +226,7 @@ def running_engine(kind: type[RunningEngine] = RunningEngine) -> Iterator[Runnin
                 engine.api.remove(str(one["Id"]))
         engine.down()
         if guard is not None:
-            guard.communicate(timeout=30)
+            guard.communicate(timeout=120)
         _unmount(directory)
         shutil.rmtree(directory, ignore_errors=True)
 

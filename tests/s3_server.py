@@ -77,7 +77,7 @@ def running_s3(key_id: str | None = None) -> Iterator[RunningS3]:
     finally:
         server.stop()
         if guard is not None:
-            guard.communicate(timeout=30)
+            guard.communicate(timeout=120)
         shutil.rmtree(directory, ignore_errors=True)
 
 

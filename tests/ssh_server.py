@@ -38,16 +38,12 @@ class SshServer:
         for name in ("host", "client", "stranger"):
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)]
             subprocess.run(command, check=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
         public = (directory / "client.pub").read_text()
         (directory / "allowed").write_text(
             f'restrict,command="cd {served} && eval $SSH_ORIGINAL_COMMAND" {public}'
         )
         self._log = directory / "sshd.log"
         settings = {
-            "ListenAddress": f"127.0.0.1:{self.port}",
             "HostKey": directory / "host",
             "AuthorizedKeysFile": directory / "allowed",
             "PidFile": "none",
@@ -59,8 +55,19 @@ class SshServer:
             "PermitRootLogin": "prohibit-password",
         }
         options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-        self._process = subprocess.Popen([SSHD, "-D", "-f", "/dev/null", "-E", str(self._log), *options])
-        wait_until(self._listens, "sshd listens")
+        # sshd cannot choose a port by itself, and another process may take the one that was free a moment ago.
+        for _ in range(5):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
+            listen = ["-o", f"ListenAddress=127.0.0.1:{self.port}"]
+            self._process = subprocess.Popen(
+                [SSHD, "-D", "-f", "/dev/null", "-E", str(self._log), *options, *listen]
+            )
+            if wait_until(
+                lambda: self._process.poll() is not None or self._listens(), "sshd listens or ended"
+            ):
+                break
         self.key, self.wrong_key = ((directory / name).read_text() for name in ("client", "stranger"))
         host_key = (directory / "host.pub").read_text()
         stranger = (directory / "stranger.pub").read_text()

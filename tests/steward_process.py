@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.waiting import wait_until
 from windfall.agent.demotion import Identity
 from windfall.agent.launching import agent_environment
 from windfall.agent.settings import AgentSettings
@@ -86,6 +87,7 @@ class HostileLine:
     def __init__(self, path: str) -> None:
         self._socket = new_socket()
         self._socket.settimeout(60)
+        wait_until(Path(path).exists, "the steward has begun to listen")
         self._socket.connect(path)
 
     def send(self, content: bytes, *descriptors: int) -> None:

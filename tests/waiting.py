@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    condition: Callable[[], T], what: str, deadline_s: float = 60.0, interval_s: float = 0.02
+    condition: Callable[[], T], what: str, deadline_s: float = 150.0, interval_s: float = 0.02
 ) -> T:
     """The first true answer of a condition; fails the test with `what` when none came before the deadline."""
     end = time.monotonic() + deadline_s

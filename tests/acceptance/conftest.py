@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.acceptance.daemon import RunningWindfall
+from tests.acceptance.gate import Gate, a_gate
 from tests.conformance.conftest import postgres_server
 from tests.s3_server import s3_server
 
-__all__ = ["fresh", "postgres_server", "s3_server", "windfall"]
+__all__ = ["fresh", "gate", "postgres_server", "s3_server", "windfall"]
 
 OPTIONS = ("--vcpus", "64", "--memory-mib", "262144", "--gpus", "simulated:8")
 
@@ -23,6 +24,13 @@ def windfall() -> Iterator[RunningWindfall]:
         yield running.up()
     finally:
         running.close()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """What the jobs of a test may wait for."""
+    with a_gate() as closed:
+        yield closed
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from typing import Any
 
 import boto3
 
+from tests import daemon_logs
 from tests.waiting import wait_until
+from windfall.engines.hosts.ssh import kept_connections
 
 WINDFALL = [sys.executable, "-m", "windfall.cli"]
 ENDED = ("SUCCEEDED", "FAILED")
@@ -29,6 +31,7 @@ class RunningWindfall:
         above = None if os.geteuid() == 0 else "/var/tmp"
         self.root = Path(tempfile.mkdtemp(prefix="windfall-test-", dir=above))
         self.root.chmod(0o755)
+        daemon_logs.watch(self.root)
         self.data = self.root / "data"
         self.options = options
         #: How the command is run, and with what environment beside the usual. Jobs are processes unless a test says
@@ -90,7 +93,7 @@ class RunningWindfall:
             text=True,
             env={**os.environ, **self.extra_environment, "WINDFALL_DATA": str(self.data), **variables},
             cwd=cwd,
-            timeout=100,
+            timeout=200,
             check=False,
         )
         assert not check or done.returncode == 0, done.stderr
@@ -101,7 +104,7 @@ class RunningWindfall:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = {**os.environ, **self.environment, "PATH": path, "AWS_PAGER": "", **more}
         return subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, env=environment, timeout=100, check=False
+            ["bash", "-c", command], capture_output=True, text=True, env=environment, timeout=200, check=False
         )
 
     def aws(self, command: str) -> Any:
@@ -151,7 +154,7 @@ class RunningWindfall:
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def wait_for(self, job_ids: list[str], *states: str, deadline_s: float = 60) -> list[dict[str, Any]]:
+    def wait_for(self, job_ids: list[str], *states: str, deadline_s: float = 150) -> list[dict[str, Any]]:
         """Wait until all these jobs are in one of the states (by default: ended) and describe them."""
         batch = self.client("batch")
         wanted = states or ENDED
@@ -178,7 +181,7 @@ class RunningWindfall:
         if self.process is not None and self.process.poll() is None:
             self.windfall("down", "--kill", check=False)
             try:
-                self.process.wait(30)
+                self.process.wait(90)
             except subprocess.TimeoutExpired:
                 self.kill_daemon()
         for pid in [*self.agent_pids().values()]:
@@ -190,8 +193,11 @@ class RunningWindfall:
 
     def close(self) -> None:
         """Stop everything and remove the data."""
+        daemon_logs.closing(self.root)
         self.stop()
         shutil.rmtree(self.root, ignore_errors=True)
+        # The sockets of connections to hosts lie elsewhere: their paths must be short.
+        shutil.rmtree(kept_connections(str(self.data)), ignore_errors=True)
 
 
 def a_queue(windfall: RunningWindfall, name: str = "q", max_vcpus: int = 256, priority: int = 1) -> Any:

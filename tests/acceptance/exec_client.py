@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from windfall.agent.processes import AGENT_VARIABLE, EXEC_VARIABLE, variables_of
 from windfall.agent.settings import AgentSettings
 
-DEADLINE_S = 90.0
+DEADLINE_S = 150.0
 
 
 def piped(

@@ -19,7 +19,7 @@ def connect(host: str) -> socket.socket:
     """A connection to the first host, which may not listen yet."""
     while True:
         try:
-            return socket.create_connection((host, PORT), timeout=30)
+            return socket.create_connection((host, PORT), timeout=120)
         except OSError:
             threading.Event().wait(0.05)
 

@@ -63,10 +63,10 @@ class Daemons:
         return {one["pid"]: one["leads"] for one in told["daemons"]}
 
     def wait_for_leader(self, wanted: RunningWindfall) -> None:
-        wait_until(lambda: self.leader() is wanted, f"{wanted.url} leads", deadline_s=60)
+        wait_until(lambda: self.leader() is wanted, f"{wanted.url} leads")
 
     def wait_for_word(self, of: RunningWindfall, text: str, times: int = 1) -> None:
-        wait_until(lambda: of.log.read_text().count(text) >= times, f"{text!r} in its log", deadline_s=60)
+        wait_until(lambda: of.log.read_text().count(text) >= times, f"{text!r} in its log")
 
     def close(self) -> None:
         """Kill those that follow; the one that leads ends the agent with itself."""
@@ -125,7 +125,7 @@ class Submitter:
     def wait_for_more(self, count: int = 4) -> None:
         """Wait until so many more were taken."""
         known = len(self.ids)
-        wait_until(lambda: len(self.ids) >= known + count, f"{count} more jobs taken", deadline_s=40)
+        wait_until(lambda: len(self.ids) >= known + count, f"{count} more jobs taken")
 
     def stop(self) -> list[str]:
         self._stop.set()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.long
 
 #: What stands in a DAG, without a scheduler of Airflow's around it; and a job that fails.
 PROGRAM = """

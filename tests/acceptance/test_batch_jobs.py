@@ -182,13 +182,13 @@ def test_many_jobs_are_stopped_by_one_call_each_with_its_own_answer(windfall, ba
     ] * 2
 
 
-def test_gpus_are_allotted_one_by_one_whatever_the_definition_says(windfall, batch):
+def test_gpus_are_allotted_one_by_one_whatever_the_definition_says(windfall, batch, gate):
     a_definition(
         batch,
         "gpu",
         "sh",
         "-c",
-        "echo $NVIDIA_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES; sleep 1",
+        f"echo $NVIDIA_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES; {gate.meet(4)}",
         gpus=2,
         container={"environment": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]},
     )

@@ -188,7 +188,6 @@ def trained(running: RunningWindfall, name: str, image: str, **more: Any) -> tup
     wait_until(
         lambda: described()["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"),
         "the training job ended",
-        deadline_s=90,
         interval_s=0.2,
     )
     events = logs.filter_log_events(logGroupName="/aws/sagemaker/TrainingJobs")["events"]

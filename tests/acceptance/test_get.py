@@ -88,7 +88,7 @@ def test_a_job_that_runs_gives_what_it_has_saved(house):
     def saved() -> bool:
         return "complete" in house.typed("default", "checkpoints", job).stdout
 
-    wait_until(saved, "a checkpoint of a running job", deadline_s=60)
+    wait_until(saved, "a checkpoint of a running job")
     done = house.typed("default", "get", job, str(place), "--only", "checkpoint")
     house.typed("default", "terminate", job)
     assert done.returncode == 0, done.stderr
@@ -167,7 +167,7 @@ def test_a_training_gives_its_model_from_a_real_s3(tmp_path: Path):
             assert found["TrainingJobStatus"] != "Failed", found.get("FailureReason")
             return bool(found["TrainingJobStatus"] == "Completed")
 
-        wait_until(ended, "the training to end", deadline_s=90)
+        wait_until(ended, "the training to end")
         place = tmp_path / "got"
         done = running.windfall("get", "run-1", str(place))
         assert "model.tar.gz" in done.stdout

@@ -64,7 +64,7 @@ def test_a_kind_that_is_not_there_is_explained(windfall: RunningWindfall):
     def told() -> str:
         return windfall.windfall("why", job).stdout
 
-    wait_until(lambda: "no GPU of model B200" in told(), "the reason why it waits", deadline_s=20)
+    wait_until(lambda: "no GPU of model B200" in told(), "the reason why it waits")
     assert "1 x NVIDIA T4 (15 GiB), 1 x NVIDIA A10G (24 GiB), 1 x NVIDIA H100 (79.6 GiB)" in told()
     assert "without windfall:gpu-model" in told()
 
@@ -78,7 +78,7 @@ def test_parts_of_one_gpu_run_beside_each_other_and_the_rest_waits(windfall: Run
     windfall.wait_for(jobs[:2], "RUNNING")
     gpus = {gpu["id"]: gpu for gpu in json.loads(windfall.windfall("gpus", "--json").stdout)["gpus"]}
     assert gpus["GPU-middle"]["heldBy"] is None
-    wait_until(lambda: visible(windfall, jobs[1]) != "", "the second log", deadline_s=20)
+    wait_until(lambda: visible(windfall, jobs[1]) != "", "the second log")
     assert [visible(windfall, job) for job in jobs[:2]] == ["GPU-small 0.5", "GPU-small 0.5"]
     assert "needs 0.25 GPUs of model T4, 0 of 1 are free" in windfall.windfall("why", jobs[2]).stdout
     batch.terminate_job(jobId=jobs[0], reason="enough")

@@ -56,7 +56,7 @@ def health(windfall: RunningWindfall) -> list[str]:
 
 
 def wait_for_health(windfall: RunningWindfall, *words: str) -> None:
-    wait_until(lambda: health(windfall) == list(words), f"the GPUs to be {words}", deadline_s=30)
+    wait_until(lambda: health(windfall) == list(words), f"the GPUs to be {words}")
 
 
 def test_a_job_moves_away_from_a_gpu_that_falls_ill_and_the_gpu_gets_well(fresh: Start, rack: Rack):
@@ -73,7 +73,7 @@ def test_a_job_moves_away_from_a_gpu_that_falls_ill_and_the_gpu_gets_well(fresh:
     def moved() -> bool:
         return gpus(windfall)[other]["heldBy"] == job
 
-    wait_until(moved, "the job to be on the other GPU", deadline_s=40)
+    wait_until(moved, "the job to be on the other GPU")
     windfall.wait_for([job], "RUNNING")
     sick = gpus(windfall)[held]
     assert (sick["health"], sick["heldBy"]) == ("fenced", None)
@@ -109,7 +109,7 @@ def test_a_program_that_its_gpu_kills_is_not_at_fault(fresh: Start, tmp_path: Pa
     def has_moved() -> bool:
         return any(gpu["heldBy"] == job for gpu_id, gpu in gpus(windfall).items() if gpu_id != held)
 
-    wait_until(has_moved, "the job to be on the other GPU", deadline_s=30)
+    wait_until(has_moved, "the job to be on the other GPU")
     batch.terminate_job(jobId=job, reason="seen enough")
 
 
@@ -132,11 +132,10 @@ def test_a_gpu_that_falls_off_the_bus_takes_its_job_at_once(fresh: Start, rack: 
     windfall.wait_for([job], "RUNNING")
     [held] = [gpu_id for gpu_id, gpu in gpus(windfall).items() if gpu["heldBy"] == job]
     rack.write(held)
-    wait_until(lambda: gpus(windfall)[held]["health"] == "lost", "it to be lost", deadline_s=30)
+    wait_until(lambda: gpus(windfall)[held]["health"] == "lost", "it to be lost")
     wait_until(
         lambda: any(gpu["heldBy"] == job for gpu_id, gpu in gpus(windfall).items() if gpu_id != held),
         "the job to be on the other GPU",
-        deadline_s=30,
     )
     batch.terminate_job(jobId=job, reason="seen enough")
     windfall.wait_for([job], "FAILED")
@@ -171,7 +170,7 @@ def test_two_jobs_share_a_gpu_and_each_knows_its_part(fresh: Start, tmp_path: Pa
     windfall = up(fresh, Rack(tmp_path / "gpus.json", "GPU-one"))
     batch = a_queue(windfall)
     says = "echo $WINDFALL_GPU_SHARE $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-    a_definition(batch, "part", "sh", "-c", f"{says}; exec sleep 60", gpus=1)
+    a_definition(batch, "part", "sh", "-c", f"{says}; exec sleep 600", gpus=1)
     jobs = [
         batch.submit_job(
             jobName="part", jobQueue="q", jobDefinition="part", tags={"windfall:gpu-share": share}

@@ -64,7 +64,6 @@ def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path: Path) -> It
     shutil.rmtree(home)
 
 
-@pytest.mark.timeout(400)
 def test_what_the_line_installs_serves_and_runs_a_job(installed: Path):
     assert [path.name for path in installed.iterdir()] == ["windfall"]
     running = RunningWindfall("--gpus", "none")

@@ -18,8 +18,8 @@ import pytest
 from tests.acceptance.test_agent import Daemon, House, launched, public_python
 from tests.acceptance.test_staging import FENCE, kept
 from tests.waiting import wait_until
+from windfall.agent.log_room import open_log
 from windfall.agent.messages import Exited, Lost, Start
-from windfall.agent.preparation import open_log
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE, boot_ticks
 from windfall.agent.records import Accepted, Forgotten, Intended, Launching, Record, Spawning
 from windfall.agent.sandbox import BUBBLEWRAP, NAMESPACES

@@ -8,7 +8,6 @@ from tests.drill.drill import Drill
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_trainings_that_are_struck_at_every_stage_end_as_if_nothing_had_happened():
     with Drill() as drill:
         told: list[str] = []

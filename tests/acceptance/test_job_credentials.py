@@ -134,7 +134,7 @@ def test_the_address_answers_after_an_agents_death_and_ends_with_the_attempt(wit
             url, headers={"Authorization": authorization} if authorization else {}
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:

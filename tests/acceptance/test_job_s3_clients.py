@@ -215,7 +215,7 @@ def test_a_daemon_that_is_started_with_its_own_key_hands_it_to_nobody(fresh):
     a_queue(windfall)
     key = windfall.environment
     windfall.windfall("down")
-    windfall.process.wait(30)
+    windfall.process.wait(120)
     windfall.extra_environment = key
     said_before = len(windfall.log.read_text())
     windfall.up()

@@ -113,7 +113,7 @@ def test_files_are_kept_until_storage_is_back(running):
         done = running.windfall("get", job, str(place), "--only", "outputs", check=False)
         return done.returncode == 0
 
-    wait_until(fetched, "the file to be stored", deadline_s=90, interval_s=0.5)
+    wait_until(fetched, "the file to be stored", interval_s=0.5)
     assert (place / "outputs" / "kept" / "a.pt").read_text() == "w\n"
 
 

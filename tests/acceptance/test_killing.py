@@ -11,8 +11,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.acceptance.daemon import a_definition, a_queue
 from tests.waiting import wait_until
 
@@ -54,13 +52,13 @@ def submit_and_start(windfall, ledger, **more):
     job_id = batch.submit_job(
         jobName="many", jobQueue="q", jobDefinition="gated", arrayProperties={"size": JOBS}, **more
     )["jobId"]
-    wait_until(lambda: len(ledger.count("started")) == JOBS, f"{JOBS} jobs started", deadline_s=90)
+    wait_until(lambda: len(ledger.count("started")) == JOBS, f"{JOBS} jobs started")
     return job_id
 
 
 def check(windfall, ledger, job_id):
     """Every child ended as its own code says, and ran exactly once."""
-    [parent] = windfall.wait_for([job_id], deadline_s=90)
+    [parent] = windfall.wait_for([job_id])
     summary = parent["arrayProperties"]["statusSummary"]
     assert (summary["SUCCEEDED"], summary["FAILED"]) == (JOBS * 4 // 5, JOBS // 5)
     children = windfall.wait_for([f"{job_id}:{index}" for index in range(JOBS)])
@@ -71,7 +69,6 @@ def check(windfall, ledger, job_id):
     assert ledger.count("ended") == once
 
 
-@pytest.mark.timeout(240)
 def test_killing_the_daemon_kills_no_job(fresh):
     windfall = fresh(*OPTIONS)
     ledger = Ledger(windfall.root)
@@ -82,7 +79,6 @@ def test_killing_the_daemon_kills_no_job(fresh):
     check(windfall, ledger, job_id)
 
 
-@pytest.mark.timeout(240)
 def test_what_ended_while_the_daemon_was_dead_is_learnt(fresh):
     windfall = fresh(*OPTIONS)
     ledger = Ledger(windfall.root)
@@ -94,7 +90,6 @@ def test_what_ended_while_the_daemon_was_dead_is_learnt(fresh):
     check(windfall, ledger, job_id)
 
 
-@pytest.mark.timeout(240)
 def test_killing_the_agent_loses_no_exit_code(fresh):
     windfall = fresh(*OPTIONS)
     ledger = Ledger(windfall.root)
@@ -105,7 +100,6 @@ def test_killing_the_agent_loses_no_exit_code(fresh):
     check(windfall, ledger, job_id)
 
 
-@pytest.mark.timeout(240)
 def test_killing_daemon_and_agent_while_jobs_start_and_end(fresh):
     """The kill falls among starts and exits, several times; every job still ends once for every attempt."""
     windfall = fresh("--vcpus", "40", "--memory-mib", "400000", "--gpus", "none")
@@ -125,7 +119,7 @@ def test_killing_daemon_and_agent_while_jobs_start_and_end(fresh):
         windfall.kill_agent()
         windfall.kill_daemon()
         windfall.up()
-    [parent] = windfall.wait_for([job_id], deadline_s=120)
+    [parent] = windfall.wait_for([job_id])
     assert parent["status"] == "SUCCEEDED"
     started = ledger.count("started")
     assert max(started.values()) == 1, "an attempt ran twice"
@@ -140,7 +134,6 @@ def test_killing_daemon_and_agent_while_jobs_start_and_end(fresh):
     assert succeeded <= set(ledger.count("ended"))
 
 
-@pytest.mark.timeout(240)
 def test_after_killing_everything_what_cannot_be_known_is_lost_and_retried_by_rule(fresh):
     windfall = fresh(*OPTIONS)
     ledger = Ledger(windfall.root)
@@ -153,7 +146,7 @@ def test_after_killing_everything_what_cannot_be_known_is_lost_and_retried_by_ru
     ledger.open_gate()
     wait_until(lambda: len(ledger.count("ended")) == JOBS, "all jobs ended with nobody watching")
     windfall.up()
-    [parent] = windfall.wait_for([job_id], deadline_s=120)
+    [parent] = windfall.wait_for([job_id])
     children = windfall.wait_for([f"{job_id}:{index}" for index in range(JOBS)])
     assert parent["status"] == "FAILED"
     for child in children:
@@ -168,7 +161,6 @@ def test_after_killing_everything_what_cannot_be_known_is_lost_and_retried_by_ru
     assert max(ledger.count("started").values()) == 1
 
 
-@pytest.mark.timeout(120)
 def test_a_second_daemon_on_the_same_data_is_refused(fresh):
     windfall = fresh()
     refused = windfall.windfall("up", "--port", "0", "--data", str(windfall.data), check=False)
@@ -177,7 +169,6 @@ def test_a_second_daemon_on_the_same_data_is_refused(fresh):
     assert "windfall down" in refused.stderr
 
 
-@pytest.mark.timeout(120)
 def test_going_down_leaves_running_jobs_to_the_next_daemon(fresh):
     windfall = fresh(*OPTIONS)
     ledger = Ledger(windfall.root)
@@ -187,7 +178,7 @@ def test_going_down_leaves_running_jobs_to_the_next_daemon(fresh):
     windfall.wait_for([job_id], "RUNNING")
     windfall.windfall("down")
     assert windfall.process is not None
-    assert windfall.process.wait(30) == 0
+    assert windfall.process.wait(120) == 0
     windfall.up()
     ledger.open_gate()
     [job] = windfall.wait_for([job_id])

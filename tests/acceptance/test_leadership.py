@@ -18,6 +18,7 @@ import pytest
 
 from tests.acceptance.daemon import RunningWindfall, a_definition, a_queue
 from tests.acceptance.exec_client import entered_processes, wait_for_program
+from tests.acceptance.page_client import ask, fetch, the_session
 from tests.acceptance.several_daemons import OPTIONS, Daemons, Relay, Submitter, send
 from tests.acceptance.test_killing import Ledger
 from tests.waiting import wait_until
@@ -89,7 +90,6 @@ def passed_over(daemons: Daemons, old: RunningWindfall) -> RunningWindfall:
     return new
 
 
-@pytest.mark.timeout(150)
 def test_a_leader_that_is_killed_is_replaced(pair: Daemons):
     trial, old = Trial(pair), pair.leader()
     old.kill_daemon()
@@ -110,7 +110,6 @@ def test_a_leader_that_is_killed_is_replaced(pair: Daemons):
     assert [job["status"] for job in old.wait_for([job_id])] == ["SUCCEEDED"]
 
 
-@pytest.mark.timeout(150)
 def test_a_leader_that_freezes_is_replaced_and_follows_when_it_thaws(pair: Daemons):
     trial, old = Trial(pair), pair.leader()
     send(old, signal.SIGSTOP)
@@ -137,7 +136,6 @@ def exec_at(daemon: RunningWindfall, *arguments: str) -> subprocess.Popen[bytes]
     )
 
 
-@pytest.mark.timeout(150)
 def test_a_command_inside_a_job_is_run_by_way_of_a_daemon_that_does_not_lead(pair: Daemons):
     leader, follower = pair.leader(), pair.follower()
     batch = a_queue(follower)
@@ -162,7 +160,21 @@ def test_a_command_inside_a_job_is_run_by_way_of_a_daemon_that_does_not_lead(pai
     batch.terminate_job(jobId=job_id, reason="done")
 
 
-@pytest.mark.timeout(120)
+def test_a_daemon_that_does_not_lead_serves_the_page_which_then_asks_by_itself(pair: Daemons):
+    follower, leader = pair.follower(), pair.leader()
+    assert leader is not None
+    status, headers, _ = fetch(follower, "GET", "/ui/", {"accept": "text/html"})
+    assert status == 200
+    assert "content-security-policy" in {name.lower() for name in headers}
+    session = the_session(leader)
+    _, me = ask(follower, session, "WhoAmI")
+    assert (me["leads"], me["leader"], me["role"]) == (False, leader.url, "read")
+    status, refusal = ask(follower, session, "Watch", topics=["counts"])
+    assert (status, refusal["__type"], refusal["leader"]) == (503, "WatchElsewhere", leader.url)
+    for operation in ("Counts", "Alarms", "Machines", "Top", "Jobs", "Activity"):
+        assert ask(follower, session, operation)[0] == 200, operation
+
+
 def test_a_lone_daemon_goes_on_after_its_sessions_were_ended_and_after_a_higher_epoch(
     store: str, fresh, postgres_server
 ):
@@ -193,7 +205,6 @@ def test_a_lone_daemon_goes_on_after_its_sessions_were_ended_and_after_a_higher_
     assert windfall.windfall("down", "--kill").returncode == 0
 
 
-@pytest.mark.timeout(150)
 def test_a_leader_that_loses_its_connection_is_replaced_and_follows_when_it_is_back(store: str):
     folder = Path(psycopg.conninfo.conninfo_to_dict(store)["host"])
     relay = Relay(store, folder / ".s.PGSQL.5432")

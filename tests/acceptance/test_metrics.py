@@ -61,7 +61,7 @@ def test_a_running_job_is_seen_by_cloudwatch_and_by_prometheus(fresh, devices):
         values = {one["Id"]: one["Values"] for one in answer["MetricDataResults"]}
         return values if values["cpu"] and values["gpu"] else None
 
-    wait_until(lambda: measured() is not None, "samples in CloudWatch", deadline_s=30)
+    wait_until(lambda: measured() is not None, "samples in CloudWatch")
     values = measured()
     assert 0.1 < values["cpu"][0] < 2
     assert values["gpu"][0] == 50.0

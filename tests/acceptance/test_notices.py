@@ -229,7 +229,7 @@ def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         url, method=method, headers={name.replace("_", "-"): value for name, value in headers.items()}
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -308,14 +308,14 @@ def test_botocore_uses_the_metadata_as_it_uses_ec2s(house: House, monkeypatch: p
     )
     wait_until(ready(house, "a"), "it runs")
     url = endpoint_of(house, "a")
-    region = botocore.utils.InstanceMetadataRegionFetcher(timeout=5, base_url=url).retrieve_region()
+    region = botocore.utils.InstanceMetadataRegionFetcher(timeout=60, base_url=url).retrieve_region()
     assert region == "us-east-1"
-    fetcher = botocore.utils.IMDSFetcher(timeout=5, base_url=url)
+    fetcher = botocore.utils.IMDSFetcher(timeout=60, base_url=url)
     token = fetcher._fetch_metadata_token()
     assert token
     response = fetcher._get_request("latest/meta-data/instance-id", None, token)
     assert (response.status_code, response.text) == (200, "i-1")
-    roles = botocore.utils.InstanceMetadataFetcher(timeout=5, base_url=url).retrieve_iam_role_credentials()
+    roles = botocore.utils.InstanceMetadataFetcher(timeout=60, base_url=url).retrieve_iam_role_credentials()
     assert roles == {}, "there is no role, and no error either"
 
 
@@ -368,7 +368,7 @@ def test_a_program_that_dies_in_the_middle_of_writing_keeps_its_last_whole_state
     program = (public_python(), "-c", WRITES_IN_PLACE)
     daemon.send(house.start("one", *program, staging=kept(house), fence=FENCE))
     wait_until(ready(house, "one"), "the first state is written")
-    wait_until(lambda: b"whole" in state_in_store(house), "the first state has been read", deadline_s=30)
+    wait_until(lambda: b"whole" in state_in_store(house), "the first state has been read")
     daemon.send(Interrupt("one", in_seconds(4), ""))
     assert daemon.exited("one").exit_code in (137, 143)
     daemon.send(house.start("two", *program, staging=kept(house), fence=FENCE + 1))

@@ -18,7 +18,7 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from tests.waiting import wait_until
 from windfall.aws_api.protocol.keys import Role, create_key, ensure_keys_file, revoke_key
@@ -100,7 +100,7 @@ def test_it_is_started_once_outlives_its_starters_is_adopted_survives_a_kill_and
     for starter in starters:
         starter.stdin.close()
     ((url, pid),) = {tuple(starter.stdout.read().split()) for starter in starters}
-    assert [starter.wait(timeout=110) for starter in starters] == [0, 0]
+    assert [starter.wait(timeout=300) for starter in starters] == [0, 0]
     for starter in starters:
         starter.stdout.close()
     assert servers_in(directory) == [int(pid)], (
@@ -144,7 +144,7 @@ def test_a_daemon_that_cannot_listen_leaves_no_server_behind(directory):
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stderr=subprocess.PIPE,
             text=True,
-            timeout=110,
+            timeout=300,
             check=False,
         )
     assert done.returncode != 0
@@ -159,6 +159,26 @@ def test_a_taken_port_is_told(directory):
         port = taken.getsockname()[1]
         with pytest.raises(S3ServerError, match=f"port {port} .*choose another with --s3-port"):
             S3Server(directory, port=port).start(30)
+
+
+def test_other_machines_reach_it_only_where_it_is_told_to_listen(directory):
+    server = S3Server(directory, listen="127.0.0.2")
+    url = server.start(90)
+    away = server.url_for_machines
+    assert away == url.replace("127.0.0.1", "127.0.0.2")
+    for address in (url, away):
+        client = client_of(address, server.secrets.agents_key_id, server.secrets.agents_secret)
+        client.put_object(Bucket=BUCKET, Key="a", Body=b"kept")
+    own = S3Server(directory)
+    assert own.start(90) == url
+    assert own.url_for_machines is None
+    with pytest.raises(EndpointConnectionError):
+        client_of(away, "a", "b").list_buckets()
+    own.stop()
+    with pytest.raises(
+        S3ServerError, match=r"cannot listen at 192\.0\.2\.1:.*give --s3-listen an address of"
+    ):
+        S3Server(directory, listen="192.0.2.1").start(30)
 
 
 def test_what_another_user_left_for_one_of_its_ports_is_in_nobodys_way(directory):
@@ -306,11 +326,11 @@ def test_its_inner_ports_let_nobody_else_in(directory, require):
     for name in ("master", "filer"):
         for path in ("/dir/assign", "/vol/status", "/col/delete?collection=windfall", "/buckets/windfall/"):
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"http://127.0.0.1:{ports[name]}{path}", timeout=10)
+                urllib.request.urlopen(f"http://127.0.0.1:{ports[name]}{path}", timeout=120)
             assert refused.value.code in (401, 404), (name, path)
             refused.value.close()
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"http://127.0.0.1:{ports['volume']}/1,0123456789", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{ports['volume']}/1,0123456789", timeout=120)
     assert refused.value.code == 401
     refused.value.close()
     for name in ("master_grpc", "volume_grpc", "filer_grpc", "s3_grpc"):

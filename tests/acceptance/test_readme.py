@@ -30,7 +30,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DAEMON = 1
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(400),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
 

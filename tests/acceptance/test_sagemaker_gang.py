@@ -159,7 +159,7 @@ if rank == 0 and size > 1:
             server.accept()[0].close()
 while rank:
     try:
-        socket.create_connection(first, timeout=30).close()
+        socket.create_connection(first, timeout=120).close()
         break
     except ConnectionRefusedError:
         pass

@@ -57,10 +57,8 @@ def test_the_page_does_what_it_says(reader):
         events = logs.filter_log_events(logGroupName=GROUP, logStreamNamePrefix="by-boto3/")["events"]
         return any("step 5 " in event["message"] for event in events)
 
-    wait_until(
-        lambda: logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"], "a log", deadline_s=60
-    )
-    wait_until(trains, "the job trains", deadline_s=60)
+    wait_until(lambda: logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"], "a log")
+    wait_until(trains, "the job trains")
     (block,) = [fence[3] for fence in FENCE.finditer(PAGE) if fence[2] == "sh" and "interrupt" in fence[3]]
     printed = typed(running, place, LOGGED_IN + block)
     statuses = [status for status, _ in json.loads(printed[printed.index("[\n") : printed.rindex("]") + 1])]

@@ -91,7 +91,6 @@ def training() -> Iterator[Training]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_fit_survives_an_interruption(training, place):
     python = sdk_python()
     environment = {
@@ -133,7 +132,6 @@ def test_fit_survives_an_interruption(training, place):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_fit_runs_on_two_instances(training, place):
     python = sdk_python()
     shutil.copy(SCRIPT.with_name("sagemaker_gang_script.py"), place / "code/sagemaker_script.py")

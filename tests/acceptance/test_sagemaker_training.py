@@ -97,7 +97,7 @@ class Training:
             found.update(self.describe(name))
             return found["TrainingJobStatus"] in statuses or found["SecondaryStatus"] in statuses
 
-        wait_until(reached, f"{name} in {statuses}", deadline_s=90, interval_s=0.1)
+        wait_until(reached, f"{name} in {statuses}", interval_s=0.1)
         return found
 
     def ends(self, name: str, status: str) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def test_spot_training_goes_on_where_it_was_interrupted(training):
     training.sagemaker.create_training_job(
         **training.request(name, {"steps": 60, "pause": 0.1}, **spot(name), Tags=[{"Key": "a", "Value": "b"}])
     )
-    wait_until(lambda: any("step 8 " in line for line in training.log(name)), "it has begun", deadline_s=60)
+    wait_until(lambda: any("step 8 " in line for line in training.log(name)), "it has begun")
     training.windfall.windfall("interrupt", f"training-{name}", "--notice", "20")
     found = training.ends(name, "Completed")
     assert transitions(found) == [
@@ -233,7 +233,7 @@ def test_a_model_that_could_not_be_stored_fails_the_job_and_is_stored_when_it_ca
     training.sagemaker.create_training_job(
         **training.request("unstored", {"steps": 30}, OutputDataConfig=output)
     )
-    wait_until(lambda: any("step 0 " in line for line in training.log("unstored")), "it runs", deadline_s=60)
+    wait_until(lambda: any("step 0 " in line for line in training.log("unstored")), "it runs")
     training.s3.delete_bucket(Bucket="short-lived")
     found = training.ends("unstored", "Failed")
     assert found["FailureReason"].startswith("ClientError: Artifact upload failed: s3://short-lived/models")
@@ -244,7 +244,7 @@ def test_a_model_that_could_not_be_stored_fails_the_job_and_is_stored_when_it_ca
         return {entry["Key"] for entry in listed}
 
     model = "models/unstored/output/model.tar.gz"
-    wait_until(lambda: model in stored(), "the model is stored", deadline_s=120, interval_s=0.5)
+    wait_until(lambda: model in stored(), "the model is stored", interval_s=0.5)
 
 
 def test_an_image_that_cannot_be_run_says_what_to_do(training):
@@ -290,7 +290,7 @@ def test_pipe_mode_streams_the_channel(training):
 
 def test_stopping_uploads_what_there_is(training):
     training.sagemaker.create_training_job(**training.request("stopped", {"steps": 5000}, **spot("stopped")))
-    wait_until(lambda: any("step 3 " in line for line in training.log("stopped")), "it runs", deadline_s=60)
+    wait_until(lambda: any("step 3 " in line for line in training.log("stopped")), "it runs")
     training.sagemaker.stop_training_job(TrainingJobName="stopped")
     found = training.ends("stopped", "Stopped")
     assert transitions(found)[-2:] == ["Stopping", "Stopped"]
@@ -383,7 +383,7 @@ def test_a_simulated_market_and_buckets_that_are_directories():
             found: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName="market")
             return found if found["TrainingJobStatus"] in TERMINAL else None
 
-        found = wait_until(ended, "the job ends", deadline_s=90, interval_s=0.2)
+        found = wait_until(ended, "the job ends", interval_s=0.2)
         assert found["TrainingJobStatus"] == "Completed", (found, running.log.read_text())
         # The instance is of the very type, so that nothing is missing; and spot costs less.
         assert not any("asks for" in it["StatusMessage"] for it in found["SecondaryStatusTransitions"])

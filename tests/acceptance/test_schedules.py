@@ -73,7 +73,7 @@ def first_tick(running: RunningWindfall, name: str, outcome: str) -> dict[str, A
         found[:] = [tick for tick in history(running, name) if tick["outcome"] == outcome]
         return bool(found)
 
-    wait_until(there, f"a tick of {name} that is {outcome}", deadline_s=40)
+    wait_until(there, f"a tick of {name} that is {outcome}")
     return found[-1]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.acceptance.daemon import RunningWindfall
+from tests.acceptance.gate import Gate
 from tests.waiting import wait_until
 
 TYPE = "ml.m5.large"
@@ -70,13 +71,15 @@ class Services:
             found.update(self.describe(job_id))
             return found["status"] in states
 
-        wait_until(reached, f"{job_id} in {states}", deadline_s=60, interval_s=0.1)
+        wait_until(reached, f"{job_id} in {states}", interval_s=0.1)
         return found
 
 
-def test_training_jobs_take_turns_by_priority_and_are_tried_again(windfall: RunningWindfall) -> None:
+def test_training_jobs_take_turns_by_priority_and_are_tried_again(
+    windfall: RunningWindfall, gate: Gate
+) -> None:
     services = Services(windfall, "turns", "NUM_INSTANCES", 1)
-    first = services.submit("first", "sleep 2")
+    first = services.submit("first", gate.wait)
     second, third = services.submit("second", "true"), services.submit("third", "true")
     services.batch.update_service_job(jobId=third, schedulingPriority=5)
     front = services.batch.get_job_queue_snapshot(jobQueue="turns")["frontOfQueue"]["jobs"]
@@ -88,6 +91,7 @@ def test_training_jobs_take_turns_by_priority_and_are_tried_again(windfall: Runn
     assert training.startswith("AWSBatchfirst")
     described = services.sagemaker.describe_training_job(TrainingJobName=training)
     assert described["TrainingJobStatus"] == "InProgress"
+    gate.open()
 
     rules = [
         {"action": "RETRY", "onStatusReason": "Received status from SageMaker:AlgorithmError*"},
@@ -117,16 +121,18 @@ def test_training_jobs_take_turns_by_priority_and_are_tried_again(windfall: Runn
 
 
 def test_a_training_on_two_instances_holds_both_until_all_its_hosts_have_ended(
-    windfall: RunningWindfall,
+    windfall: RunningWindfall, gate: Gate
 ) -> None:
     services = Services(windfall, "both", "NUM_INSTANCES", 2)
     # The first host ends at once, the second one later.
-    command = """grep -q '"current_host": "algo-1"' /opt/ml/input/config/resourceconfig.json || sleep 2"""
+    first_host = """grep -q '"current_host": "algo-1"' /opt/ml/input/config/resourceconfig.json"""
+    command = f"{first_host} || {{ {gate.wait}; }}"
     both = services.submit("both", "", payload=a_payload("both", command, instances=2))
     behind = services.submit("behind", "true")
     running = services.reaches(both, "RUNNING")
     assert running["capacityUsage"] == [{"capacityUnit": "NUM_INSTANCES", "quantity": 2.0}]
     assert services.describe(behind)["status"] == "RUNNABLE"
+    gate.open()
     ended = [services.reaches(job, *ENDED) for job in (both, behind)]
     assert [job["status"] for job in ended] == ["SUCCEEDED"] * 2, ended
     assert ended[1]["startedAt"] >= ended[0]["stoppedAt"]

@@ -84,7 +84,7 @@ class Besieged:
             found.update(self.sagemaker.describe_training_job(TrainingJobName=name))
             return found["TrainingJobStatus"] in ("Completed", "Failed")
 
-        wait_until(ended, f"{name} to end", deadline_s=90, interval_s=0.1)
+        wait_until(ended, f"{name} to end", interval_s=0.1)
         return found
 
 

@@ -8,7 +8,6 @@ from tests.acceptance.daemon import a_definition, a_queue
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 def test_a_timeout_stops_the_attempt_and_is_not_retried(fresh):
     windfall = fresh("--vcpus", "2", "--stop-grace-s", "2")
     batch = a_queue(windfall)

@@ -54,9 +54,13 @@ def windfall() -> Iterator[RunningWindfall]:
 
 @pytest.fixture(scope="module")
 def job(windfall) -> str:
-    """A job with a GPU that has been sampled a few times."""
+    """A job with a GPU that has been sampled a few times; no test ends it."""
+    return a_sampled_job(windfall, "train")
+
+
+def a_sampled_job(windfall: RunningWindfall, name: str) -> str:
     started = windfall.windfall(
-        "run", "--detach", "--gpus", "1", "--name", "train", "--", "python3", "-c", TRAIN
+        "run", "--detach", "--gpus", "1", "--name", name, "--", "python3", "-c", TRAIN
     )
     job_id = started.stdout.strip()
     wait_until(lambda: len(samples(windfall, job_id)) >= 4, "four samples of the job", interval_s=0.2)
@@ -120,7 +124,7 @@ def test_the_live_screen_is_drawn_again_and_left_with_q(windfall, job):
     try:
         wait_until(lambda: drawn() >= 6, "the screen to be drawn three times")
         os.write(leader, b"q")
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
@@ -180,7 +184,8 @@ def test_a_job_goes_on_being_sampled_when_its_agent_was_killed(windfall, job):
     assert max(sample["cpuCores"] for sample in after) < 64
 
 
-def test_the_samples_of_an_ended_job_stay(windfall, job):
+def test_the_samples_of_an_ended_job_stay(windfall):
+    job = a_sampled_job(windfall, "ends")
     windfall.windfall("terminate", job, "--reason", "enough")
     windfall.wait_for([job])
     kept = json.loads(windfall.windfall("metrics", job, "--json").stdout)

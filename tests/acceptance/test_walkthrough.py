@@ -36,7 +36,6 @@ def mapped_image(windfall: RunningWindfall) -> None:
 
 
 # Each start of the aws command line takes seconds on a busy machine.
-@pytest.mark.timeout(600)
 def test_every_command_of_our_page(fresh, require):
     windfall = fresh()
     mapped_image(windfall)

@@ -20,7 +20,7 @@ from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
 from windfall.agent.errors import AgentUnreachable
 from windfall.agent.launching import LOG_NAME, agent_environment, prepare_directories, warden_command
-from windfall.agent.messages import LineReader
+from windfall.agent.line_reader import LineReader
 from windfall.agent.reach import AHEAD_BYTES, Reach, Stream, UnixReach
 from windfall.agent.settings import AgentSettings
 

@@ -19,9 +19,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from tests.conformance.disturbed_reach import DisturbedReach
+from tests.ray_cluster import RayCluster
+from tests.ray_reach import NODE, NodeBridge, RelayedReach
 from tests.waiting import wait_until
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.reach import Reach, UnixReach
@@ -48,6 +51,8 @@ from windfall.control.instructions import (
     TerminateInstance,
 )
 from windfall.control.ports import Engine, Holdings
+from windfall.engines.fleet.engine import FleetEngine
+from windfall.engines.fleet.settings import FleetSettings
 from windfall.engines.local.engine import LocalEngine
 from windfall.engines.simulated.engine import SimulatedEngine
 from windfall.engines.simulated.settings import SimulatedSettings
@@ -55,7 +60,7 @@ from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
 from windfall.jobs.resources import Resources
 
 R = TypeVar("R")
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 NEEDS = Resources(1, 64)
 ENDS = AttemptExited | AttemptLost
 
@@ -65,6 +70,13 @@ class World:
 
     def __init__(self, kind: str, root: Path) -> None:
         self.kind, self.root = kind, root
+        #: The machines of a fleet.
+        self.names: tuple[str, ...] = ("one", "two")
+        #: Through whose doors agents are reached, if through any.
+        self.cluster: RayCluster | None = None
+        self._bridge: NodeBridge | None = None
+        #: What a log may have at most, on the machines and in the daemon's copies.
+        self.log_limit_bytes = 0
         #: How the agent is reached, if not as usual.
         self.reach: Reach | None = None
         self.said: list[Report] = []
@@ -88,6 +100,7 @@ class World:
             gpus="none",
             use_cgroups=False,
             use_sandbox=False,
+            log_limit_bytes=self.log_limit_bytes,
         )
 
     def begin(self) -> None:
@@ -102,19 +115,62 @@ class World:
         elif self.kind == "disturbed":
             self.reach = DisturbedReach(UnixReach(agent), copies=2, late_s=0.03)
             self.engine = LocalEngine(self._hear, self.reach, files, epoch)
+        elif self.kind.startswith("fleet"):
+            self.engine = self._fleet(files, epoch)
         else:
             settings = SimulatedSettings(boot_s=0, mtbi_s=1e6, rebalance=0)
             self.engine = SimulatedEngine(self._hear, UnixReach(agent), files, epoch, settings, _now)
-        self.engine.adopt(Holdings([self.environment], list(self.instances.values()), dict(self.attempts)))
+        self.engine.adopt(self.holdings())
         self._running = asyncio.create_task(self.engine.run())
+
+    def holdings(self) -> Holdings:
+        """What a store would know."""
+        tasks = {token: token.replace("#", "-") for token in self.attempts}
+        return Holdings([self.environment], list(self.instances.values()), dict(self.attempts), (), tasks)
+
+    def _fleet(self, files: AttemptDirectory, epoch: int) -> FleetEngine:
+        """An engine over two machines, of which the environment means one; the other is there to be kept apart."""
+        fleet = FleetEngine(self._hear, files, epoch, FleetSettings(log_limit_bytes=self.log_limit_bytes))
+        own = msgspec.structs.replace(
+            self.settings(), logs_directory=str(self.root / "own-logs"), mirror=True
+        )
+        other = msgspec.structs.replace(
+            own,
+            directory=str(self.root / "other"),
+            attempts_directory=str(self.root / "other-attempts"),
+            logs_directory=str(self.root / "other-logs"),
+        )
+        reaches: list[Reach] = [UnixReach(own), UnixReach(other)]
+        if self.cluster is not None:
+            self._bridge = NodeBridge(self.cluster, "conformance")
+            reaches = [RelayedReach(own, self._bridge), RelayedReach(other, self._bridge)]
+        if self.kind == "fleet, disturbed":
+            reaches = [DisturbedReach(reach, copies=2, late_s=0.03) for reach in reaches]
+        fleet.add("one", reaches[0], {"type": "m5.large"})
+        fleet.add("two", reaches[1], {"type": "m5.xlarge"})
+        return fleet
+
+    def _all_answer(self) -> bool:
+        """Whether an agent can be told to end on every machine of a fleet that was not removed."""
+        assert isinstance(self.engine, FleetEngine)
+        troubles = []
+        for name in self.names:
+            with contextlib.suppress(KeyError):
+                troubles.append(self.engine.trouble_of(name))
+        return not any(troubles)
 
     async def end(self) -> None:
         """The daemon is killed: nobody says goodbye to the agent."""
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
+        if self._bridge is not None:
+            await self._bridge.close()
 
     async def close(self) -> None:
         """Stop everything that was started."""
+        if isinstance(self.engine, FleetEngine):
+            # An agent that is still being started is not told to end, and would outlive the test.
+            await asyncio.to_thread(wait_until, self._all_answer, "the agents of all machines to end")
         await self.engine.shut_down(kill=True)
         await asyncio.wait([self._running], timeout=DEADLINE_S)
         await self.end()
@@ -143,10 +199,23 @@ class World:
         """The first report of a kind, waited for."""
         return (await self.until(lambda: self.heard(kind, token)))[0]
 
+    async def reconnected(self) -> AgentConnected:
+        """What the agent of the instance's machine says when it is reached the next time."""
+        machines = {instance.machine for instance in self.instances.values()}
+        heard: list[AgentConnected] = await self.until(
+            lambda: [report for report in self.heard(AgentConnected) if report.machine.id in machines]
+        )
+        return heard[0]
+
+    def is_of_its_machine(self, report: Report) -> bool:
+        """Whether a report is not about another machine of the same engine."""
+        machines = {instance.machine for instance in self.instances.values()}
+        return not isinstance(report, AgentConnected) or report.machine.id in machines
+
     async def place(self) -> InstanceId:
         """An instance that is ready."""
         await asyncio.wait_for(self.engine.settle(), DEADLINE_S)
-        offer = self.engine.offers(self.environment)[0]
+        offer = (await self.until(lambda: self.engine.offers(self.environment)))[0]
         instance = Instance(
             InstanceId("i-1"), self.environment.name, offer.type, offer.resources, launched_at=_now()
         )
@@ -209,7 +278,24 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-@pytest.fixture(params=["local", "disturbed", "simulated"])
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """A real Ray cluster with one node."""
+    with RayCluster() as running:
+        running.add(NODE)
+        yield running
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        "disturbed",
+        "simulated",
+        "fleet",
+        "fleet, disturbed",
+        pytest.param("fleet, through Ray", marks=pytest.mark.slow),
+    ]
+)
 def play(request: pytest.FixtureRequest) -> Iterator[Callable[[Callable[[World], Awaitable[None]]], None]]:
     """Runs a story on each engine, on a host of its own; once over a line that is late and says everything twice."""
     # Not pytest's tmp_path: the path of a unix socket must be short.
@@ -218,6 +304,7 @@ def play(request: pytest.FixtureRequest) -> Iterator[Callable[[Callable[[World],
     def run(story: Callable[[World], Awaitable[None]]) -> None:
         async def whole() -> None:
             world = World(request.param, root)
+            world.cluster = cluster
             world.begin()
             try:
                 await story(world)
@@ -226,6 +313,7 @@ def play(request: pytest.FixtureRequest) -> Iterator[Callable[[Callable[[World],
 
         asyncio.run(whole())
 
+    cluster = request.getfixturevalue("cluster") if request.param == "fleet, through Ray" else None
     yield run
     shutil.rmtree(root, ignore_errors=True)
 
@@ -328,8 +416,8 @@ def test_a_killed_agent_comes_back_and_knows_what_runs(play):
         await world.first(AttemptStarted, "a#1")
         world.said.clear()
         os.kill(world.agent_pid, signal.SIGKILL)
-        connected = await world.first(AgentConnected)
-        assert world.said[0] is connected
+        connected = await world.reconnected()
+        assert next(filter(world.is_of_its_machine, world.said)) is connected
         assert [started.token for started in connected.running] == ["a#1"]
         (world.root / "go").touch()
         assert (await world.over("a#1", place)).exit_code == 5
@@ -347,7 +435,7 @@ def test_a_new_daemon_takes_over_what_runs_and_learns_what_ended(play):
         await world.first(AttemptExited, "short#1")
         await world.end()
         world.begin()
-        connected = await world.first(AgentConnected)
+        connected = await world.reconnected()
         assert connected.machine.id == world.instances[place].machine
         assert [started.token for started in connected.running] == ["long#1"]
         assert [(ended.token, ended.exit_code) for ended in connected.ended] == [("short#1", 8)]
@@ -367,7 +455,7 @@ def test_what_was_forgotten_is_not_told_to_the_next_daemon(play):
         await world.first(AttemptLost, "a#1")  # so the agent has heard the word before
         await world.end()
         world.begin()
-        connected = await world.first(AgentConnected)
+        connected = await world.reconnected()
         assert (connected.running, connected.preparing, connected.ended) == ((), (), ())
 
     play(story)
@@ -383,7 +471,7 @@ def test_both_killed_at_once_lose_nothing(play):
         await world.end()
         os.kill(world.agent_pid, signal.SIGKILL)
         world.begin()
-        connected = await world.first(AgentConnected)
+        connected = await world.reconnected()
         assert [started.token for started in connected.running] == ["a#1"]
         (world.root / "go").touch()
         assert (await world.over("a#1", place)).exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,9 @@ from windfall.jobs.ids import node_id
 from windfall.jobs.nodes import NodeGroup, Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import FAILED, PENDING, RUNNABLE, RUNNING, SUCCEEDED
+from windfall.jobs.submitters import Submitter
 from windfall.store.errors import BadPosition
+from windfall.store.pages import SLOT_MS
 
 
 def ids_of_all_pages(store, wanted, limit, between=lambda: None):
@@ -280,3 +283,42 @@ def test_several_queues_are_one_list(store):
     assert ids_of_all_pages(store, JobFilter(queues=()), 2) == []
     assert ids_of_all_pages(store, JobFilter(queue="b", queues=("a",)), 2) == [jobs[4].id, jobs[1].id]
     assert ids_of_all_pages(store, JobFilter(queues=("a", "no\0queue")), 2) == []
+
+
+def test_submissions_are_counted_by_time_and_state(store):
+    span = (NOW, NOW + 300)
+    jobs = [
+        a_job(state, at=NOW + at)
+        for state, at in ((RUNNABLE, 0), (SUCCEEDED, 99), (SUCCEEDED, 100), (FAILED, 299))
+    ]
+    other = a_job(SUCCEEDED, at=NOW + 100, queue="r", submitter=Submitter("vision"))
+    store.commit(a_round(*jobs, other, a_job(SUCCEEDED, at=NOW + 300), a_job(SUCCEEDED, at=NOW - 1)))
+    own = {(0, RUNNABLE): 1, (0, SUCCEEDED): 1, (1, SUCCEEDED): 1, (2, FAILED): 1}
+    assert store.submitted(span, 100, None, "default") == own
+    assert store.submitted(span, 100) == {**own, (1, SUCCEEDED): 2}
+    assert store.submitted(span, 100, "r", "vision") == {(1, SUCCEEDED): 1}
+    assert store.submitted(span, 100, "r", "default") == {}
+    assert store.submitted(span, 100, "no\0queue") == {}
+
+
+def test_whole_steps_count_the_same_as_jobs_finish_and_are_purged(store):
+    step = 2 * SLOT_MS
+    begin = NOW // step * step
+    span = (begin, begin + 5 * step)
+    jobs = [a_job(RUNNABLE, at=begin + n * 77_777) for n in range(40)]
+    store.commit(a_round(*jobs))
+
+    def counted():
+        expected = Counter(((job.created_at - begin) // step, job.state) for job in jobs)
+        return {key: number for key, number in expected.items() if key[0] < 5}
+
+    assert store.submitted(span, step) == counted()
+    for number, job in enumerate(jobs[:30]):
+        job.state = FAILED if number % 3 else SUCCEEDED
+        job.stopped_at = NOW + number
+    store.commit(a_round(*jobs[:30]))
+    assert store.submitted(span, step) == counted()
+    store.commit(a_round(purge=Purge(before=NOW + 10, limit=100)))
+    del jobs[:10]
+    assert store.submitted(span, step) == counted()
+    assert store.submitted((span[0] + 1, span[1]), step)  # Off the grid, rows are counted.

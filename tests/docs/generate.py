@@ -22,6 +22,8 @@ PARTS: dict[str, str] = {
     "service-job-states": "tests.docs.parts:service_job_states",
     "instance-states": "tests.docs.parts:instance_states",
     "tick-outcomes": "tests.docs.parts:tick_outcomes",
+    "endpoint-states": "tests.docs.parts:endpoint_states",
+    "replica-states": "tests.docs.parts:replica_states",
     "settings": "tests.docs.parts:settings",
     "lint-rules": "tests.docs.parts:lint_rules",
 }

@@ -11,6 +11,7 @@ from windfall.agent import stages
 from windfall.aws_api.batch.lint.checking import RULES
 from windfall.capacity.machines import INSTANCE_MOVES
 from windfall.daemon.settings import Settings
+from windfall.hosting.endpoint import ENDPOINT_MOVES, REPLICA_MOVES
 from windfall.jobs.arrays import REST_MOVES
 from windfall.jobs.service_jobs import SERVICE_MOVES
 from windfall.jobs.states import JOB_MOVES, MoveTable
@@ -40,6 +41,16 @@ def instance_states() -> str:
 def tick_outcomes() -> str:
     """The moves of one due time of a schedule."""
     return _drawn(TICK_MOVES)
+
+
+def endpoint_states() -> str:
+    """The moves of an endpoint."""
+    return _drawn(ENDPOINT_MOVES)
+
+
+def replica_states() -> str:
+    """The moves of a replica."""
+    return _drawn(REPLICA_MOVES)
 
 
 def _drawn(table: MoveTable[Any]) -> str:

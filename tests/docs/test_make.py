@@ -14,11 +14,13 @@ from tests.tidy.tree import ROOT, shown
 PROMISED = {
     "help",
     "demo",
+    "demo-many",
     "test",
     "check",
     "fmt",
     "sim",
     "drill",
+    "drill-hosts",
     "frameworks",
     "soak",
     "bench",

@@ -26,8 +26,9 @@ from windfall.cli.errors import CliError
 
 STEPS, STEP_S = 150, 0.03
 TRAINER = ROOT / "tests" / "drill" / "trainer.py"
+PYTHONPATH = f"{ROOT}:{ROOT / 'src'}"
 AWAY_S = 1.5
-RUN_DEADLINE_S = 100.0
+RUN_DEADLINE_S = 300.0
 
 
 class Run:
@@ -49,7 +50,7 @@ class Drill:
         self.running = RunningWindfall(
             "--vcpus", "64", "--memory-mib", "65536", "--job-user", getpass.getuser()
         )
-        self.running.extra_environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        self.running.extra_environment = {"PYTHONPATH": PYTHONPATH}
         self.blows = 0
         self.struck: Counter[str] = Counter()
         self._store_back_at: float | None = None
@@ -71,7 +72,7 @@ class Drill:
 
     def play(self, seeds: Iterable[int], *, at_once: int, say: Callable[[str], None]) -> list[str]:
         """Play one run per seed; the answer is what was wrong, in words."""
-        reference = self.reference()
+        reference_hash = reference(STEPS)
         waiting = list(seeds)
         live: list[Run] = []
         wrong: list[str] = []
@@ -83,7 +84,7 @@ class Drill:
                 live.append(Run(seed, self._submit(seed)))
             self._bring_store_back()
             for run in list(live):
-                verdict = self._look(run, reference)
+                verdict = self._look(run, reference_hash)
                 if verdict is None:
                     continue
                 live.remove(run)
@@ -96,20 +97,6 @@ class Drill:
         longest_s = RUN_DEADLINE_S * (1 + len(waiting) / at_once)
         wait_until(turn, "all runs are over", deadline_s=longest_s, interval_s=0.03)
         return wrong
-
-    def reference(self) -> str:
-        """The hash of a run that nobody disturbs, without Windfall."""
-        with tempfile.TemporaryDirectory() as place:
-            environment = {**os.environ, **self.running.extra_environment, "WINDFALL_CHECKPOINT_DIR": place}
-            done = subprocess.run(
-                [sys.executable, str(TRAINER), str(STEPS), "0"],
-                capture_output=True,
-                text=True,
-                env=environment,
-                timeout=100,
-                check=True,
-            )
-        return _hash(done.stdout)
 
     def _declare(self) -> None:
         resources = {
@@ -150,14 +137,14 @@ class Drill:
             )
         return str(answer["jobId"])
 
-    def _look(self, run: Run, reference: str) -> str | None:
+    def _look(self, run: Run, wanted: str) -> str | None:
         """Strike if a moment has come; the verdict when the run is over."""
         with self.client as client:
             job = client.batch("DescribeJobs", jobs=[run.job_id])["jobs"][0]
             attempts = client.own("Attempts", jobId=run.job_id)["attempts"]
         if job["status"] == "SUCCEEDED":
             found = self._log_hash(job)
-            return "equal" if found == reference else f"ended with {found}, not {reference}"
+            return "equal" if found == wanted else f"ended with {found}, not {wanted}"
         if job["status"] == "FAILED":
             return f"FAILED: {job.get('statusReason')}: {attempts[-1]['reason']}"
         if time.monotonic() - run.began > RUN_DEADLINE_S:
@@ -229,6 +216,20 @@ class Drill:
                 startFromHead=True,
             )["events"]
         return _hash("\n".join(event["message"] for event in events))
+
+
+def reference(steps: int) -> str:
+    """The hash of a training that nobody disturbs, without Windfall."""
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [sys.executable, str(TRAINER), str(steps), "0"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": PYTHONPATH, "WINDFALL_CHECKPOINT_DIR": place},
+            timeout=100,
+            check=True,
+        )
+    return _hash(done.stdout)
 
 
 def _hash(text: str) -> str:

@@ -23,7 +23,7 @@ def test_nothing_is_slipped_into_what_others_run(attacked: Attacked):
 
 def test_tags_do_not_steer_the_retry_of_an_administrators_job(attacked: Attacked):
     attacker = attacked.client(attacked.key())
-    job = attacked.submitted(attacked.admin, "sleep 60; exit 1")
+    job = attacked.submitted(attacked.admin, "sleep 600; exit 1")
     running = attacked.windfall.wait_for([job], "RUNNING")[0]
     for tags in ({"windfall:checkpoint": "file:///etc"}, {"windfall:git": "https://example.com/evil@main"}):
         code, _ = refusal(attacker.tag_resource, resourceArn=running["jobArn"], tags=tags)

@@ -34,7 +34,7 @@ def test_no_service_answers_it(attacked: Attacked, service: str):
         ask(attacked.client(key, service))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.long
 def test_its_schedules_start_nothing_more(attacked: Attacked):
     key = attacked.key()
     batch, scheduler = attacked.client(key), attacked.client(key, "scheduler")

@@ -25,7 +25,6 @@ find $WINDFALL_CHECKPOINT_DIR -type f -exec cat {{}} +
 """
 
 
-@pytest.mark.timeout(120)
 def test_a_link_in_the_place_of_the_checkpoint_directory_brings_nothing_of_the_daemons(attacked: Attacked):
     secrets = attacked.windfall.data / "secrets"
     token = attacked.windfall.root / "token"
@@ -67,7 +66,7 @@ def test_git_fetches_nothing_of_the_host(attacked: Attacked, repository: str):
 
 def test_a_tag_on_a_running_job_opens_nothing_to_its_next_attempt(attacked: Attacked):
     batch = attacked.client(attacked.key())
-    script = "test $AWS_BATCH_JOB_ATTEMPT = 2 || sleep 60; ls -a $WINDFALL_CHECKPOINT_DIR"
+    script = "test $AWS_BATCH_JOB_ATTEMPT = 2 || sleep 600; ls -a $WINDFALL_CHECKPOINT_DIR"
     job = attacked.submitted(batch, script, **CHECKPOINTED)
     running = attacked.windfall.wait_for([job], "RUNNING")[0]
     batch.tag_resource(resourceArn=running["jobArn"], tags={"windfall:checkpoint": "file:///etc"})

@@ -95,6 +95,11 @@ class Agent:
     generation: int = 0
 
     @property
+    def longest_restart_ms(self) -> int:
+        """How long it takes at most until the next agent is there."""
+        return 4000
+
+    @property
     def isolation(self) -> str:
         """What it says about isolation; an agent may say nothing."""
         return "simulated" if self.machine.id == HOST else ""
@@ -131,14 +136,18 @@ class Agent:
         connection.up_at = max(connection.up_at, self.world.now + self.world.delay(0, 200))
 
         def arrive() -> None:
-            if self.connection is connection:
-                self.world.engine.on_report(self, report)
+            self.arrive(connection, lambda: self.world.engine.on_report(self, report))
 
         self.world.at(connection.up_at, arrive)
         if not isinstance(report, AgentConnected | DevicesChanged) and self.world.fault(0.15):
             # The same again, late, whatever came in between.
             again = connection.up_at + self.world.delay(0, 6000)
-            self.world.at(again, lambda: self.world.daemon.report(report))
+            self.world.at(again, lambda: self.world.engine.on_repeated(self, report))
+
+    def arrive(self, connection: Connection, action: Callable[[], None]) -> None:
+        """Something has come over a connection; it is lost if that has broken meanwhile."""
+        if self.connection is connection:
+            action()
 
     def down(self, instruction: Instruction) -> None:
         """Take an instruction on its way; it is lost if the connection breaks before it arrives."""
@@ -151,8 +160,7 @@ class Agent:
             return self.disconnect()  # at the worst moment
 
         def arrive() -> None:
-            if self.connection is connection and self.alive:
-                self.on_instruction(instruction)
+            self.arrive(connection, lambda: self.on_instruction(instruction) if self.alive else None)
 
         self.world.at(connection.down_at, arrive)
         if self.world.fault(0.03):
@@ -188,6 +196,7 @@ class Agent:
                 sandboxed=False,
                 at=self.world.now,
                 gpu_ids=start.gpu_ids,
+                stops_alone=start.stops_alone,
             )
             story = Story(intended, order=start)
             self.instructions[start.token] = instruction
@@ -367,7 +376,7 @@ class Agent:
         self._die()
         if self.world.fault(0.3):
             self._lose_pages()
-        self.world.after(self.world.delay(100, 4000), self.restart)
+        self.world.after(self.world.delay(100, self.longest_restart_ms), self.restart)
 
     def _die(self) -> None:
         self.alive, self.connection = False, None

@@ -23,6 +23,7 @@ from tests.simulation.tokens import change_tokens, declare_tokens, wanted_tokens
 from tests.simulation.training_gangs import hosts_in, submit_training_gang
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, Provisioning, Switch
 from windfall.control import events
+from windfall.control.commands import turns
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.errors import Rejected
@@ -66,6 +67,11 @@ TAGS: tuple[dict[str, str], ...] = (
     {"windfall:checkpoint": "true", "windfall:budget-usd": "0.4"},
     {"windfall:budget-usd": "0.2"},
     {"windfall:checkpoint": "somewhere"},
+    # The second works longer than it says, the third can hardly be kept, and the last not at all.
+    {"windfall:checkpoint": "true", "windfall:deadline": "2m", "windfall:work": "5s"},
+    {"windfall:checkpoint": "true", "windfall:deadline": "30s", "windfall:work": "1s"},
+    {"windfall:deadline": "12s", "windfall:work": "6s"},
+    {"windfall:deadline": "6s", "windfall:work": "6s"},
 )
 LIMITS = (
     TimeLimits(run_s=10),
@@ -90,6 +96,7 @@ class Clients:
         self.world = world
         self.rng = world.rng
         self.submitted = 0
+        self.environments = ENVIRONMENTS
         #: What most callers of this world are after; None for a bit of everything.
         self.theme: str | None = self.rng.choice((None, None, None, *THEMES))
         #: Ids of jobs that were asked for, answered or not.
@@ -103,6 +110,7 @@ class Clients:
             (7, self.cancel),
             (8, self.terminate),
             (4, self.hold_or_release),
+            (2, self.prioritize),
             (3, self.update_queue),
             (3, self.update_environment),
             (2, self.change_image),
@@ -138,7 +146,7 @@ class Clients:
 
     def declare(self) -> None:
         """What must exist before a job can be submitted; asked for until it does."""
-        for environment in ENVIRONMENTS.values():
+        for environment in self.environments.values():
             self.call(events.CreateComputeEnvironment(environment))
         declare_policy(self)
         declare_quota_policy(self)
@@ -160,7 +168,7 @@ class Clients:
         # Limits, tokens and switches may be other ones than those that somebody was asked to leave by.
         self.world.disturbances += 1
         self.declare()
-        for name in ENVIRONMENTS.values():
+        for name in self.environments.values():
             self.call(events.UpdateComputeEnvironment(name.name, Switch.ENABLED, 0, name.max_vcpus))
         for queue in QUEUES.values():
             self.call(events.UpdateJobQueue(queue.name, Switch.ENABLED, None, queue.environments))
@@ -170,7 +178,7 @@ class Clients:
         """Nobody holds a job any more."""
         for job in list(self.world.daemon.state.jobs.values()):
             if job.held_by is not None:
-                self.call(events.ReleaseJob(job.id))
+                self.call(turns.ReleaseJob(job.id))
 
     def act(self) -> None:
         """One caller does something."""
@@ -182,6 +190,7 @@ class Clients:
             self.delete_environment,
             self.interrupt_instance,
             self.hold_or_release,
+            self.prioritize,
         ):
             self.world.disturbances += 1
         action()
@@ -360,9 +369,13 @@ class Clients:
         """Somebody wants a job to wait, or has waited long enough."""
         held = [job.id for job in self.world.daemon.state.jobs.values() if job.held_by is not None]
         if held and self.rng.random() < 0.6:
-            self.call(events.ReleaseJob(self.rng.choice(held)))
+            self.call(turns.ReleaseJob(self.rng.choice(held)))
         else:
-            self.call(events.HoldJob(self._some_job(), "somebody"))
+            self.call(turns.HoldJob(self._some_job(), "somebody"))
+
+    def prioritize(self) -> None:
+        """Somebody finds a job more or less urgent than it was."""
+        self.call(turns.SetPriority(self._some_job(), self.rng.choice((0, 1, 5, 9999)), "somebody"))
 
     def terminate(self) -> None:
         """Somebody has had enough."""

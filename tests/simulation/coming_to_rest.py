@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.calendars import check_on_time, check_ticks_at_rest, delete_schedules
 from tests.simulation.invariants import check_dependency_failures, check_settled
-from tests.simulation.machines import HOST
 from tests.simulation.service_queues import check_services_at_rest, services_settled
 from tests.simulation.store import BrokenPromise
 from tests.simulation.taking_away import check_ledger, check_preemptions_max
@@ -78,15 +77,17 @@ def _check_rest(world: World) -> None:
     for agent in world.engine.agents.values():
         if agent.machine_alive and agent.journal:
             raise BrokenPromise(f"{agent.machine.id} was never told to forget {sorted(agent.journal)}")
-    leaked = [instance for instance in world.engine.places if instance not in world.daemon.state.instances]
+    existing = world.engine.instances()
+    leaked = [instance for instance in existing if instance not in world.daemon.state.instances]
     if leaked:
         raise BrokenPromise(f"nobody will ever terminate {leaked}")
-    ghosts = [instance for instance in world.daemon.state.instances if instance not in world.engine.places]
+    ghosts = [instance for instance in world.daemon.state.instances if instance not in existing]
     if ghosts:
         raise BrokenPromise(f"the daemon counts on {ghosts}, which do not exist")
     check_dependency_failures(world.store)
-    known = {HOST, *(instance.machine for instance in world.daemon.state.instances.values())}
-    unowned = (set(world.daemon.state.machines) | set(world.store.small["machines"])) - known
+    used = {instance.machine for instance in world.daemon.state.instances.values()}
+    unowned = (set(world.daemon.state.machines) | set(world.store.small["machines"])) - used
+    unowned -= world.engine.lasting_machines()
     if unowned:
         raise BrokenPromise(f"nobody has an instance on {sorted(unowned)} any more, and they are remembered")
     for job in world.store.jobs.values():

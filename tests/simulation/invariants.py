@@ -151,13 +151,16 @@ def check_backlog(state: State) -> None:
 
 
 def check_deadlines(state: State) -> None:
-    """Every attempt with a time limit is watched, unless it is being stopped already."""
+    """Every attempt with a time limit is watched, unless it is being stopped already, and so is every deadline."""
     watched = {token for _, token in state.deadlines}
     for token, job in state.attempts.items():
         attempt = job.attempt
         limited = job.submission.timeout_s is not None and job.state is RUNNING and not job.is_node
         if attempt is not None and limited and attempt.stop_cause is None and token not in watched:
             raise BrokenPromise(f"nobody watches the time of {job.story()}")
+    for job in state.jobs.values():
+        if job.submission.deadline is not None and job.id not in state.deadline_looks:
+            raise BrokenPromise(f"nobody watches the deadline of {job.story()}")
 
 
 def _awaited(store: FakeStore, job: Job, index: int | None) -> list[JobState]:

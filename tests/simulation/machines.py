@@ -221,6 +221,18 @@ class Engine:
             self.spoke[report.token] = agent
         self.world.daemon.report(report)
 
+    def on_repeated(self, _agent: Agent, report: Any) -> None:
+        """Pass on what an agent has said before, late."""
+        self.world.daemon.report(report)
+
+    def instances(self) -> dict[InstanceId, MachineId]:
+        """The instances that exist, and where."""
+        return self.places
+
+    def lasting_machines(self) -> set[MachineId]:
+        """The machines that the daemon may know without an instance on them."""
+        return {HOST}
+
     def _hear_of_devices(self, machine: MachineId, gpus: tuple[GpuDevice, ...]) -> None:
         """What the daemon has planned for a device that fell ill while the connection was broken comes to nothing."""
         if self._told_devices.get(machine) != gpus:

@@ -169,7 +169,11 @@ def check_ends_of_peers(world: World, changed: dict[JobId, Job]) -> None:
             _check_end(gang, whole, [one.attempts[number - 1] for one in hosts])
         if gang.state in PLACED:
             continue
-        left = [token for token in world.processes if gang_of_token(token) == gang.id]
+        left = [
+            token
+            for token in world.processes
+            if gang_of_token(token) == gang.id and not world.may_run_beside(token)
+        ]
         if left:
             raise BrokenPromise(f"{left} run, and their job is {gang.state}: {gang.story()}")
         if gang.finished and not all(one.finished for one in hosts):
@@ -221,7 +225,7 @@ class PeerWatch:
         """A process begins: its try is that of all hosts, nobody is left of another, and all were told the same."""
         gang_id = gang_of_token(start.token)
         gang = world.store.jobs[gang_id]
-        if not is_of_peers(gang):
+        if not is_of_peers(gang) or world.may_run_beside(start.token):
             return
         number = start.token.rpartition("#")[2]
         hosts = hosts_in(world.store, gang)
@@ -229,7 +233,8 @@ class PeerWatch:
             if host.attempts[-1].token.rpartition("#")[2] != number:
                 raise BrokenPromise(f"{start.token} begins, and {host.id} is at another try: {host.story()}")
         for other in world.processes:
-            if gang_of_token(other) == gang_id and other.rpartition("#")[2] != number:
+            is_of_another_try = gang_of_token(other) == gang_id and other.rpartition("#")[2] != number
+            if is_of_another_try and not world.may_run_beside(other):
                 raise BrokenPromise(f"{start.token} begins while {other} of another try runs")
         assert start.staging is not None
         own = (start.staging.hosts, *(output.merged_as for output in start.staging.outputs))
@@ -240,7 +245,8 @@ class PeerWatch:
 
     def _check_addresses(self, world: World, one_try: str, start: StartAttempt) -> None:
         assert start.staging is not None
-        addresses = {address for _, address in start.staging.hosts}
+        # Machines have addresses of their own, and gangs on them different ports.
+        addresses = {address for _, address in start.staging.hosts if address.startswith("127.")}
         for token, (_, other) in world.processes.items():
             if other.staging is None or gang_of_token(token) == gang_of_token(start.token):
                 continue

@@ -67,6 +67,7 @@ RULES = Rules(
     grace_s=3.0,
     training_grace_s=5.0,
     notice_s=4.0,
+    changeover_s=2.0,
     storage=StorageLayout("s3://simulated", serves_s3=True),
     rates=Rates(usd_gpu_hour=720.0, usd_vcpu_hour=72.0),
     event_destinations=("file",),
@@ -83,6 +84,8 @@ class Parts:
     store: type[FakeStore] = FakeStore
     agent: type[Agent] = Agent
     daemon: type[Daemon] = Daemon
+    engine: type[Engine] = Engine
+    clients: type[Clients] = Clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +133,15 @@ class World:
         self.calendar = TickWatch()
         self.post_commit_tasks = PostCommitTasks(self)
         self.store = parts.store()
-        self.engine = Engine(self)
+        self.engine = parts.engine(self)
         self.daemon = parts.daemon(self)
-        self.clients = Clients(self)
+        self.clients = parts.clients(self)
+        self.longest_step_ms = 20_000 if self.clients.theme == "calendar" else 2_500
+
+    @property
+    def replay(self) -> str:
+        """The command that shows this world again."""
+        return f"make sim SEED={self.seed}"
 
     # Time -----------------------------------------------------------------------------------------------------
 
@@ -199,7 +208,7 @@ class World:
         job_id = token.rpartition("#")[0]
         self.note("  process", token, "starts on", machine.id, start.gpu_ids)
         for other, (where, _) in self.processes.items():
-            if other.rpartition("#")[0] == job_id:
+            if other.rpartition("#")[0] == job_id and not self.may_run_beside(other):
                 raise BrokenPromise(f"{token} starts on {machine.id} while {other} runs on {where}")
         check_devices_of(self, machine, start)
         if token in self.ran:
@@ -213,6 +222,10 @@ class World:
         used = self.engine.used_on(machine.id)
         if not used.fits_in(machine.total):
             raise BrokenPromise(f"{machine.id} has {machine.total} and its processes use {used}")
+
+    def may_run_beside(self, superseded: AttemptToken) -> bool:
+        """Whether an attempt may still run while the next one of its job does; never, where all machines answer."""
+        return False
 
     def process_ended(self, token: AttemptToken) -> None:
         """A process is no more."""
@@ -318,13 +331,18 @@ def run(
     tell: Callable[[str], None] | None = None,
 ) -> Outcome:
     """One world from its beginning to its rest; raises BrokenPromise, with the seed, if one is broken."""
-    world = World(seed, parts or Parts(), tell)
+    return live_through(World(seed, parts or Parts(), tell), steps)
+
+
+def live_through(world: World, steps: int) -> Outcome:
+    """A world from its beginning to its rest."""
+    seed = world.seed
     try:
         _live(world, steps)
         calm_down(world)
     except Exception as error:
         raise BrokenPromise(
-            f"seed {seed}: {type(error).__name__}: {error} (replay with: make sim SEED={seed})"
+            f"seed {seed}: {type(error).__name__}: {error} (replay with: {world.replay})"
         ) from error
     attempts = sum(len(job.attempts) for job in world.store.jobs.values())
     return Outcome(seed, len(world.store.jobs), attempts, world.daemon.generation, world.events)
@@ -340,4 +358,4 @@ def _live(world: World, steps: int) -> None:
         if world.rng.random() < (0.45 if theme is None else 0.7):
             world.clients.act()
         world.misfortune()
-        world.run_for(world.delay(10, 20_000 if theme == "calendar" else 2500))
+        world.run_for(world.delay(10, world.longest_step_ms))

@@ -39,7 +39,6 @@ REPLACED = {
     "pulse": "watchdog",
     "rooms_ahead": "projected_capacity",
     "second_look": "flatten_cache",
-    "standing": "SchedulingClass",
     "told": "OutboxEvent, or what was said: event, message, report",
     "tick_book": "calendar_index",
     "wishes": "job_options",
@@ -58,7 +57,7 @@ NAMED = (
         "engines",
         "jobs",
     ),
-    *("objects", "schedules", "scheduling", "store", "views", "worker"),
+    *("deadlines", "hosting", "objects", "schedules", "scheduling", "store", "usher", "views", "worker"),
 )
 #: Participles that say how a variable got its value and not what it is.
 HOW_NOT_WHAT = {"asked", "found", "held", "kept", "known", "told"}

@@ -1,8 +1,8 @@
 """The functional core decides; it does not look around.
 
-jobs/, capacity/, schedules/, scheduling/, accounting/, advisor/, control/ and views/ import only themselves, the layers
-below them and standard modules without side effects. So the same code runs in the daemon, in the simulation and in a
-unit test, and a seed replays exactly.
+jobs/, capacity/, schedules/, deadlines/, hosting/, scheduling/, accounting/, advisor/, control/, forecast/ and views/
+import only themselves, the layers below them and standard modules without side effects. So the same code runs in the
+daemon, in the simulation and in a unit test, and a seed replays exactly.
 """
 
 from __future__ import annotations
@@ -20,12 +20,48 @@ CORE = {
     "jobs": {"jobs"},
     "capacity": {"capacity", "jobs"},
     "schedules": {"schedules", "capacity", "jobs"},
-    "scheduling": {"scheduling", "capacity", "jobs"},
+    "deadlines": {"deadlines"},
+    "hosting": {"hosting", "capacity", "jobs"},
+    "scheduling": {"scheduling", "deadlines", "capacity", "jobs"},
     "accounting": {"accounting", "capacity", "jobs"},
     "advisor": {"advisor", "capacity", "jobs"},
-    "control": {"control", "scheduling", "schedules", "accounting", "advisor", "capacity", "jobs", "backoff"},
+    "control": {
+        "control",
+        "scheduling",
+        "schedules",
+        "deadlines",
+        "hosting",
+        "accounting",
+        "advisor",
+        "capacity",
+        "jobs",
+        "backoff",
+    },
     "backoff.py": set(),
-    "views": {"views", "control", "scheduling", "schedules", "accounting", "advisor", "capacity", "jobs"},
+    "forecast": {
+        "forecast",
+        "control",
+        "scheduling",
+        "schedules",
+        "deadlines",
+        "accounting",
+        "advisor",
+        "capacity",
+        "jobs",
+    },
+    "views": {
+        "views",
+        "forecast",
+        "control",
+        "scheduling",
+        "schedules",
+        "deadlines",
+        "hosting",
+        "accounting",
+        "advisor",
+        "capacity",
+        "jobs",
+    },
 }
 
 #: Standard modules whose functions return the same for the same arguments. Add one only if all of it does.

@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs import parts
 from windfall.capacity.machines import INSTANCE_MOVES, Instance, InstanceState
+from windfall.hosting.endpoint import ENDPOINT_MOVES, REPLICA_MOVES
 from windfall.jobs.arrays import REST_MOVES, ChildTable
 from windfall.jobs.errors import IllegalMove
 from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, QueueName
@@ -99,6 +100,8 @@ def test_every_state_can_be_reached_and_can_come_to_an_end(kind):
         (parts.service_job_states, SERVICE_MOVES),
         (parts.instance_states, INSTANCE_MOVES),
         (parts.tick_outcomes, TICK_MOVES),
+        (parts.endpoint_states, ENDPOINT_MOVES),
+        (parts.replica_states, REPLICA_MOVES),
     ],
 )
 def test_a_diagram_has_every_move_once(draw, table):

@@ -17,6 +17,15 @@ from tests.wire.world import ACCOUNT, REGION, World, a_world
 
 BATCH = f"arn:aws:batch:{REGION}:{ACCOUNT}"
 SCHEDULER = f"arn:aws:scheduler:{REGION}:{ACCOUNT}"
+MODEL = {"PrimaryContainer": {"Image": "busybox"}, "ExecutionRoleArn": f"arn:aws:iam::{ACCOUNT}:role/anybody"}
+VARIANTS = [
+    {
+        "VariantName": "AllTraffic",
+        "ModelName": "model",
+        "InstanceType": "ml.g5.xlarge",
+        "InitialInstanceCount": 1,
+    }
+]
 TRAINING = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/train"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/anybody"
 LIMITS = [{"maxCapacity": 2, "capacityUnit": "NUM_INSTANCES"}]
@@ -103,6 +112,9 @@ async def furnish(world: World) -> dict[str, Any]:
     await world.done("scheduler", "CreateScheduleGroup", {"Name": "group"})
     await world.done("scheduler", "CreateSchedule", {"Name": "nightly", **SCHEDULE})
     await world.done("sagemaker", "CreateTrainingJob", {"TrainingJobName": "train", **TRAIN})
+    await world.done("sagemaker", "CreateModel", {"ModelName": "model", **MODEL})
+    await world.done("sagemaker", "CreateEndpointConfig", _config("config"))
+    await world.done("sagemaker", "CreateEndpoint", _endpoint("endpoint"))
     job = await world.done("batch", "SubmitJob", _job())
     service_job = await world.done("batch", "SubmitServiceJob", SERVICE_JOB)
     shares = await world.done("batch", "ListQuotaShares", {"jobQueue": "quota"})
@@ -247,8 +259,28 @@ def _scheduler() -> dict[str, dict[str, Any]]:
     }
 
 
+def _config(name: str) -> dict[str, Any]:
+    return {"EndpointConfigName": name, "ProductionVariants": VARIANTS}
+
+
+def _endpoint(name: str) -> dict[str, Any]:
+    return {"EndpointName": name, "EndpointConfigName": "config"}
+
+
 def _sagemaker() -> dict[str, dict[str, Any]]:
     return {
+        "CreateModel": {"ModelName": "another", **MODEL},
+        "DescribeModel": {"ModelName": "model"},
+        "ListModels": {},
+        "DeleteModel": {"ModelName": "model"},
+        "CreateEndpointConfig": _config("another"),
+        "DescribeEndpointConfig": {"EndpointConfigName": "config"},
+        "ListEndpointConfigs": {},
+        "DeleteEndpointConfig": {"EndpointConfigName": "config"},
+        "CreateEndpoint": _endpoint("another"),
+        "DescribeEndpoint": {"EndpointName": "endpoint"},
+        "ListEndpoints": {},
+        "DeleteEndpoint": {"EndpointName": "endpoint"},
         "CreateTrainingJob": {"TrainingJobName": "another", **TRAIN},
         "DescribeTrainingJob": {"TrainingJobName": "train"},
         "ListTrainingJobs": {},
@@ -280,6 +312,15 @@ def _without_subject() -> dict[tuple[str, str], Sample]:
         ("logs", "UntagResource"): Sample({**resource, "tagKeys": ["a"]}),
         ("logs", "ListTagsForResource"): Sample(resource),
         ("sagemaker", "DeleteTrainingJob"): Sample({"TrainingJobName": "train"}, "ResourceInUse"),
+        # It is still being created.
+        ("sagemaker", "UpdateEndpoint"): Sample(_endpoint("endpoint"), "ValidationException"),
+        ("sagemaker", "UpdateEndpointWeightsAndCapacities"): Sample(
+            {
+                "EndpointName": "endpoint",
+                "DesiredWeightsAndCapacities": [{"VariantName": "AllTraffic", "DesiredWeight": 2}],
+            },
+            "ValidationException",
+        ),
         ("logs", "DescribeLogGroups"): Sample({}),
         ("logs", "DescribeLogStreams"): Sample(group),
         ("logs", "GetLogEvents"): Sample({**group, "logStreamName": "echo/default/1"}, missing),

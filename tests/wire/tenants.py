@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.wire.samples import CONTAINER, SCHEDULE, SERVICE_JOB, TRAIN
+from tests.wire.samples import CONTAINER, MODEL, SCHEDULE, SERVICE_JOB, TRAIN, VARIANTS
 from tests.wire.world import ACCOUNT, REGION, RELAY, Answer, World
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.aws_api.protocol.errors import ApiError
@@ -52,6 +52,9 @@ SHARED = {
     ("windfall", operation)
     for operation in (
         "CheckDirectories",
+        "CreateSession",
+        "WhoAmI",
+        "Watch",
         "FenceGpu",
         "ListImages",
         "AddImage",
@@ -59,6 +62,11 @@ SHARED = {
         "SetSecret",
         "ListSecrets",
         "RemoveSecret",
+        "ListHosts",
+        "AddHost",
+        "DrainHost",
+        "RemoveHost",
+        "CheckHost",
         "AddStorage",
         "ListStorage",
         "RemoveStorage",
@@ -131,6 +139,12 @@ async def furnish_tenant(world: World, tenant: str) -> dict[str, str]:
     await done("scheduler", "CreateSchedule", Name="weekly", GroupName="team", **SCHEDULE)
     await done("scheduler", "CreateSchedule", Name="weekly", **SCHEDULE)
     await done("sagemaker", "CreateTrainingJob", TrainingJobName="run-1", **TRAIN)
+    await done("sagemaker", "CreateModel", ModelName="model-1", **MODEL)
+    variants = [{**VARIANTS[0], "ModelName": "model-1"}]
+    await done(
+        "sagemaker", "CreateEndpointConfig", EndpointConfigName="config-1", ProductionVariants=variants
+    )
+    await done("sagemaker", "CreateEndpoint", EndpointName="endpoint-1", EndpointConfigName="config-1")
     group = qualified_log_group(tenant, "/private/logs")
     stream = LogStream(group, "private/default/1", TASK, JobId(one["jobId"]), 1)
     tick = Tick(f"{qualified(tenant, 'team')}/weekly", 1, 1)
@@ -151,6 +165,7 @@ def requests(ids: dict[str, str], owner: str) -> Iterator[Asked]:
     yield from _service_jobs(ids)
     yield from _schedules(owner)
     yield from _trainings(owner)
+    yield from _endpoints(owner)
     yield from _logs(owner)
     yield from _metrics(ids, owner)
     yield from _own(ids, owner)
@@ -173,7 +188,13 @@ def _jobs(ids: dict[str, str]) -> Iterator[Asked]:
         yield "batch", "TagResource", {"resourceArn": arn, "tags": {"a": "b"}}
         yield "batch", "UntagResource", {"resourceArn": arn, "tagKeys": ["own"]}
         yield "batch", "ListTagsForResource", {"resourceArn": arn}
-    for queue in ("queue", "quota", "windfall-training-spot", "windfall-training-on-demand"):
+    for queue in (
+        "queue",
+        "quota",
+        "windfall-training-spot",
+        "windfall-training-on-demand",
+        "windfall-endpoints",
+    ):
         for state in ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED", "FAILED"):
             yield "batch", "ListJobs", {"jobQueue": queue, "jobStatus": state}
         for name, value in (
@@ -264,6 +285,46 @@ def _trainings(owner: str) -> Iterator[Asked]:
     yield "sagemaker", "CreateTrainingJob", {"TrainingJobName": "run-1", **TRAIN}
 
 
+def _endpoints(owner: str) -> Iterator[Asked]:
+    for kind, arn_kind in (
+        ("Model", "model"),
+        ("EndpointConfig", "endpoint-config"),
+        ("Endpoint", "endpoint"),
+    ):
+        given = f"{arn_kind.rpartition('-')[2]}-1"
+        for name in (given, f"{owner}/{given}"):
+            named = {f"{kind}Name": name}
+            yield "sagemaker", f"Describe{kind}", named
+            yield "sagemaker", f"Delete{kind}", named
+            resource = {"ResourceArn": ARN.format("sagemaker", f"{arn_kind}/{name}")}
+            yield "sagemaker", "AddTags", {**resource, "Tags": [{"Key": "a", "Value": "b"}]}
+            yield "sagemaker", "ListTags", resource
+            yield "sagemaker", "DeleteTags", {**resource, "TagKeys": ["own"]}
+        for order in ("Name", "CreationTime"):
+            yield "sagemaker", f"List{kind}s", {"SortBy": order}
+    for name in ("endpoint-1", f"{owner}/endpoint-1"):
+        for config in ("config-1", f"{owner}/config-1"):
+            named = {"EndpointName": name, "EndpointConfigName": config}
+            yield "sagemaker", "UpdateEndpoint", named
+            yield "sagemaker", "CreateEndpoint", named
+        sizes = [{"VariantName": "AllTraffic", "DesiredWeight": 2}]
+        yield (
+            "sagemaker",
+            "UpdateEndpointWeightsAndCapacities",
+            {"EndpointName": name, "DesiredWeightsAndCapacities": sizes},
+        )
+    for model in ("model-1", f"{owner}/model-1"):
+        variants = [{**VARIANTS[0], "ModelName": model}]
+        yield (
+            "sagemaker",
+            "CreateEndpointConfig",
+            {"EndpointConfigName": "config-1", "ProductionVariants": variants},
+        )
+    yield "sagemaker", "CreateModel", {"ModelName": "model-1", **MODEL}
+    for name in (None, "endpoint-1", f"{owner}/endpoint-1"):
+        yield "windfall", "Endpoints", {"name": name}
+
+
 def _logs(owner: str) -> Iterator[Asked]:
     yield "logs", "DescribeLogGroups", {}
     for group in ("/private/logs", f"{owner}:/private/logs"):
@@ -308,13 +369,24 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
     for job in [*ids.values(), f"{ids['array']}:1"]:
         for operation in ("Why", "Attempts", "Cost", "Advise", "Samples", "StoredFiles"):
             yield "windfall", operation, {"jobId": job}
+        for operation in ("JobPage", "Marks", "ArrayMap", "LogWindow", "Reasons", "JobMetrics"):
+            yield "windfall", operation, {"jobId": job}
+        yield "windfall", "FindInLog", {"jobId": job, "text": "a"}
+        yield "windfall", "JobRows", {"jobIds": [job]}
+        yield "windfall", "Whys", {"jobIds": [job]}
+        yield "windfall", "ExpectedEnds", {"jobIds": [job]}
+        yield "windfall", "WhatIf", {"priorities": {job: 5}}
+        yield "windfall", "Jobs", {"parent": job}
         for part in ({"part": "checkpoint"}, {"part": "output", "output": 0}):
             yield "windfall", "ListStored", {"jobId": job, **part}
             yield "windfall", "ReadStored", {"jobId": job, **part, "reads": [[".windfall/fence", 0, 1]]}
+        yield "windfall", "ListFiles", {"jobId": job}
+        yield "windfall", "ReadFile", {"jobId": job, "part": "log", "path": "attempt-1.log", "start": 0}
         yield "windfall", "StartExec", {"jobId": job, "session": "0" * 32}
         yield "windfall", "Retry", {"jobId": job, "all": True}
         yield "windfall", "Hold", {"jobId": job}
         yield "windfall", "Release", {"jobId": job}
+        yield "windfall", "SetPriority", {"jobId": job, "priority": 5}
         yield "windfall", "Interrupt", {"jobId": job, "noticeS": 0}
         yield "windfall", "Owners", {"jobIds": [job]}
         yield "windfall", "FindJobs", {"text": job}
@@ -327,6 +399,11 @@ def _own(ids: dict[str, str], owner: str) -> Iterator[Asked]:
     for operation in ("ReadExec", "WriteExec", "EndExec"):
         yield "windfall", operation, {"session": "0" * 32, "position": 0}
     yield "windfall", "Advise", {}
+    for asked in ({}, {"queue": "queue"}, {"name": "hid*"}, {"states": ["RUNNABLE", "PENDING"]}):
+        yield "windfall", "Jobs", asked
+    yield "windfall", "Submissions", {"sinceAt": 0, "untilAt": 1 << 45}
+    for operation in ("Counts", "Alarms", "Machines", "Activity"):
+        yield "windfall", operation, {}
     for operation in ("Status", "Top", "Shares", "Gpus", "Schedules"):
         yield "windfall", operation, {}
     for name in ("weekly", "team/weekly", f"{owner}/team/weekly"):

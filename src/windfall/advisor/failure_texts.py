@@ -110,6 +110,11 @@ PATTERNS: tuple[Pattern, ...] = (
         r"^ImportError: lib\S+: cannot open shared object file",
     ),
     *_of(
+        FailureCause.MISSING_SCRIPT,
+        r"\bpython[\d.]*: can't open file '[^']*': \[Errno 2\] No such file or directory$",
+        r"^(?:ba|da)?sh: (?:0: )?(?:cannot open )?\S+: No such file(?: or directory)?$",
+    ),
+    *_of(
         FailureCause.DISK_FULL,
         r"\[Errno 28\] No space left on device",
         r"No space left on device$",

@@ -26,7 +26,18 @@ def remedies(diagnosis: Diagnosis, job: Job, shared_memory_mib: int | None = Non
         return _no_gpu(resources.gpus)
     if cause is FailureCause.MISSING_MODULE:
         return [_missing(diagnosis, in_place=job.submission.directory is not None)]
+    if cause is FailureCause.MISSING_SCRIPT:
+        return [_script(in_place=job.submission.directory is not None)]
     return _FIXED[cause]
+
+
+def _script(*, in_place: bool) -> str:
+    if in_place:
+        return "run it from the directory that has the script, or name the script by its whole path"
+    return (
+        "nothing of your directory went with the job: send the code with `windfall run --git URL@REV`, name a path that"
+        " every machine has, or leave --clean out to run in your directory on the daemon's host"
+    )
 
 
 _FIXED: dict[FailureCause, list[str]] = {

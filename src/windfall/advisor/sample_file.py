@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import TypeVar
 
 from windfall.advisor.samples import NAN, GpuSample, Recording, Sample, SampledGpu
 
@@ -22,6 +23,8 @@ VERSION = 1
 MOST_RECORDS = 4096
 #: A first line that is longer is not ours.
 HEADER_MAX_BYTES = 64 << 10
+#: The end of the year 9999, and a number of bytes that no machine has.
+_LAST_MOMENT, _MOST_NUMBER = 253_402_300_799_999, 1 << 60
 
 _TIMES = ("at", "span_ms")
 _FIELDS = tuple(field.name for field in fields(Sample) if field.name not in (*_TIMES, "gpus"))
@@ -49,6 +52,9 @@ class Header:
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
+Read = TypeVar("Read", Header, SampledGpu)
+
+
 class SampleLayout:
     """The records of a file whose attempt has this many GPUs."""
 
@@ -72,6 +78,10 @@ class SampleLayout:
         if len(record) != self.size or zlib.crc32(values).to_bytes(4, "little") != checksum:
             return None
         at, span_ms, *floats = self._values.unpack(values)
+        if at > _LAST_MOMENT:
+            return None
+        # What is beyond all measure would be no JSON, and no integer.
+        floats = [NAN if math.isinf(value) else value for value in floats]
         own, width = len(_FIELDS), len(_GPU_FIELDS)
         gpus = tuple(GpuSample(*floats[begin : begin + width]) for begin in range(own, len(floats), width))
         return Sample(at, span_ms, **dict(zip(_FIELDS, floats, strict=False)), gpus=gpus)
@@ -82,14 +92,34 @@ def parse_header(content: bytes) -> tuple[Header, int] | None:
     end = content.find(b"\n", 0, HEADER_MAX_BYTES)
     if end < 0:
         return None
+    # Another machine may have written it: every member has its type, or it is none of ours.
     try:
-        document = json.loads(content[:end])
+        document = json.loads(content[:end], parse_constant=_refuse)
         if document.pop("version") != VERSION:
             return None
-        gpus = tuple(SampledGpu(**gpu) for gpu in document.pop("gpus"))
-        return Header(**document, gpus=gpus), end + 1
-    except (ValueError, TypeError, KeyError, AttributeError):
+        gpus = tuple(_checked(SampledGpu(**gpu)) for gpu in document.pop("gpus"))
+        return _checked(Header(**document, gpus=gpus)), end + 1
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a measure")
+
+
+def _checked(read: Read) -> Read:
+    """What was read, if texts are texts and numbers are numbers that a machine can have; raises ValueError."""
+    for field in fields(read):
+        value = getattr(read, field.name)
+        if field.type == "str":
+            is_sound = isinstance(value, str)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            is_sound = 0 <= value <= _MOST_NUMBER and (isinstance(value, int) or "float" in str(field.type))
+        else:
+            is_sound = isinstance(value, tuple) or (value is None and "None" in str(field.type))
+        if not is_sound:
+            raise ValueError(f"{field.name} cannot be {value!r:.80}")
+    return read
 
 
 def parse(content: bytes) -> tuple[Header, list[Sample]] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from windfall.agent.attempt_files import LogTimes
 from windfall.agent.cgroups import AttemptCgroup
 from windfall.agent.container.state import KeeperState
+from windfall.agent.log_limit import LogLimit
 from windfall.agent.log_room import LogRoom
 from windfall.agent.messages import Progressed
 from windfall.agent.records import Intended, Spawned
@@ -33,6 +34,7 @@ class Attempt:
         "kill_at",
         "launcher",
         "listeners_sought_at",
+        "log_limit",
         "log_room",
         "log_times",
         "news",
@@ -46,6 +48,7 @@ class Attempt:
         self.story = story
         #: How it runs.
         self.launcher = launcher
+        self.log_limit = LogLimit(story.intended.log_path, story.intended.log_limit_bytes)
         self.log_room = LogRoom(story.intended.log_path)
         self.log_times = LogTimes(story.intended.log_path, resume=story.order is None)
         self.cgroup: AttemptCgroup | None = None

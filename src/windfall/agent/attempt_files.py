@@ -1,10 +1,11 @@
 """The files that attempts leave in a directory of logs: their names, their formats, who writes and who reads them.
 
-`<task>.log` is the job's own output, which never passes through a program of ours. Beside it `<task>.log.times` says
-when each part of it was written: records of two little-endian u64, (size of the log, milliseconds since the epoch),
-appended by the agent while the log grows. A byte has the time of the first record that reaches it. `<task>.samples` has
-what was measured (advisor/sample_file.py has its format), and `machine.samples` what was measured of the host. No other
-module names these files. Must not know attempts or messages.
+`<task>.log` is the job's own output, which never passes through a program of ours; the middle of one that outgrew its
+limit is a hole (log_limit.py). Beside it `<task>.log.times` says when each part of it was written: records of two
+little-endian u64, (size of the log, milliseconds since the epoch), appended by the agent while the log grows. A byte
+has the time of the first record that reaches it. `<task>.samples` has what was measured (advisor/sample_file.py has its
+format), and `machine.samples` what was measured of the host. No other module names these files. Must not know attempts
+or messages.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import os
 import re
 import struct
 from bisect import bisect_left
+from collections.abc import Container
 from pathlib import Path
 from typing import BinaryIO
 
 from windfall.advisor import sample_file
 from windfall.advisor.samples import Recording, Sample, SampledGpu
+from windfall.agent.log_limit import hole_from, without_holes
 
 _RECORD = struct.Struct("<QQ")
 #: Bytes per record of times.
@@ -27,7 +30,27 @@ _LOG, _SAMPLES = ".log", ".samples"
 _MACHINE = "machine"
 #: Enough of a file for the header and the newest sample of all but the largest machines.
 _BEGINNING_BYTES = 8 << 10
+#: The end of the year 9999: the times of a log may be another machine's.
+_LAST_MOMENT = 253_402_300_799_999
 _NAME = re.compile(r"[0-9A-Za-z_-]{1,64}", re.ASCII)
+
+
+def log_path(directory: str, task_id: str) -> str:
+    """Return where the output of an attempt is written, nowhere without a directory; the caller has checked the id."""
+    return f"{directory}/{task_id}{_LOG}" if directory else ""
+
+
+def attempt_files_in(directory: str, *, except_for: Container[str]) -> list[str]:
+    """Return the files of attempts in a directory of logs, but for those of some."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    ends = (_LOG, times_path(_LOG), _SAMPLES)
+    tasks = {name: name.removesuffix(end) for end in ends for name in names if name.endswith(end)}
+    return [
+        f"{directory}/{name}" for name, task in tasks.items() if task not in except_for and task != _MACHINE
+    ]
 
 
 def times_path(log_path: str) -> str:
@@ -96,12 +119,20 @@ class RecordedLog:
         return self._last_record()[1]
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a part of the log; nothing when it has been removed."""
+        """Read a part of the log, with newlines where it was not kept; nothing when it has been removed."""
         try:
             with open(self._path, "rb", buffering=0) as file:
-                return os.pread(file.fileno(), length, offset)
+                return without_holes(file.fileno(), offset, os.pread(file.fileno(), length, offset))
         except FileNotFoundError:
             return b""
+
+    def gap(self, offset: int) -> tuple[int, int]:
+        """Return the first part at or behind an offset that was not kept; at the log's end where there is none."""
+        try:
+            with open(self._path, "rb", buffering=0) as file:
+                return hole_from(file.fileno(), offset, self.size)
+        except FileNotFoundError:
+            return self.size, self.size
 
     def at(self, end: int) -> int | None:
         """Return the time of the first record that reaches `end`, or None when none does (yet)."""
@@ -166,15 +197,26 @@ class AttemptDirectory:
         self._root = root
 
     @property
+    def directory(self) -> str:
+        """The directory of logs, for an agent that writes there itself."""
+        return str(self._root)
+
+    @property
     def machine_samples(self) -> str:
         """Where the agent of this directory's host writes what it measures of the host."""
         return str(self._root / (_MACHINE + _SAMPLES))
+
+    def machine_samples_of(self, machine: str) -> str:
+        """Return where samples of another machine are kept; ValueError for what must not become a path."""
+        if _NAME.fullmatch(machine) is None:
+            raise ValueError(f"{machine!r} is not a machine's id and must not become a path")
+        return str(self._root / f"{_MACHINE}.{machine}{_SAMPLES}")
 
     def log_path(self, task_id: str) -> str:
         """Return where an attempt's output is written; ValueError for what must not become a path."""
         if _NAME.fullmatch(task_id) is None:
             raise ValueError(f"{task_id!r} is not a task id and must not become a path")
-        return f"{self._root}/{task_id}{_LOG}"
+        return log_path(str(self._root), task_id)
 
     def log(self, task_id: str) -> RecordedLog:
         """An attempt's log, which is empty until its process has started."""
@@ -192,9 +234,9 @@ class AttemptDirectory:
         newest = newest_sample(samples_path(self.log_path(task_id)))
         return None if newest is None else newest[1]
 
-    def machine_head(self) -> tuple[tuple[SampledGpu, ...], Sample] | None:
-        """The newest sample of the host, and its GPUs in the order of the sample."""
-        return newest_sample(self.machine_samples)
+    def machine_head(self, machine: str | None = None) -> tuple[tuple[SampledGpu, ...], Sample] | None:
+        """The newest sample of a machine, or of this host, and its GPUs in the order of the sample."""
+        return newest_sample(self.machine_samples if machine is None else self.machine_samples_of(machine))
 
     def remove(self, task_id: str, *, samples: bool = True) -> None:
         """Remove an attempt's log with its times, and its samples too unless told otherwise; OSError if one stays."""
@@ -214,4 +256,4 @@ def _record(file: BinaryIO, index: int) -> tuple[int, int]:
     if len(record) < RECORD_BYTES:
         raise FileNotFoundError  # cut short while being read: as good as gone
     size, at_ms = _RECORD.unpack(record)
-    return size, at_ms
+    return size, min(at_ms, _LAST_MOMENT)

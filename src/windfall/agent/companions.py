@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from windfall.agent.messages import LineReader
+from windfall.agent.line_reader import LineReader
 from windfall.agent.speech import say
 
 _CHUNK_BYTES = 1 << 20

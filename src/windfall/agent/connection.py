@@ -8,7 +8,8 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 
-from windfall.agent.messages import LineReader, Message, ToAgent, decode_for_agent, encode
+from windfall.agent.line_reader import LineReader
+from windfall.agent.messages import Message, ToAgent, decode_for_agent, encode
 
 _CHUNK_BYTES = 1 << 20
 

@@ -15,6 +15,7 @@ import grp
 import os
 import platform
 import pwd
+import resource
 import threading
 from functools import lru_cache
 
@@ -23,6 +24,8 @@ import msgspec
 from windfall.agent.errors import AgentError, CannotStart
 from windfall.jobs.job_users import RunAs
 
+#: As Amazon's image for containers has it, if this process may: each attempt that is taken over costs an open file.
+_OPEN_FILES = 32_768
 CLONE_FS = 0x00000200
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -208,6 +211,23 @@ def unshare_working_directory() -> None:
 def become_subreaper() -> None:
     """Have the orphans of this process's descendants re-parented to it instead of to init."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def keep_descriptors_to_itself() -> None:
+    """Let no job inherit what this process inherited, above all the warden's lock: it must end with us."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), False)  # noqa: FBT003 - it takes no keyword
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files; jobs inherit it."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _check(result: int, call: str) -> None:

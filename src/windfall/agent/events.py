@@ -62,6 +62,12 @@ class Spoiled(Event, frozen=True):
     """It cannot come to a good end: what it needs cannot be brought any more."""
 
 
+class Deserted(Event, frozen=True):
+    """No daemon has been heard for so long that it must end before it goes on elsewhere."""
+
+    deadline_at: int
+
+
 class Left(Event, frozen=True):
     """No process of it runs any more."""
 
@@ -97,6 +103,7 @@ AgentEvent: TypeAlias = (
     | Spawned
     | Began
     | Spoiled
+    | Deserted
     | Left
     | Saved
     | LetGo

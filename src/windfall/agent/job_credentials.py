@@ -23,9 +23,15 @@ import msgspec
 from windfall.agent.attempt import Attempt
 from windfall.agent.courier.imds import Reply
 from windfall.agent.messages import Start
-from windfall.agent.object_access import object_environment, shared_variables
+from windfall.agent.object_access import (
+    EXPIRES_VARIABLE,
+    SESSIONS_VARIABLE,
+    attempt_environment,
+    object_environment,
+    shared_variables,
+)
 from windfall.agent.speech import say
-from windfall.jobs.storage import Grant
+from windfall.jobs.storage import Grant, StorageAccess
 from windfall.objects.errors import ObjectsError
 
 if TYPE_CHECKING:
@@ -75,7 +81,7 @@ class JobCredentials:
         if storage is None or not (storage.for_programs or staged) or not self._is_running(start.token):
             return {}
         known = object_environment(self._objects_file)
-        if not known.get(ROLE_VARIABLE):
+        if not (known.get(ROLE_VARIABLE) or known.get(SESSIONS_VARIABLE)):
             # Only those who could read the keys anyway get long-lived ones.
             return shared_variables(self._objects_file) if storage.grants is None else {}
         address = self._serve()
@@ -126,6 +132,8 @@ class JobCredentials:
             if kept is not None and kept[1] > now:
                 return kept[0]
             known = object_environment(self._objects_file)
+            if known.get(SESSIONS_VARIABLE):
+                return _provided(attempt_environment(self._objects_file, StorageAccess(identity.grants)))
             session = assume_role(
                 known.get(STS_VARIABLE, ""),
                 known.get(ROLE_VARIABLE, ""),
@@ -189,6 +197,18 @@ class JobCredentials:
         finally:
             os.close(fd)
         os.replace(beside, self._path)
+
+
+def _provided(variables: Mapping[str, str]) -> SessionCredentials:
+    """The session that the daemon has sent for the attempt, which it renews."""
+    from windfall.objects.sessions import SessionCredentials
+
+    return SessionCredentials(
+        variables["AWS_ACCESS_KEY_ID"],
+        variables["AWS_SECRET_ACCESS_KEY"],
+        variables["AWS_SESSION_TOKEN"],
+        variables[EXPIRES_VARIABLE],
+    )
 
 
 def _problem(code: str, text: str) -> str:

@@ -28,6 +28,8 @@ def prepare_directories(settings: AgentSettings) -> None:
     """Make the agent's directory (nobody else may enter) and the attempts' (pass, but do not look)."""
     os.makedirs(settings.directory, 0o700, exist_ok=True)
     os.chmod(settings.directory, 0o700)
+    if settings.logs_directory:
+        os.makedirs(settings.logs_directory, 0o700, exist_ok=True)
     os.makedirs(settings.attempts_directory, 0o711, exist_ok=True)
     os.chmod(settings.attempts_directory, 0o711)  # noqa: S103 - jobs must reach their own directories in it
 

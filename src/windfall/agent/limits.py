@@ -1,5 +1,5 @@
-"""Keeps running attempts within their memory and vCPUs, notes when their logs grow and keeps room for them; all on
-timers, off the path of a start.
+"""Keeps running attempts within their memory, vCPUs and log sizes, notes when their logs grow and keeps room for them;
+all on timers, off the path of a start.
 
 A very short job should pay for none of this, so a plain attempt is put into its cgroup only when it is
 older than 100 ms: all its processes, again and again until no new one appears. Memory that was charged
@@ -119,6 +119,7 @@ class Limits:
                 del self._grown[token]
                 continue
             attempt.log_room.keep()
+            attempt.log_limit.keep()
             try:
                 attempt.log_times.note(at)
                 self._timeless = False

@@ -1,4 +1,4 @@
-"""Room for what a job says next, kept on the disk ahead of the end of its log.
+"""Opens the log of a job, and keeps room for what it says next on the disk, ahead of the end of the log.
 
 A job writes straight into its log. On a full disk its next line would fail, and with it a job that has done nothing
 wrong. So the blocks for the next lines are reserved while there is room, and given back when the attempt has ended.
@@ -13,6 +13,7 @@ import os
 from contextlib import suppress
 
 from windfall.agent.errors import CannotStart
+from windfall.agent.spawner import errno_words
 
 #: How much is reserved: a part of what the log has, between these.
 _LEAST_BYTES = 16 << 10
@@ -42,7 +43,7 @@ class LogRoom:
             wanted = min(_MOST_BYTES, max(_LEAST_BYTES, size // _SHARE))
             if self._until_bytes - size >= wanted // 2:
                 return
-            fd = _opened(self._path)
+            fd = open_to_write(self._path)
         except OSError:
             return
         try:
@@ -57,11 +58,42 @@ class LogRoom:
             return
         self._until_bytes = 0
         with suppress(OSError):
-            fd = _opened(self._path)
+            fd = open_to_write(self._path)
             try:
                 os.ftruncate(fd, os.fstat(fd).st_size)
             finally:
                 os.close(fd)
+
+
+def open_log(path: str) -> int:
+    """Open an attempt's log to be added to; raises CannotStart, also where there is no room for it."""
+    fd = _open_log(path)
+    try:
+        check_room(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open_log(path: str) -> int:
+    directory = os.path.dirname(path)
+    if directory and not os.path.isdir(directory):
+        # It was removed while the daemon runs, which is not the job's fault.
+        with suppress(OSError):
+            os.mkdir(directory, 0o700)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return open_or_refuse(path, flags, "open log")
+    except CannotStart as error:
+        if error.errno != errno.EACCES:
+            raise
+    # It was made before, for a start that failed; a non-root agent needs write permission to use it again.
+    with suppress(OSError):
+        os.chmod(path, 0o600)
+    fd = open_or_refuse(path, flags, "open log")
+    os.fchmod(fd, 0o400)
+    return fd
 
 
 def check_room(log_fd: int) -> None:
@@ -71,14 +103,24 @@ def check_room(log_fd: int) -> None:
         raise CannotStart("its log: no space left on device", errno.ENOSPC)
 
 
-def _opened(path: str) -> int:
+def open_to_write(path: str) -> int:
     """Open a log that the job may not write to under its name: a non-root agent makes it writable for a moment."""
     try:
-        return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except PermissionError:
         mode = os.stat(path).st_mode & 0o777
         os.chmod(path, 0o600)
         try:
-            return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         finally:
             os.chmod(path, mode)
+
+
+def open_or_refuse(path: str, flags: int, verb: str) -> int:
+    """Open a file or a directory; CannotStart in a container engine's words."""
+    # A new log is read-only for everybody: the open file can be added to, but nobody who opens it again by its name
+    # (`> /dev/stderr` does, and so do tools that log to /dev/stdout) can truncate what the job has said before.
+    try:
+        return os.open(path, flags, 0o400)
+    except OSError as error:
+        raise CannotStart(f'{verb} "{path}": {errno_words(error.errno or 0)}', error.errno) from None

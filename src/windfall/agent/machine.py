@@ -24,6 +24,7 @@ from windfall.agent.gpus import GpuDevice, find_gpus
 from windfall.agent.job_credentials import JobCredentials
 from windfall.agent.kernel_log import KernelLog, open_kernel_log
 from windfall.agent.messages import OLDEST_PROTOCOL, PROTOCOL, AttemptStatus, Inventory
+from windfall.agent.network import find_network_mbits, interface_of, own_address
 from windfall.agent.sandbox import SandboxTools, find_tools
 from windfall.agent.settings import AgentSettings
 from windfall.jobs.job_users import RunAs
@@ -93,6 +94,7 @@ class Machine(msgspec.Struct, frozen=True):
             abilities.append(f"containers ({engine.words})")
         elif self.settings.runtime == "container":
             extra_warnings = [*extra_warnings, NO_ENGINE]
+        address = self.settings.address or own_address()
         return Inventory(
             hostname=os.uname().nodename,
             agent_pid=os.getpid(),
@@ -109,6 +111,8 @@ class Machine(msgspec.Struct, frozen=True):
             keeps_standbys=True,
             any_user=os.geteuid() == 0 and can_drop_in_one_thread(),
             machine_id=machine_id,
+            address=address,
+            interface=interface_of(address),
             protocol=PROTOCOL,
             oldest_protocol=OLDEST_PROTOCOL,
             now=now,
@@ -181,48 +185,3 @@ def _warnings(
 
 def _total_memory_mib() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-
-
-_ROUTES = "/proc/net/route"
-_CARDS = "/sys/class/net"
-_UP = 0x1
-
-
-def find_network_mbits(routes: str = _ROUTES, cards: str = _CARDS) -> int | None:
-    """How fast the card of the default route says that it is, in megabits a second; None when it is not known.
-
-    What counts is the word of a real card, or of what binds or bridges real cards. Tunnels and the ends of virtual
-    cables name speeds that nobody has measured; virtual machines mostly say nothing.
-    """
-    name = _default_card(routes)
-    return None if name is None else _speed(f"{cards}/{name}")
-
-
-def _default_card(routes: str) -> str | None:
-    """The card of the IPv4 default route with the lowest metric."""
-    try:
-        with open(routes) as file:
-            rows = [line.split() for line in file.readlines()[1:]]
-        # Interface, destination, gateway, flags, two counters, metric (decimal), mask, ...
-        found = [
-            (int(row[6]), row[0])
-            for row in rows
-            if len(row) > 7 and int(row[1], 16) == int(row[7], 16) == 0 and int(row[3], 16) & _UP
-        ]
-    except (OSError, ValueError):
-        return None
-    return min(found)[1] if found else None
-
-
-def _speed(card: str) -> int | None:
-    try:
-        parts = os.listdir(card)
-        if "device" not in parts and "bonding" not in parts:
-            # A bridge or a VLAN is as fast as what is below it.
-            below = [_speed(f"{card}/{part}") for part in parts if part.startswith("lower_")]
-            return max((speed for speed in below if speed is not None), default=None)
-        with open(f"{card}/speed") as file:
-            mbits = int(file.read())
-    except (OSError, ValueError):
-        return None
-    return mbits if mbits > 0 else None

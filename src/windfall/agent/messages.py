@@ -15,8 +15,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from windfall.agent import message
 from windfall.agent.errors import ProtocolError
 from windfall.agent.gpus import GpuDevice
+from windfall.agent.mirror_messages import LogHave, LogPiece
 from windfall.jobs.containers import ContainerRun, Secret
 from windfall.jobs.diagnosis import Diagnosis
 from windfall.jobs.job_users import RunAs
@@ -31,12 +33,11 @@ AttemptState: TypeAlias = Literal["starting", "running", "exited", "refused", "l
 #: The version of what daemon and agent say to one another, and the oldest that this one understands. Both are exchanged
 #: at the connection, and a side that cannot understand the other refuses it. An unknown field is ignored and a missing
 #: one has its default, so that only a new message, or a new meaning, needs a new version. Version 0.1 named none, which
-#: reads as 0.
-PROTOCOL, OLDEST_PROTOCOL = 1, 0
+#: reads as 0. 2 has Provide.
+PROTOCOL, OLDEST_PROTOCOL = 2, 0
 
-
-class Message(msgspec.Struct, frozen=True, tag_field="type", tag=True, omit_defaults=True, gc=False):
-    """Base of everything that crosses the socket."""
+#: Base of everything that crosses the socket.
+Message = message.Message
 
 
 # --- daemon -> agent --------------------------------------------------------------------------------
@@ -53,6 +54,11 @@ class Hello(Message, frozen=True, tag=True):
 class Ping(Message, frozen=True, tag=True):
     """Is anybody there? Needs no greeting: a socket may accept a connection although its agent is dying."""
 
+    #: What the last word that the daemon has heard of this agent said about when it was sent (`sent_ms`); 0: none did.
+    heard_ms: int = 0
+    #: After how long without a word attempts here go on elsewhere; 0 where that never happens.
+    lose_after_s: float = 0.0
+
 
 class Start(Message, frozen=True, tag=True):
     """Start one attempt; repeated for a known token it only repeats the answer."""
@@ -64,6 +70,7 @@ class Start(Message, frozen=True, tag=True):
     environment: dict[str, str]
     #: The working directory; None asks for a private one that is removed at `Forget`.
     directory: str | None
+    #: Where its output goes; empty leaves that to the agent, which writes to its own directory of logs.
     log_path: str
     vcpus: float
     memory_mib: int
@@ -98,6 +105,10 @@ class Start(Message, frozen=True, tag=True):
     own_directory: str | None = None
     #: The attempt whose place it gets: it begins when that one has ended.
     behind: str = ""
+    #: Whether it is ended before it goes on elsewhere, when no daemon is heard.
+    stops_alone: bool = False
+    #: What its log may have at most, if that is less than the agent's own limit.
+    log_limit_bytes: int | None = None
 
 
 class Stop(Message, frozen=True, tag=True):
@@ -160,6 +171,24 @@ class Exec(Message, frozen=True, tag=True):
     term: str
 
 
+class Provide(Message, frozen=True, tag=True):
+    """What attempts need and a machine without the daemon's disk lacks: written to files there, never to the journal.
+
+    Only an agent whose settings say so (`provided`) takes it.
+    """
+
+    #: The variables that open object storage, all of them; None leaves those of before.
+    objects: dict[str, str] | None = None
+    #: Values of secrets and of credentials for Git, by their kept names. Each is removed when no attempt needs it.
+    secrets: dict[str, str] = {}  # noqa: RUF012 (msgspec copies it)
+    #: Kept names of secrets that the daemon does not have any more.
+    withdrawn: list[str] = []  # noqa: RUF012 (msgspec copies it)
+
+    def __repr__(self) -> str:
+        """Without any value: messages may end up in errors."""
+        return f"Provide(secrets={sorted(self.secrets)}, withdrawn={self.withdrawn})"
+
+
 class ContainerNews(Message, frozen=True, tag=True):
     """A keeper has written down something about its container; it needs no greeting."""
 
@@ -212,6 +241,13 @@ class Inventory(Message, frozen=True, tag=True):
     oldest_protocol: int = 0
     #: The agent's clock when it said this.
     now: int = 0
+    #: The address by which other machines reach this one, and the network interface that has it; empty if unknown.
+    address: str = ""
+    interface: str = ""
+    #: Kept names of the secrets that it was provided with and still has.
+    secrets: list[str] = []  # noqa: RUF012 (msgspec copies it)
+    #: As in `Pong`.
+    sent_ms: int = 0
 
 
 class Rejected(Message, frozen=True, tag=True):
@@ -228,6 +264,8 @@ class Pong(Message, frozen=True, tag=True):
 
     #: The agent's clock when it said this.
     now: int = 0
+    #: The same by a clock that nobody sets (alone.py).
+    sent_ms: int = 0
 
 
 class Started(Message, frozen=True, tag=True):
@@ -279,6 +317,8 @@ class Exited(Message, frozen=True, tag=True):
     failure: str | None = None
     diagnosis: Diagnosis | None = None
     left: LeftFiles | None = None
+    #: Whether its agent asked it to end because no daemon was heard.
+    alone: bool = False
 
 
 class Refused(Message, frozen=True, tag=True):
@@ -298,19 +338,27 @@ class Lost(Message, frozen=True, tag=True):
     at: int
 
 
+class Noticed(Message, frozen=True, tag=True):
+    """Whether the machine itself will be taken away has changed; at a connection only if it will be."""
+
+    #: When it goes; None when nobody says that it does.
+    deadline_at: int | None = None
+    words: str = ""
+    #: Whether it is likelier than before to be taken away.
+    rebalance: bool = False
+
+
 class Devices(Message, frozen=True, tag=True):
     """What the machine's GPUs are, or how they are, has changed."""
 
     gpus: list[GpuDevice]
 
 
-ToAgent: TypeAlias = (
-    Hello | Ping | Start | Stop | Interrupt | Rebalance | Forget | Shutdown | ContainerNews | Exec
-)
-ToDaemon: TypeAlias = (
-    Inventory | Pong | Rejected | Started | Enrolled | Progressed | Devices | Exited | Refused | Lost
-)
+_Instruction: TypeAlias = Start | Stop | Interrupt | Rebalance | Forget | Shutdown
+ToAgent: TypeAlias = Hello | Ping | _Instruction | Provide | LogHave | ContainerNews | Exec
 Result: TypeAlias = Exited | Refused | Lost
+_Report: TypeAlias = Started | Enrolled | Progressed | Devices | Noticed | LogPiece
+ToDaemon: TypeAlias = Inventory | Pong | Rejected | _Report | Result
 
 
 def misfit(theirs: Hello | Inventory, them: str, us: str) -> str | None:
@@ -334,38 +382,17 @@ def encode(messages: Sequence[Message]) -> bytes:
     return _encoder.encode_lines(messages)
 
 
-class LineReader:
-    """Cuts a byte stream into complete lines and keeps the unfinished one."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Return all complete lines seen so far, as one piece."""
-        end = chunk.rfind(b"\n")
-        if end < 0:
-            self._rest += chunk
-            return b""
-        lines = self._rest + chunk[: end + 1]
-        self._rest = chunk[end + 1 :]
-        return lines
-
-
 def decode_for_agent(lines: bytes) -> Iterable[ToAgent]:
     """Decode complete lines that the daemon sent."""
     try:
         return _to_agent.decode_lines(lines)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(
-            f"the daemon sent something that is not a message of this version: {error}"
-        ) from None
+        raise ProtocolError(f"the daemon sent what is not a message of this version: {error}") from None
 
 
 def decode_for_daemon(lines: bytes) -> Iterable[ToDaemon]:
     """Decode complete lines that the agent sent."""
     try:
         return _to_daemon.decode_lines(lines)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(
-            f"the agent sent something that is not a message of this version: {error}"
-        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"the agent sent what is not a message of this version: {error}") from None

@@ -101,7 +101,9 @@ def _new_id(directory: str) -> str:
         host = b""
     if not host:
         return uuid.uuid4().hex
-    return hashlib.sha256(host + b"\0" + os.fsencode(os.path.abspath(directory))).hexdigest()[:32]
+    # The name too: machines that were copied from one image may have the same id.
+    parts = (host, os.fsencode(os.path.abspath(directory)), os.fsencode(os.uname().nodename))
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
 def _keep_id(directory: str, name: str) -> None:

@@ -23,6 +23,8 @@ STAGED = ".ml"
 OWN = ".windfall"
 NOTICE = f"{OWN}/notice.json"
 REBALANCE = f"{OWN}/rebalance.json"
+#: Where channels are brought to.
+INPUT = "input/data"
 #: The job writes here, so the directory is its own.
 PROGRESS_DIRECTORY = f"{OWN}/progress"
 PROGRESS = f"{PROGRESS_DIRECTORY}/progress.json"

@@ -1,4 +1,4 @@
-"""From a `Start` message to a process that can be started: names checked, directories made, log opened,
+"""From a `Start` message to a process that can be started: names checked, directories made,
 environment completed.
 
 Decides what an attempt sees; must not know the journal or what becomes of the process. Everything is done
@@ -7,20 +7,20 @@ with the agent's own rights, so no path that a job could have changed is followe
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
 from collections.abc import Mapping
 
 from windfall.agent.attempt import Attempt
+from windfall.agent.attempt_files import log_path
 from windfall.agent.courier.tree import Tree
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.entering import enter_as
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts, write_hosts
-from windfall.agent.log_room import check_room
+from windfall.agent.log_limit import lower_limit
+from windfall.agent.log_room import open_log, open_or_refuse
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.own_tmp import TmpView, named_paths, view_of_tmp
@@ -55,12 +55,13 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
         directories.append(base + ".tmp")
     if start.staging is not None:
         directories.append(base + STAGED)
+    output = start.log_path or log_path(machine.settings.logs_directory, start.task_id)
     if not (_NAME.match(start.token) and _NAME.match(start.task_id)):
-        directories = []
+        directories, output = [], start.log_path
     return Intended(
         token=start.token,
         task_id=start.task_id,
-        log_path=start.log_path,
+        log_path=output,
         private_directories=directories,
         memory_mib=start.memory_mib,
         vcpus=start.vcpus,
@@ -70,6 +71,8 @@ def intend(start: Start, machine: Machine, at: int) -> Intended:
         keeper=container,
         user=_own_user(start, machine),
         in_worker=hosted,
+        stops_alone=start.stops_alone,
+        log_limit_bytes=lower_limit(start.log_limit_bytes, machine.settings.log_limit_bytes),
     )
 
 
@@ -168,7 +171,7 @@ def prepare(
             stdin_fd = _memory_file(script)
             environment = {name: environment[name] for name in (TOKEN_VARIABLE, AGENT_VARIABLE)}
             environment["PATH"] = DEFAULT_PATH
-        log_fd = open_log(start.log_path)
+        log_fd = open_log(attempt.intended.log_path)
     except BaseException:
         os.close(directory_fd)
         if stdin_fd is not None:
@@ -190,7 +193,7 @@ def job_umask(start: Start) -> int:
 def _open_directory(path: str, places: Places | None) -> int:
     """Open the working directory; in one that the job's user has filled, no link is followed on the way."""
     if places is None or not path.startswith(f"{places.root}/"):
-        return _open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, "chdir")
+        return open_or_refuse(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, "chdir")
     try:
         with Tree(places.root, None).directory(path[len(places.root) + 1 :]) as fd:
             return os.dup(fd)
@@ -233,37 +236,6 @@ def job_environment(start: Start, directory: str, user: str, agent_id: str) -> d
     return environment
 
 
-def open_log(path: str) -> int:
-    """Open an attempt's log to be added to; raises CannotStart, also where there is no room for it."""
-    fd = _open_log(path)
-    try:
-        check_room(fd)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _open_log(path: str) -> int:
-    directory = os.path.dirname(path)
-    if directory and not os.path.isdir(directory):
-        # It was removed while the daemon runs, which is not the job's fault.
-        with contextlib.suppress(OSError):
-            os.mkdir(directory, 0o700)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return _open(path, flags, "open log")
-    except CannotStart as error:
-        if error.errno != errno.EACCES:
-            raise
-    # It was made before, for a start that failed; a non-root agent needs write permission to use it again.
-    with contextlib.suppress(OSError):
-        os.chmod(path, 0o600)
-    fd = _open(path, flags, "open log")
-    os.fchmod(fd, 0o400)
-    return fd
-
-
 def check_start(start: Start) -> None:
     """Refuse what can be seen to be impossible; raises CannotStart."""
     for kind, name in (("token", start.token), ("task id", start.task_id)):
@@ -284,15 +256,6 @@ def check_start(start: Start) -> None:
 def _words(start: Start) -> list[str]:
     run = start.container
     return start.argv if run is None else [run.image, *(run.entrypoint or ()), *run.command]
-
-
-def _open(path: str, flags: int, verb: str) -> int:
-    # A new log is read-only for everybody: the open file can be added to, but nobody who opens it again by its name
-    # (`> /dev/stderr` does, and so do tools that log to /dev/stdout) can truncate what the job has said before.
-    try:
-        return os.open(path, flags, 0o400)
-    except OSError as error:
-        raise CannotStart(f'{verb} "{path}": {errno_words(error.errno or 0)}', error.errno) from None
 
 
 def _sandboxed(

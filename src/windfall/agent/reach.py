@@ -114,7 +114,7 @@ async def _start_detached(settings: AgentSettings, socket_path: str, timeout_s: 
     since = log_size(log_path)
     try:
         prepare_directories(settings)
-        warden = _start_warden(settings, log_path)
+        warden = start_warden(warden_command(settings), log_path)
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "its directory must be one that the daemon can write")
         raise AgentUnreachable(
@@ -126,7 +126,7 @@ async def _start_detached(settings: AgentSettings, socket_path: str, timeout_s: 
         ended = ended or _has_ended(warden)
         if (words := last_words(log_path, since)) is not None:
             raise await _given_up(settings.directory, warden, f"{words}; see {log_path}")
-        if ended and not _tell(_guard_of(settings.directory), signal.SIGHUP):
+        if ended and not tell_warden(guard_of(settings.directory), signal.SIGHUP):
             words = last_line(log_path, since) or "it says nothing"
             raise AgentUnreachable(f"the agent ended at once: {words}; see {log_path}")
         if time.monotonic() > deadline:
@@ -139,11 +139,11 @@ async def _given_up(directory: str, warden: int, words: str) -> AgentUnreachable
 
     One of an earlier start may do so with other settings than ours, and makes room for them.
     """
-    guard = _guard_of(directory)
-    _tell(guard, signal.SIGTERM)
+    guard = guard_of(directory)
+    tell_warden(guard, signal.SIGTERM)
     deadline = time.monotonic() + _END_WITHIN_S
     while time.monotonic() < deadline:
-        if _has_ended(warden) and (guard is None or _guard_of(directory) != guard):
+        if _has_ended(warden) and (guard is None or guard_of(directory) != guard):
             break
         await asyncio.sleep(0.01)
     if guard == warden:
@@ -151,8 +151,8 @@ async def _given_up(directory: str, warden: int, words: str) -> AgentUnreachable
     return AgentUnreachable(f"the agent of an earlier start ends as soon as it is started again: {words}")
 
 
-def _start_warden(settings: AgentSettings, log_path: str) -> int:
-    command = warden_command(settings)
+def start_warden(command: list[str], log_path: str) -> int:
+    """Start a warden that outlives this process, with its output in a log; returns its process id."""
     null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     log_fd = -1
     try:
@@ -184,7 +184,7 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def _guard_of(directory: str) -> int | None:
+def guard_of(directory: str) -> int | None:
     """The process of the warden that guards a directory; None if nobody does."""
     try:
         with open(os.path.join(directory, LOCK_NAME), encoding="ascii") as file:
@@ -196,7 +196,7 @@ def _guard_of(directory: str) -> int | None:
     return pid if directory.encode() in arguments else None
 
 
-def _tell(warden: int | None, number: signal.Signals) -> bool:
+def tell_warden(warden: int | None, number: signal.Signals) -> bool:
     """Ask a warden to let its agent be (SIGTERM), or to start one if it has none (SIGHUP); False if it is gone."""
     try:
         if warden is not None:

@@ -18,6 +18,7 @@ from windfall.agent.events import (
     Began,
     Brought,
     Delayed,
+    Deserted,
     Drop,
     EndWithin,
     Failed,
@@ -39,6 +40,7 @@ from windfall.agent.events import (
     Withdraw,
 )
 from windfall.agent.messages import (
+    Exited,
     Forget,
     Interrupt,
     Lost,
@@ -64,6 +66,9 @@ from windfall.agent.records import (
     Written,
 )
 from windfall.agent.stages import Stage, Story
+
+#: What an attempt is told that must end because no daemon was heard.
+ALONE = "no daemon has reached its machine"
 
 
 class AgentState(msgspec.Struct):
@@ -168,22 +173,9 @@ def _on_stop(state: AgentState, stop: Stop, now: int, reaction: Reaction) -> Non
 def _on_interrupt(state: AgentState, interrupt: Interrupt, now: int, reaction: Reaction) -> None:
     """Give an attempt notice; one that has notice already can only lose time by another."""
     story = _live_or_answered(state, interrupt.token, now, reaction)
-    if story is None:
-        return
-    if story.unstarted:
-        _end_unstarted(state, story, "its place was taken away before it was started", now, reaction)
-        return
-    if story.intended.keeper and story.began_at is None:
-        _stop(story, 0.0, reaction)
-        return
-    before = story.noticed
-    if before is not None and before.deadline_at <= interrupt.deadline_at:
-        return
-    at = now if before is None else before.at
-    reaction.note(story, Noticed(story.token, at, interrupt.deadline_at, interrupt.words))
-    reaction.actions.append(GiveNotice(story.token))
-    if story.stage is Stage.STAGING_OUT:
-        reaction.actions.append(StageOut(story.token))
+    if story is not None:
+        notice = Noticed(story.token, now, interrupt.deadline_at, interrupt.words)
+        _give_notice(state, story, notice, now, reaction)
 
 
 def _on_forget(state: AgentState, forget: Forget, _now: int, reaction: Reaction) -> None:
@@ -250,6 +242,14 @@ def _on_began(state: AgentState, began: Began, _now: int, reaction: Reaction) ->
         _tell_start(story, reaction)
 
 
+def _on_deserted(state: AgentState, deserted: Deserted, now: int, reaction: Reaction) -> None:
+    """Give notice as the daemon would; what has left its process already is only being saved."""
+    story = state.stories.get(deserted.token)
+    if story is not None and story.live and story.departed is None:
+        notice = Noticed(story.token, now, deserted.deadline_at, ALONE, alone=True)
+        _give_notice(state, story, notice, now, reaction)
+
+
 def _on_spoiled(state: AgentState, spoiled: Spoiled, _now: int, reaction: Reaction) -> None:
     _stop(state.stories[spoiled.token], 0.0, reaction)
 
@@ -283,6 +283,27 @@ def _on_removed(_state: AgentState, removed: Removed, _now: int, reaction: React
 # --- parts ------------------------------------------------------------------------------------------
 
 
+def _give_notice(state: AgentState, story: Story, notice: Noticed, now: int, reaction: Reaction) -> None:
+    """Tell an attempt that it must leave; one that has notice already can only lose time by another."""
+    if story.unstarted:
+        _end_unstarted(state, story, "its place was taken away before it was started", now, reaction)
+        return
+    before = story.noticed
+    if story.intended.keeper and story.began_at is None:
+        if notice.alone and before is None:
+            reaction.note(story, notice)
+        _stop(story, 0.0, reaction)
+        return
+    if before is not None and before.deadline_at <= notice.deadline_at:
+        return
+    if before is not None:
+        notice = msgspec.structs.replace(notice, at=before.at, alone=before.alone)
+    reaction.note(story, notice)
+    reaction.actions.append(GiveNotice(story.token))
+    if story.stage is Stage.STAGING_OUT:
+        reaction.actions.append(StageOut(story.token))
+
+
 def _live_or_answered(state: AgentState, token: str, now: int, reaction: Reaction) -> Story | None:
     """Return an attempt that has not ended; what is known of any other is told."""
     story = state.stories.get(token)
@@ -303,6 +324,8 @@ def _end_unstarted(state: AgentState, story: Story, why: str, now: int, reaction
 def _end(state: AgentState, story: Story, result: Result, reaction: Reaction) -> None:
     """Write down and report a result."""
     has_departed = story.departed is not None
+    if isinstance(result, Exited) and story.noticed is not None and story.noticed.alone:
+        result = msgspec.structs.replace(result, alone=True)
     reaction.note(story, Ended(result))
     story.order = None
     if not has_departed:
@@ -361,6 +384,7 @@ _HANDLERS: Mapping[type, Callable[[AgentState, Any, int, Reaction], None]] = {
     Spawned: _on_spawned,
     Began: _on_began,
     Spoiled: _on_spoiled,
+    Deserted: _on_deserted,
     Left: _on_left,
     Saved: _on_saved,
     LetGo: _on_let_go,

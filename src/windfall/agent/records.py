@@ -36,6 +36,10 @@ class Intended(Record, frozen=True, tag="I"):
     user: JobUser | None = None
     #: Whether its process only stands for what a warm worker does.
     in_worker: bool = False
+    #: Whether it is ended before it goes on elsewhere, when no daemon is heard.
+    stops_alone: bool = False
+    #: What its log may have at most; 0 means no limit.
+    log_limit_bytes: int = 0
 
 
 class Spawning(Record, frozen=True, tag="P"):
@@ -98,6 +102,8 @@ class Noticed(Record, frozen=True, tag="N"):
     at: int
     deadline_at: int
     words: str
+    #: Whether the agent gave it, because no daemon was heard.
+    alone: bool = False
 
 
 class Told(Record, frozen=True, tag="T"):

@@ -60,7 +60,20 @@ def _read(directory: str | None, name: str) -> str:
 
 def git_credential(directory: str | None, kept: str) -> str | None:
     """Return the value of a credential for Git, by its kept name; None where there is none. Raises OSError."""
-    path = credential_file(kept)
+    return _text(directory, credential_file(kept))
+
+
+def kept_secret(directory: str, kept: str) -> str | None:
+    """Return the whole value of a secret or of a credential for Git; None where there is none. Raises OSError."""
+    return _text(directory, kept_file(kept))
+
+
+def kept_file(kept: str) -> str | None:
+    """The file of a secret or of a credential for Git below the directory of all; None if none can be called so."""
+    return secret_file(kept) or credential_file(kept)
+
+
+def _text(directory: str | None, path: str | None) -> str | None:
     if directory is None or path is None:
         return None
     try:

@@ -11,10 +11,8 @@ tested than any attempt to go on.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import resource
 import select
 import signal
 import socket
@@ -24,8 +22,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from windfall.agent.alone import Alone, boot_ms
 from windfall.agent.connection import Connection
-from windfall.agent.credentials import become_subreaper
+from windfall.agent.credentials import allow_many_files, become_subreaper, keep_descriptors_to_itself
 from windfall.agent.devices.sources import open_source
 from windfall.agent.devices.suspects import SuspectEnds
 from windfall.agent.devices.watcher import DeviceWatcher
@@ -45,7 +44,7 @@ from windfall.agent.messages import (
     Hello,
     Interrupt,
     Ping,
-    Pong,
+    Provide,
     Rebalance,
     Rejected,
     Shutdown,
@@ -54,19 +53,21 @@ from windfall.agent.messages import (
     ToAgent,
     misfit,
 )
+from windfall.agent.mirror_messages import LogHave
+from windfall.agent.mirroring import Mirror
 from windfall.agent.own_directory import OwnDirectory
+from windfall.agent.provisions import Provisions
 from windfall.agent.recovery import Recovery, boot_id
 from windfall.agent.sampling.sampler import Sampler
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import CANNOT_SERVE, say
+from windfall.agent.spot_notices import SpotNotices
 from windfall.agent.supervisor import Supervisor, now_ms
 from windfall.agent.warden import EXITS_NAME, SHUTDOWN_CODE
 
 JOURNAL_NAME = "journal"
 _PRESS_STOPS_EVERY_S = 0.1
 _ROUND_SPACING_S = 0.003
-#: As Amazon's image for containers has it, if this process may: each attempt that is taken over costs an open file.
-_OPEN_FILES = 32_768
 _NO_WARDEN = "the agent's warden is gone: if the agent dies too, exit codes of running jobs may be lost"
 
 
@@ -110,12 +111,19 @@ class Agent:
         for attempt in self._recovery.take_over(replay, boot_id()):
             self._limits.watch(attempt)
         self._supervisor.tidy_directories()
+        stories = self._supervisor.state.stories
+        self._provisions = Provisions(settings, stories)
+        self._alone = Alone(settings.directory, stories.values(), self._supervisor.react, now_ms)
+        self._mirror = Mirror(settings, attempts)
+        self._mirror.tidy(attempt.intended.task_id for attempt in attempts.values())
+        self._supervisor.on_forgotten = self._mirror.forget
         self._journal.flush(sync=True)
         self._recovery.empty_exits_when_done()
         path = os.path.join(settings.directory, SOCKET_NAME)
         self._listener = Listener(path, self._on_readable, self._welcome)
         self._sampler = Sampler(settings, attempts, machine.gpus, machine.vcpus, machine.memory_mib)
         self._sampler.start()
+        self._spot_notices = SpotNotices(settings.ec2_metadata, self._notify)
         gc.freeze()
 
     def run(self) -> None:
@@ -151,9 +159,11 @@ class Agent:
         supervisor.compact(self._epoch)
         supervisor.starts.pump()
         self._limits.tick()
+        self._alone.tick()
         self._sessions.tick()
         self._recovery.tick()
         self._see_devices()
+        supervisor.outbox += self._spot_notices.take()
         self._press_stops()
         self._journal.flush(sync=self._daemon is None)
         self._report()
@@ -162,8 +172,7 @@ class Agent:
     def _gather(self) -> None:
         """Under load, let more happen before it is looked at: ten events cost little more than one.
 
-        A machine that is not busy waits for nothing: only rounds that follow closely upon one another are
-        spaced.
+        A machine that is not busy waits for nothing: only rounds that follow closely upon one another are spaced.
         """
         now = time.monotonic()
         if self._supervisor.crowded and now - self._last_round < _ROUND_SPACING_S:
@@ -175,12 +184,14 @@ class Agent:
         supervisor = self._supervisor
         dues = (
             self._limits.next_due(),
+            self._alone.next_due,
             self._sessions.next_due,
             self._recovery.next_due,
             supervisor.couriers.next_due,
             supervisor.workers.next_due,
             supervisor.starts.next_due,
             self._listener.next_due,
+            self._mirror.next_due,
         )
         due = [time_ for time_ in (*dues, *self._device_dues()) if time_ is not None]
         if self._supervisor.newly_started:
@@ -189,8 +200,7 @@ class Agent:
             due.append(self._press_at or time.monotonic() + _PRESS_STOPS_EVERY_S)
         if not due:
             return -1.0
-        # epoll counts in milliseconds; a little more than asked for avoids a round that finds nothing due
-        # yet.
+        # epoll counts in milliseconds; a little more than asked for avoids a round that finds nothing due yet.
         return max(0.0, min(due) - time.monotonic()) + 0.001
 
     def _device_dues(self) -> tuple[float | None, ...]:
@@ -222,9 +232,8 @@ class Agent:
     def _report(self) -> None:
         outbox = self._suspects.sift(self._supervisor.outbox, all_now=self._shutdown is not None)
         self._supervisor.outbox = []
-        if not outbox:
-            return
-        if self._daemon is not None:
+        outbox = self._mirror.sift(outbox, is_connected=self._daemon is not None)
+        if outbox and self._daemon is not None:
             self._daemon.send(outbox)
             self._after_send(self._daemon)
 
@@ -256,7 +265,7 @@ class Agent:
         if isinstance(message, Hello):
             self._on_hello(connection, message)
         elif isinstance(message, Ping):
-            connection.send([Pong(now_ms())])
+            connection.send([self._alone.answer(message, is_daemons=connection is self._daemon)])
         elif isinstance(message, ContainerNews):
             self._supervisor.containers.on_news(message.token)
         elif isinstance(message, Exec):
@@ -264,14 +273,22 @@ class Agent:
         elif connection is not self._daemon:
             return  # Not greeted, or replaced by a newer daemon: it has no say.
         elif isinstance(message, Start):
+            self._provisions.note_start(message)
+            self._mirror.note_start(message.token)
             self._supervisor.on_start(message)
+            self._alone.watch(self._supervisor.state.stories.get(message.token))
         elif isinstance(message, Stop | Interrupt):
             self._supervisor.react(message)
             self._press_at = None
         elif isinstance(message, Rebalance):
             self._supervisor.on_rebalance(message)
+        elif isinstance(message, LogHave):
+            self._mirror.on_have(message)
+        elif isinstance(message, Provide):
+            self._provisions.take(message)
         elif isinstance(message, Forget):
             self._supervisor.react(message)
+            self._provisions.forget(message.tokens)
         else:
             self._begin_shutdown(message)
 
@@ -290,11 +307,16 @@ class Agent:
             self._close(self._daemon)
         self._daemon = connection
         self._supervisor.containers.look_at_all()
-        attempts = [story.status() for story in self._supervisor.state.stories.values()]
+        self._provisions.begin_connection()
+        attempts, results = self._mirror.begin_connection(
+            [story.status() for story in self._supervisor.state.stories.values()], self._supervisor.results()
+        )
         warnings = [_NO_WARDEN] if os.getppid() != self._warden else []
-        name = self._directory.machine_id
-        inventory = self._supervisor.machine.inventory(attempts, warnings, name, now_ms())
-        connection.send([inventory, *self._supervisor.results()])
+        machine = self._supervisor.machine
+        inventory = machine.inventory(attempts, warnings, self._directory.machine_id, now_ms())
+        names = self._provisions.names
+        inventory = msgspec.structs.replace(inventory, secrets=names, sent_ms=boot_ms())
+        connection.send([inventory, *results, *self._spot_notices.in_force])
 
     def _after_send(self, connection: Connection) -> None:
         if connection.closed:
@@ -348,28 +370,11 @@ class Agent:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _keep_descriptors_to_itself() -> None:
-    """Let no job inherit what this process inherited, above all the warden's lock: it must end with us."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            with contextlib.suppress(OSError):
-                os.set_inheritable(int(name), False)  # noqa: FBT003 - it takes no keyword
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of open files; jobs inherit it."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
-    if now != resource.RLIM_INFINITY and now < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
 def main(arguments: list[str]) -> int:
     """Run the agent with the settings given as JSON."""
     os.umask(0o077)
-    _keep_descriptors_to_itself()
-    _allow_many_files()
+    keep_descriptors_to_itself()
+    allow_many_files()
     settings = msgspec.json.decode(arguments[0], type=AgentSettings)
     try:
         agent = Agent(settings)

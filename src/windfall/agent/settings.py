@@ -38,16 +38,28 @@ class AgentSettings(msgspec.Struct, frozen=True):
     objects_file: str | None = None
     #: Whether EC2's own metadata address is given to the loopback interface and served to staged attempts.
     link_local_metadata: bool = False
+    #: Where the notice of a spot interruption is looked for: auto (on EC2 instances), off, or an address.
+    ec2_metadata: str = "auto"
     #: auto, process or container.
     runtime: str = "auto"
     #: The socket of the container engine; None looks in the usual places.
     container_socket: str | None = None
     #: Where secrets of containers are kept, a file each; None when there are none.
     secrets_directory: str | None = None
+    #: Whether both are this agent's own, and the daemon sends what is to be in them (Provide).
+    provided: bool = False
+    #: The address by which other machines reach this one; empty takes that of the default route.
+    address: str = ""
     #: Seconds between two samples of every attempt; 0 takes none.
     sample_every_s: float = 2.0
     #: Where samples of the host and of all its GPUs are kept; None keeps none.
     machine_samples: str | None = None
+    #: Where the logs of attempts are written whose orders name no path; empty where every order names one.
+    logs_directory: str = ""
+    #: Whether logs and samples are sent to the daemon, which does not share this disk; they are removed at `Forget`.
+    mirror: bool = False
+    #: What the log of an attempt may have at most; 0 means no limit.
+    log_limit_bytes: int = 0
 
     @property
     def agent_id(self) -> str:

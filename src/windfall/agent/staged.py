@@ -39,7 +39,7 @@ from windfall.agent.events import AgentEvent, Brought, Failed, LetGo, Saved, Spo
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Exited, Lost, Message, Progressed, Start
 from windfall.agent.object_access import region
-from windfall.agent.places import OWN
+from windfall.agent.places import INPUT, OWN
 from windfall.agent.preparation import job_user, places_of, working_directory
 from windfall.agent.records import Launching
 from windfall.agent.sealing import seal, unseal
@@ -125,8 +125,7 @@ class StagedAttempts:
             if user is not None:
                 make_shared_directory(self._machine.settings.attempts_directory, user.uid, user.gid)
                 if story.launching is None:
-                    kept = errand.places.kept_directories(errand.directory)
-                    unseal(errand.places.root, kept, (user.uid, user.gid))
+                    unseal(errand.places.root, _sealed(errand), (user.uid, user.gid))
             self._admit(errand, user, story.launching)
         except (AgentError, OSError) as error:
             self._react(Failed(attempt.token, refusal(str(error)), _now_ms()))
@@ -141,15 +140,15 @@ class StagedAttempts:
     def _courier_user(self, attempt: Attempt) -> Identity | None:
         """Return the user that moves the attempt's data; None means the agent's own user.
 
-        What a container leaves belongs to the user of its image, who may be anybody: only root can move it.
+        What a container leaves belongs to the user of its image, who may be anybody, so its courier may read all files.
         """
         try:
             user = job_user(attempt, self._machine)
         except AgentError:
             return None  # Such an attempt is refused, with the reason, before anything is moved for it.
-        if not user.drop or attempt.launcher.has_foreign_files:
+        if not user.drop:
             return None
-        return Identity(user.uid, user.gid, user.groups)
+        return Identity(user.uid, user.gid, user.groups, reads_all=attempt.launcher.has_foreign_files)
 
     def _admit(self, errand: Errand, user: Identity | None, launching: Launching | None) -> None:
         """Have the steward work for the attempt, and lead the machine's metadata address to the attempt's own port."""
@@ -196,6 +195,7 @@ class StagedAttempts:
             region=region(self._machine.settings.objects_file),
             secret=self._steward.secret(attempt.token) if courier is not None else "",
             credential=_credential(start),
+            is_foreign=courier is not None and courier.reads_all,
         )
 
     # --- the courier ---------------------------------------------------------------------------------
@@ -248,8 +248,7 @@ class StagedAttempts:
         try:
             errand = self._errand(attempt, user)
             if user is not None:
-                kept = errand.places.kept_directories(errand.directory)
-                seal(errand.places.root, kept, OWN, (user.uid, user.gid))
+                seal(errand.places.root, _sealed(errand), OWN, (user.uid, user.gid))
             self._admit(errand, user, launching)
         except AgentError as error:
             self._react(Failed(attempt.token, refusal(str(error)), _now_ms()))
@@ -311,6 +310,16 @@ class StagedAttempts:
             return
         if all(self._courier_user(attempt) != user for attempt in self._open.values()):
             self._couriers.rest(user)
+
+
+def _sealed(errand: Errand) -> list[str]:
+    """The directories that become root's when the job starts.
+
+    Where the job is a container they also have the list that lets the feeder of its pipes in.
+    """
+    kept = errand.places.kept_directories(errand.directory)
+    has_pipes = any(channel.mode == "Pipe" for channel in errand.places.staging.channels)
+    return [*kept, INPUT] if errand.is_foreign and has_pipes else kept
 
 
 def _credential(start: Start) -> str:

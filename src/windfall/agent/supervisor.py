@@ -61,6 +61,8 @@ class Supervisor:
         self.attempts: dict[str, Attempt] = {}
         #: Started by this agent and not yet collected, by pid.
         self.own: dict[int, Attempt] = {}
+        #: Called for each attempt that the daemon has told to forget.
+        self.on_forgotten: Callable[[Attempt], None] = lambda _: None
         #: Reports of this loop round.
         self.outbox: list[Message] = []
         #: Attempts in the order of their start; limits.py takes them from here.
@@ -267,6 +269,7 @@ class Supervisor:
         attempt = self.attempts[action.token]
         if attempt.spawned is not None:
             attempt.log_room.give_back()
+            attempt.log_limit.keep()
             try:
                 attempt.log_times.note(action.at)
             except OSError as error:
@@ -281,6 +284,7 @@ class Supervisor:
         done = []
         for token in action.tokens:
             attempt = self.attempts.pop(token)
+            self.on_forgotten(attempt)
             attempt.launcher.forget(token)
             unused = [path for path in attempt.intended.private_directories if self._release(path)]
             if self.janitor.remove_now(token, unused):

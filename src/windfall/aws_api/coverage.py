@@ -17,6 +17,7 @@ from windfall.aws_api.iam.service import iam_service
 from windfall.aws_api.logs.service import logs_service
 from windfall.aws_api.protocol.operations import load_service_model
 from windfall.aws_api.protocol.service import Role
+from windfall.aws_api.sagemaker import hosting_rules
 from windfall.aws_api.sagemaker import members as training
 from windfall.aws_api.sagemaker.service import TrainingSettings, training_service
 from windfall.aws_api.scheduler import members as scheduled
@@ -67,16 +68,19 @@ def coverages() -> tuple[Coverage, ...]:
     batch = batch_service(gate, DEFAULT_ACCOUNT_ID, str, int)
     logs = logs_service(gate, files, DEFAULT_ACCOUNT_ID, int)
     sagemaker = training_service(gate, DEFAULT_ACCOUNT_ID, int, files, TrainingSettings())
-    refused_training = {"CreateTrainingJob": tuple(training.REFUSED)}
+    refused_sagemaker = {
+        "CreateTrainingJob": tuple(training.REFUSED),
+        **{name: tuple(members) for name, members in hosting_rules.REFUSED.items()},
+    }
     return (
         Coverage("AWS Batch", "batch", batch.operations, KEPT, refused),
         Coverage(
             "Amazon SageMaker",
             "sagemaker",
             sagemaker.operations,
-            training.KEPT,
-            refused_training,
-            scope="training jobs",
+            {**training.KEPT, **hosting_rules.KEPT},
+            refused_sagemaker,
+            scope="training jobs, models and endpoints",
         ),
         Coverage("Amazon CloudWatch Logs", "logs", logs.operations),
         Coverage(

@@ -39,7 +39,9 @@ WITHOUT_GPUS = frozenset({Provisioning.FARGATE, Provisioning.FARGATE_SPOT})
 #: has a queue of its own name.
 TRAINING_SPOT = EnvironmentName("windfall-training-spot")
 TRAINING_ON_DEMAND = EnvironmentName("windfall-training-on-demand")
-UNDECLARED = frozenset({TRAINING_SPOT, TRAINING_ON_DEMAND})
+#: The environment of the replicas of endpoints, in the same way.
+ENDPOINTS = EnvironmentName("windfall-endpoints")
+UNDECLARED = frozenset({TRAINING_SPOT, TRAINING_ON_DEMAND, ENDPOINTS})
 
 
 @dataclass(frozen=True, slots=True)

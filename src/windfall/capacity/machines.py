@@ -41,6 +41,11 @@ class GpuDevice:
     sharing_note: str | None = None
 
 
+#: The fact with the words of what a machine does not reach: `files`, `s3` (jobs/storage.py has them).
+LACKS_FACT = "lacks"
+NOTHING_LACKS: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A kind of instance that an engine could launch for an environment."""
@@ -58,6 +63,8 @@ class Offer:
     safety: float | None = None
     #: The devices that one instance of it would have; their ids mean nothing.
     gpus: tuple[GpuDevice, ...] = ()
+    #: As `Machine.lacks`.
+    lacks: frozenset[str] = NOTHING_LACKS
 
 
 class InstanceState(StrEnum):
@@ -86,6 +93,11 @@ INSTANCE_MOVES = MoveTable(
 )
 
 
+#: The fact that names the engine which a machine belongs to, where that has several machines, and the fact that has the
+#: name which somebody gave the machine.
+ENGINE_FACT, NAME_FACT = "engine", "name"
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Real hardware, as its agent describes it."""
@@ -99,6 +111,14 @@ class Machine:
     fences: Mapping[str, str] = field(default_factory=dict)
     #: Fences of the agent's own that somebody took back, by device: they count no more, until the agent finds another.
     pardons: Mapping[str, str] = field(default_factory=dict)
+    #: Why nothing new is placed on it, for people; None when it takes attempts.
+    closed: str | None = None
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """What jobs may need and it does not reach; the daemon's own host reaches everything."""
+        words = self.facts.get(LACKS_FACT)
+        return frozenset(words.split()) if words else NOTHING_LACKS
 
     def why_fenced(self, gpu: GpuDevice) -> str | None:
         """Why no new job gets a device of it; None when one may."""
@@ -111,8 +131,11 @@ class Machine:
 
 
 def own_machine(machines: Iterable[Machine]) -> Machine | None:
-    """The first machine that is real hardware, not one that a market plays on it; None where there is none."""
-    return next((machine for machine in machines if "simulated" not in machine.facts), None)
+    """The daemon's own host, not what a market plays on it nor another machine; None where there is none."""
+    facts_of_others = ("simulated", ENGINE_FACT)
+    return next(
+        (machine for machine in machines if not any(fact in machine.facts for fact in facts_of_others)), None
+    )
 
 
 @dataclass(slots=True)
@@ -124,6 +147,7 @@ class Instance:
     type: str
     total: Resources
     state: InstanceState = InstanceState.LAUNCHING
+    #: None while it launches, unless it is a share of a machine that is known.
     machine: MachineId | None = None
     launched_at: int = 0
     #: Whether it is a share of a machine that others use too, rather than a machine of its own.

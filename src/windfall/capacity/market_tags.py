@@ -70,6 +70,15 @@ def market_tags_of(tags: Mapping[str, str]) -> list[str]:
     return [key for key in MARKET_TAGS if key in tags]
 
 
+def refuse_market_tags(tags: Mapping[str, str], where: str) -> None:
+    """Raise Invalid for tags of a market where there is none, rather than let them do nothing."""
+    if named := market_tags_of(tags):
+        raise Invalid(
+            f"{', '.join(named)} is for the simulated market, and {where};"
+            " add the tag windfall:engine=simulated, or leave it out"
+        )
+
+
 def parse_market_tags(tags: Mapping[str, str], provisioning: Provisioning) -> MarketTags:
     """Read the tags; raises Invalid with the key, the value and what is allowed."""
     if provisioning not in RECLAIMABLE:

@@ -55,6 +55,7 @@ def open(  # noqa: A001 (the word that a reader expects; the module is meant to 
     directory: str | os.PathLike[str] | None = None,
     *,
     every: int | str = "auto",
+    steps: int | None = None,
     budget: float = 0.01,
     keep: int = 3,
     rng: bool = True,
@@ -65,12 +66,14 @@ def open(  # noqa: A001 (the word that a reader expects; the module is meant to 
     """Opens a directory for the checkpoints of one training loop, and starts the process that writes them.
 
     `every`: steps (an int), a duration ("30s", "5m"), or "auto": as often as `budget` allows, by measured cost.
+    `steps`: how many there are in all; with them Windfall knows how long the run will take.
     `keep`: how many checkpoints stay. `exit_on_notice=False`: save on notice, but leave the exit to the caller.
     `lock_wait_s`: how long resume() waits for an earlier run that is still writing into the directory.
     """
     settings = read_settings(
         directory,
         every=every,
+        steps=steps,
         budget=budget,
         keep=keep,
         rng=rng,

@@ -17,6 +17,8 @@ from windfall.checkpoint.manifest import FILE_NAME
 _COMMITTED = re.compile(r"step-(\d{9,})\Z")
 _UNFINISHED = re.compile(r"\.(step-\d+|LATEST)\.(\w+\.)?tmp\Z")
 
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
 
 def name_of(step: int) -> str:
     """The directory of a step; nine digits sort as text up to a billion steps, more still parse."""
@@ -32,6 +34,20 @@ def committed_steps(directory: Path) -> list[int]:
             if match and (entry / FILE_NAME).is_file():
                 steps.append(int(match[1]))
     return sorted(steps, reverse=True)
+
+
+def resumed_words(directory: Path, step: int, now: float) -> str:
+    """Which checkpoint a run goes on from, how old it is, and how to begin anew."""
+    try:
+        age_s = max(0.0, now - (directory / name_of(step) / FILE_NAME).stat().st_mtime)
+        age = next(f"{age_s / unit_s:.0f} {word}" for unit_s, word in _AGES if age_s >= unit_s or unit_s == 1)
+        saved = f", saved {age} ago,"
+    except OSError:
+        saved = ""
+    return (
+        f"windfall.checkpoint: resumed at step {step:,}{saved} from {directory};"
+        " to begin anew, remove that directory or open another one"
+    )
 
 
 def sync_directory(directory: Path) -> None:

@@ -16,6 +16,8 @@ class Progress:
 
     at: int = 0
     step: int = 0
+    #: How many steps there are in all; None when the program does not say.
+    steps: int | None = None
     first_step_at: int | None = None
     restored_step: int | None = None
     saved_step: int | None = None

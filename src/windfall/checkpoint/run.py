@@ -48,7 +48,7 @@ class Run:
         self._patterns: list[str] = []
         self._rng = settings.rng
         self._meter = interval.CostMeter()
-        self._progress = progress.Progress()
+        self._progress = progress.Progress(steps=settings.steps)
         self._clock = SilentClock()
         self._step = 0
         self._loss: Any = None
@@ -131,6 +131,8 @@ class Run:
         self._progress.steps_redone = max(self._settings.step_reached - checkpoint.step, 0)
         if self._settings.every.steps is not None:
             self._next_step = checkpoint.step + self._settings.every.steps
+        if self._settings.own_directory:
+            sys.stderr.write(places.resumed_words(self.directory, checkpoint.step, time.time()) + "\n")
         return checkpoint.step
 
     def step(self, step: int, loss: Any = None) -> None:

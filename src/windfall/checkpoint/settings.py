@@ -13,6 +13,7 @@ from windfall import __version__
 from windfall.checkpoint import interval, progress
 from windfall.checkpoint.errors import WrongUse
 
+_DIRECTORY_VARIABLES = ("WINDFALL_CHECKPOINT_DIR", "SM_CHECKPOINT_DIR")
 _SAGEMAKER_DIRECTORY = Path("/opt/ml/checkpoints")
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "keras", "numpy")
 
@@ -23,6 +24,8 @@ class RunSettings:
 
     directory: Path
     every: interval.Every
+    #: Steps in all; None when the program does not say.
+    steps: int | None
     #: Share of the time that saving may cost.
     budget: float
     #: Committed checkpoints that stay.
@@ -40,17 +43,15 @@ class RunSettings:
     progress_file: Path | None = None
     #: The step of an earlier attempt by its progress file.
     step_reached: int = 0
+    #: Whether nobody but the program decided on the directory, so that finding something there may be a surprise.
+    own_directory: bool = False
     #: What goes into every manifest.
     head: Mapping[str, Any] = field(default_factory=dict)
 
 
 def checkpoint_directory(directory: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path:
     """The argument, else what Windfall says, else what SageMaker says, else ./checkpoints."""
-    for named in (
-        directory,
-        environment.get("WINDFALL_CHECKPOINT_DIR"),
-        environment.get("SM_CHECKPOINT_DIR"),
-    ):
+    for named in (directory, *map(environment.get, _DIRECTORY_VARIABLES)):
         if named:
             return Path(named).absolute()
     if _SAGEMAKER_DIRECTORY.is_dir():
@@ -62,6 +63,7 @@ def read_settings(
     directory: str | os.PathLike[str] | None,
     *,
     every: int | str,
+    steps: int | None,
     budget: float,
     keep: int,
     rng: bool,
@@ -72,12 +74,15 @@ def read_settings(
     """Checks the arguments and completes them from the environment."""
     if not 0 < budget <= 1:
         raise WrongUse(f"budget={budget!r}: give the share of time that saving may cost, such as 0.01")
+    if steps is not None and steps < 1:
+        raise WrongUse(f"steps={steps!r}: give the number of steps in all, or leave it out")
     if keep < 1:
         raise WrongUse(f"keep={keep!r}: at least one checkpoint has to stay")
     progress_file = _path(environment, "WINDFALL_PROGRESS_FILE")
     return RunSettings(
         directory=checkpoint_directory(directory, environment),
         every=interval.parse_every(every),
+        steps=steps,
         budget=budget,
         keep=keep,
         rng=rng,
@@ -89,6 +94,7 @@ def read_settings(
         rebalance_file=_path(environment, "WINDFALL_REBALANCE_FILE"),
         progress_file=progress_file,
         step_reached=progress.step_reached(progress_file) if progress_file else 0,
+        own_directory=not any(environment.get(name) for name in _DIRECTORY_VARIABLES),
         head={"attempt": environment.get("AWS_BATCH_JOB_ATTEMPT"), "versions": versions()},
     )
 

@@ -104,7 +104,8 @@ def _story(attempt: Attempt, now: int) -> str:
     parts = [attempt["stopWords"], attempt["doing"], attempt["alarm"]]
     progress = attempt["progress"]
     if attempt["stoppedAt"] is None and progress and progress["step"] is not None:
-        parts.append(f"at step {progress['step']:,}")
+        of = f" of {progress['steps']:,}" if progress.get("steps") else ""
+        parts.append(f"at step {progress['step']:,}{of}")
     if attempt["stoppedAt"] is None and attempt["deadlineAt"] is not None:
         parts.append(f"place gone in {duration(max(0, attempt['deadlineAt'] - now))}")
     if attempt["commit"]:

@@ -57,7 +57,9 @@ class Capacity:
             return cls()
         machine: dict[str, Any] = status.get("machine") or {}
         environments = {each["name"]: each for each in status.get("environments", [])}
-        queue, is_there = (wanted.queue, True) if wanted.queue else choose_queue(client, spot=wanted.spot)
+        queue, is_there = (
+            (wanted.queue, True) if wanted.queue else choose_queue(client, **wanted.kind_of_queue)
+        )
         names = _environments_of(client, queue) if is_there else set()
         used = [environments[name] for name in names if name in environments]
         return cls(
@@ -65,7 +67,7 @@ class Capacity:
             machine.get("memoryMib", 0),
             len(machine.get("gpus", [])),
             frozenset(each["type"] for each in used),
-            all(each.get("engine") in (None, "local") for each in used),
+            all(each.get("engine") in (None, "local", "hosts") for each in used),
         )
 
 

@@ -13,14 +13,16 @@ from windfall.cli.notes import note
 
 NAME = "windfall"
 SPOT_NAME = "windfall-spot"
+#: Spot capacity first, on-demand capacity when a deadline needs it.
+DEADLINE_NAME = "windfall-deadline"
 #: More than any machine has: the default environment offers all of it, whatever it grows to.
 MAX_VCPUS = 1_000_000
 
 
-def choose_queue(client: Client, *, spot: bool = False) -> tuple[str, bool]:
+def choose_queue(client: Client, *, spot: bool = False, deadline: bool = False) -> tuple[str, bool]:
     """The queue called `windfall`, else the only one there is; for spot always its own. And whether it is there."""
     queues = {queue["jobQueueName"]: queue for queue in client.pages("DescribeJobQueues", "jobQueues")}
-    wanted = SPOT_NAME if spot else NAME
+    wanted = (DEADLINE_NAME if deadline else SPOT_NAME) if spot else NAME
     if wanted in queues or spot:
         return wanted, wanted in queues
     # Queues that were made for another way in are nobody's choice.
@@ -34,7 +36,28 @@ def choose_queue(client: Client, *, spot: bool = False) -> tuple[str, bool]:
 
 
 def make_queue(client: Client, name: str) -> None:
-    """Make one of the default queues, with a compute environment of its own."""
+    """Make one of the default queues, with the compute environments that it needs; this needs an admin key."""
+    environments = (SPOT_NAME, NAME) if name == DEADLINE_NAME else (name,)
+    try:
+        for environment in environments:
+            _make_environment(client, environment)
+    except RequestRefused as refusal:
+        if refusal.code != "AccessDeniedException":
+            raise
+        option = {SPOT_NAME: " --spot", DEADLINE_NAME: " --spot --deadline 1h --work 1s"}.get(name, "")
+        raise CliError(
+            f"the queue {name!r} does not exist yet, and your key may not make it: ask an administrator of this"
+            f" daemon to run `windfall run{option} -- true` once, or to make a queue"
+        ) from None
+    order = [
+        {"order": number, "computeEnvironment": environment}
+        for number, environment in enumerate(environments, start=1)
+    ]
+    _make(client, "CreateJobQueue", jobQueueName=name, priority=1, computeEnvironmentOrder=order)
+    note(f"made the queue {name!r}")
+
+
+def _make_environment(client: Client, name: str) -> None:
     _make(
         client,
         "CreateComputeEnvironment",
@@ -48,9 +71,6 @@ def make_queue(client: Client, name: str) -> None:
             "subnets": [],
         },
     )
-    order = [{"order": 1, "computeEnvironment": name}]
-    _make(client, "CreateJobQueue", jobQueueName=name, priority=1, computeEnvironmentOrder=order)
-    note(f"made the queue {name!r}")
 
 
 def find_or_make_definition(client: Client, image: str | None = None) -> str:

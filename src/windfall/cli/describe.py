@@ -13,13 +13,17 @@ from windfall.cli.attempts import print_capacity
 from windfall.cli.client import Client, connect
 from windfall.cli.containers import asked_for, container_of
 from windfall.cli.errors import RequestRefused
+from windfall.cli.expected_ends import LIVE, ends_of, sentence
 from windfall.cli.listing import FINISHED, describe_job
 from windfall.cli.options import data_option, job_argument, json_option, print_json
-from windfall.cli.plain_words import EXITED, plainly
 from windfall.cli.wording import ago, duration, gpu_name, moment
+from windfall.views.plain_reasons import EXITED, plainly
 
 ISOLATION_TAG, NOT_APPLIED_TAG = "windfall:isolation", "windfall:not-applied"
 CHECKPOINT_TAG, DIAGNOSIS_TAG = "windfall:checkpoint", "windfall:diagnosis"
+
+#: How long the first forecast of a job is waited for.
+ENDS_WITHIN_S = 4.0
 
 Job = dict[str, Any]
 
@@ -38,7 +42,15 @@ def describe(job: str, data: Path | None, as_json: bool) -> None:
     from windfall.cli.tables import print_fields
 
     now = time.time_ns() // 1_000_000
-    print_fields([*_what(detail), *_when(detail, now), *_asks(client, detail), *_links(detail)])
+    print_fields(
+        [
+            *_what(detail),
+            *_when(detail, now),
+            *_end(client, detail, now),
+            *_asks(client, detail),
+            *_links(detail),
+        ]
+    )
     _print_array(detail)
     _print_attempts(detail)
     print_capacity(client, detail["jobId"], now)
@@ -97,6 +109,12 @@ def _when(job: Job, now: int) -> list[tuple[str, str]]:
     if started and job["status"] in {"RUNNING", *FINISHED}:
         fields.append(("ran", duration((stopped or now) - started)))
     return fields
+
+
+def _end(client: Client, job: Job, now: int) -> list[tuple[str, str]]:
+    if job["status"] not in LIVE or ":" in job["jobId"] or "#" in job["jobId"]:
+        return []
+    return [("ends", sentence(ends_of(client, [job["jobId"]], ENDS_WITHIN_S), job["jobId"], now))]
 
 
 def _asks(client: Client, job: Job) -> list[tuple[str, str]]:

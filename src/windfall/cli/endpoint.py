@@ -27,6 +27,7 @@ ENDPOINT_VARIABLES = {
     "iam": "AWS_ENDPOINT_URL_IAM",
     "logs": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
     "sagemaker": "AWS_ENDPOINT_URL_SAGEMAKER",
+    "sagemaker-runtime": "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME",
     "scheduler": "AWS_ENDPOINT_URL_SCHEDULER",
     "sts": "AWS_ENDPOINT_URL_STS",
 }

@@ -124,8 +124,8 @@ def _values(data: Path | None, key_id: str | None) -> dict[str, str]:
         raise no_address(directory)
     key = _key(directory, key_id)
     endpoint = Endpoint(url, key.access_key_id, key.secret_access_key, key.session_token)
-    region, s3_url = _told_by_daemon(directory, endpoint)
-    return {**_variables(endpoint, region, s3_url), "WINDFALL_DATA": str(directory.root)}
+    variables = _variables(endpoint, *_told_by_daemon(directory, endpoint))
+    return {**variables, "WINDFALL_DATA": str(directory.root)}
 
 
 def _variables_of_this_shell() -> dict[str, str] | None:
@@ -133,11 +133,10 @@ def _variables_of_this_shell() -> dict[str, str] | None:
     if readable_keys(data_directory(None)) is not None or ENDPOINT_VARIABLES["batch"] not in os.environ:
         return None
     endpoint = find_endpoint(None)
-    region, s3_url = _told_by_daemon(data_directory(None), endpoint)
-    return _variables(endpoint, region, s3_url)
+    return _variables(endpoint, *_told_by_daemon(data_directory(None), endpoint))
 
 
-def _variables(endpoint: Endpoint, region: str, s3_url: str | None) -> dict[str, str]:
+def _variables(endpoint: Endpoint, region: str, s3_url: str | None, usher_url: str | None) -> dict[str, str]:
     values = {
         **dict.fromkeys(ENDPOINT_VARIABLES.values(), endpoint.url),
         "AWS_ACCESS_KEY_ID": endpoint.access_key_id,
@@ -147,6 +146,9 @@ def _variables(endpoint: Endpoint, region: str, s3_url: str | None) -> dict[str,
     }
     if s3_url is not None:
         values[S3_VARIABLE] = s3_url
+    if usher_url is not None:
+        # Before the first endpoint there is no usher. The daemon's address does then: it hands requests on.
+        values[ENDPOINT_VARIABLES["sagemaker-runtime"]] = usher_url
     if endpoint.session_token is not None:
         values["AWS_SESSION_TOKEN"] = endpoint.session_token
     return values
@@ -204,8 +206,8 @@ def _key(directory: DataDirectory, key_id: str | None) -> Key:
     return key
 
 
-def _told_by_daemon(directory: DataDirectory, endpoint: Endpoint) -> tuple[str, str | None]:
-    """The region that the daemon was started with (from its settings when it does not answer), and its S3 server."""
+def _told_by_daemon(directory: DataDirectory, endpoint: Endpoint) -> tuple[str, str | None, str | None]:
+    """The daemon's region (from its settings when it does not answer), its S3 server, and its usher."""
     client, status = Client(endpoint, timeout_s=2), {}
     try:
         status = client.own("Status")
@@ -214,18 +216,20 @@ def _told_by_daemon(directory: DataDirectory, endpoint: Endpoint) -> tuple[str, 
     finally:
         client.close()
     if "region" in status:
-        return _checked(endpoint, status["region"], status.get("s3Url"))
+        return _checked(endpoint, status["region"], status.get("s3Url"), status.get("usherUrl"))
     try:
-        return read_settings({"data": directory.root}).region, None
+        return read_settings({"data": directory.root}).region, None, None
     except DaemonError as error:
         raise CliError(str(error)) from None
 
 
-def _checked(endpoint: Endpoint, region: Any, s3_url: Any) -> tuple[str, str | None]:
+def _checked(
+    endpoint: Endpoint, region: Any, s3_url: Any, usher_url: Any
+) -> tuple[str, str | None, str | None]:
     """What a daemon said, which may be somebody else's: a line break in it would add lines to ~/.aws/config."""
-    if not is_one_word(region) or not (s3_url is None or is_address(s3_url)):
+    if not is_one_word(region) or not all(url is None or is_address(url) for url in (s3_url, usher_url)):
         raise CliError(
-            f"the daemon at {endpoint.url} names the region {region!r} and the S3 server {s3_url!r}, which is not"
-            " usable; nothing is written"
+            f"the daemon at {endpoint.url} names the region {region!r}, the S3 server {s3_url!r} and the usher"
+            f" {usher_url!r}, which is not usable; nothing is written"
         )
-    return region, s3_url
+    return region, s3_url, usher_url

@@ -14,6 +14,9 @@ from windfall.cli.wording import counted, gpu_name, memory
 
 Answer = dict[str, Any]
 
+host_option = click.option(
+    "--host", metavar="HOST", help="The machine that has it, where several have such a GPU."
+)
 _STYLES = {"well": "green", "noted": "yellow", "fenced": "red", "lost": "red"}
 
 
@@ -47,15 +50,17 @@ def gpus(context: click.Context, record: Path | None, data: Path | None, as_json
 @gpus.command()
 @click.argument("gpu", metavar="GPU")
 @click.option("--reason", required=True, metavar="TEXT", help="Why, for those who ask.")
+@host_option
 @data_option
 @json_option
-def fence(gpu: str, reason: str, data: Path | None, as_json: bool) -> None:
+def fence(gpu: str, reason: str, host: str | None, data: Path | None, as_json: bool) -> None:
     """Keep new jobs from a GPU; what runs on it goes on.
 
     GPU is its id, or as much of it as tells it from the others. The fence stays until `windfall gpus unfence`.
     """
     client = connect(data)
-    answer = client.own("FenceGpu", gpuId=_find(client, gpu)["id"], reason=reason)
+    chosen = _find(client, gpu, host)
+    answer = client.own("FenceGpu", gpuId=chosen["id"], reason=reason, machineId=chosen["machine"])
     if as_json:
         print_json(answer)
         return
@@ -65,31 +70,34 @@ def fence(gpu: str, reason: str, data: Path | None, as_json: bool) -> None:
 
 @gpus.command()
 @click.argument("gpu", metavar="GPU")
+@host_option
 @data_option
 @json_option
-def unfence(gpu: str, data: Path | None, as_json: bool) -> None:
+def unfence(gpu: str, host: str | None, data: Path | None, as_json: bool) -> None:
     """Allow new jobs on a GPU again, whatever fenced it.
 
     Windfall's own fence comes back when the device falls ill anew.
     """
     client = connect(data)
-    answer = client.own("FenceGpu", gpuId=_find(client, gpu)["id"], reason=None)
+    chosen = _find(client, gpu, host)
+    answer = client.own("FenceGpu", gpuId=chosen["id"], reason=None, machineId=chosen["machine"])
     if as_json:
         print_json(answer)
     else:
         click.echo(f"{answer['gpuId']} gets new jobs again")
 
 
-def _find(client: Client, text: str) -> Answer:
-    """The one GPU whose id begins so, with or without the kind in front."""
-    all_gpus = client.own("Gpus")["gpus"]
+def _find(client: Client, text: str, host: str | None) -> Answer:
+    """The one GPU whose id begins so, with or without the kind in front, of one machine or of all."""
+    all_gpus = [gpu for gpu in client.own("Gpus")["gpus"] if host is None or gpu["machineName"] == host]
     exact = [gpu for gpu in all_gpus if gpu["id"] == text]
     begins = exact or [
         gpu for gpu in all_gpus if gpu["id"].startswith(text) or _short(gpu["id"]).startswith(text)
     ]
     if len(begins) != 1:
         problem = "no GPU has an id that begins with" if not begins else "more than one GPU begins with"
-        raise CliError(f"{problem} {text!r}; `windfall gpus` lists them")
+        choose = ", and --host chooses a machine" if len({gpu["machine"] for gpu in begins}) > 1 else ""
+        raise CliError(f"{problem} {text!r}; `windfall gpus` lists them{choose}")
     answer: Answer = begins[0]
     return answer
 
@@ -107,7 +115,9 @@ def _print(all_gpus: list[Answer]) -> None:
     jobs = iter(shown_ids([holder["jobId"] for gpu in all_gpus for holder in gpu["holders"]], room=room))
     holders = [[_holder(next(jobs), holder["share"]) for holder in gpu["holders"]] for gpu in all_gpus]
     ids = _shown_gpus([gpu["id"] for gpu in all_gpus], room=room)
+    has_hosts = len({gpu["machine"] for gpu in all_gpus}) > 1
     columns = [
+        *([Column("HOST", shrinks=True)] if has_hosts else []),
         Column("GPU"),
         Column("NAME", shrinks=True),
         Column("MEMORY", right=True, optional=True),
@@ -121,6 +131,7 @@ def _print(all_gpus: list[Answer]) -> None:
         health = Text(gpu["health"], style=_STYLES.get(gpu["health"], ""))
         rows.append(
             [
+                *([plain(gpu["machineName"])] if has_hosts else []),
                 shown,
                 gpu_name(gpu["name"], simulated=gpu["simulated"]),
                 memory(gpu["memoryMib"]),

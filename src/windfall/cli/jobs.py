@@ -12,17 +12,21 @@ import click
 from windfall.cli.client import Client, connect
 from windfall.cli.containers import container_of
 from windfall.cli.errors import BadUsage, CliError
+from windfall.cli.expected_ends import LIVE, brief, ends_of
 from windfall.cli.listing import ALL_STATES, FINISHED, children, job_id, newest_jobs
 from windfall.cli.notes import note
 from windfall.cli.options import data_option, json_option, print_json, queue_option
-from windfall.cli.plain_words import plainly
 from windfall.cli.wording import ago, duration
+from windfall.views.plain_reasons import plainly
 
 #: How long a finished job stays in the list that nobody asked more of.
 LATELY_MS = 24 * 3600 * 1000
 
 #: How many jobs one question about owners names.
 OWNERS_PAGE = 1_000
+
+#: How long a forecast is waited for.
+ENDS_WITHIN_S = 20.0
 
 #: A name of up to this many characters is shown whole while another column can give way: it names a JOB.
 NAME_WIDTH = 36
@@ -41,6 +45,7 @@ Job = dict[str, Any]
 )
 @click.option("--array", metavar="JOB", help="The children of this array job, by index.")
 @click.option("--all", "-a", "everything", is_flag=True, help="Also jobs that finished more than a day ago.")
+@click.option("--ends", "with_ends", is_flag=True, help="When live jobs are expected to end.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Lines at most.")
 @data_option
 @json_option
@@ -49,6 +54,7 @@ def jobs(
     states: tuple[str, ...],
     array: str | None,
     everything: bool,
+    with_ends: bool,
     limit: int,
     data: Path | None,
     as_json: bool,
@@ -71,9 +77,16 @@ def jobs(
             listed = [job for job in listed if _is_current(job, now)]
     shown = listed[:limit]
     owners = {} if array is not None else _owners(client, shown)
+    live = [job["jobId"] for job in shown if job["status"] in LIVE] if with_ends else []
+    ends = ends_of(client, live, ENDS_WITHIN_S)["ends"]
     if as_json:
-        print_json({"jobs": [job | owners.get(job["jobId"], {}) for job in shown]})
+        expected = {job_id: {"expectedEnd": end} for job_id, end in ends.items()}
+        print_json(
+            {"jobs": [job | owners.get(job["jobId"], {}) | expected.get(job["jobId"], {}) for job in shown]}
+        )
         return
+    if with_ends:
+        shown = [job | {"end": brief(ends.get(job["jobId"]), now)} for job in shown]
     if not shown:
         note(
             "no jobs" if everything or states or array else "no live jobs, and none finished today; see --all"
@@ -116,6 +129,7 @@ def _print(listed: list[Job], owners: dict[str, Job], now: int, *, with_queue: b
     columns = [Column("JOB"), Column("NAME", shrinks=True, least=NAME_WIDTH)]
     if with_queue:
         columns.append(Column("QUEUE", shrinks=True, optional=2))
+    with_ends = any("end" in job for job in listed)
     with_owner = not all(owner["mine"] for owner in owners.values())
     if with_owner:
         columns.append(Column("OWNER", shrinks=True))
@@ -123,6 +137,7 @@ def _print(listed: list[Job], owners: dict[str, Job], now: int, *, with_queue: b
         Column("STATE"),
         Column("CREATED"),
         Column("RAN", right=True, optional=1),
+        *([Column("ENDS (90 %)")] if with_ends else []),
         Column("NOTE", shrinks=True, least=16),
     ]
     rows = []
@@ -138,6 +153,7 @@ def _print(listed: list[Job], owners: dict[str, Job], now: int, *, with_queue: b
                 state(job["status"]),
                 ago(job.get("createdAt"), now),
                 _ran(job, now),
+                *([job["end"]] if with_ends else []),
                 remark(job),
             ]
         )

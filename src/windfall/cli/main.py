@@ -67,6 +67,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "get": CommandEntry(RUN, "get:get", "Fetch a job's checkpoint, outputs and logs as files.", streams=True),
     "checkpoints": CommandEntry(LOOK, "checkpoints:checkpoints", "List the checkpoints of a job."),
     "top": CommandEntry(LOOK, "top:top", "Watch the host, its GPUs and what jobs use, live.", streams=True),
+    "dashboard": CommandEntry(
+        LOOK, "dashboard:dashboard", "Open Windfall's page in a browser; with JOB, at that job."
+    ),
     "metrics": CommandEntry(
         LOOK, "metrics:metrics", "Plot what a job used: GPUs, CPU, memory, disk, network."
     ),
@@ -74,6 +77,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "terminate": CommandEntry(RUN, "stopping:terminate", "Stop jobs, running or not."),
     "hold": CommandEntry(RUN, "holding:hold", "Keep jobs that have not started from starting."),
     "release": CommandEntry(RUN, "holding:release", "Let held jobs start."),
+    "priority": CommandEntry(RUN, "priority:priority", "Let a job go before or after others of its share."),
     "interrupt": CommandEntry(
         RUN, "interrupt:interrupt", "Interrupt a job with notice, as a spot market would."
     ),
@@ -81,6 +85,10 @@ COMMANDS: dict[str, CommandEntry] = {
         DECIDE, "advise:advise", "Find what limits a job on its GPUs, and what would help."
     ),
     "cost": CommandEntry(DECIDE, "cost:cost", "Show what jobs cost, and what their time went into."),
+    "what-if": CommandEntry(
+        DECIDE, "what_if:what_if", "Ask what a change would mean for the jobs there are."
+    ),
+    "simulate": CommandEntry(DECIDE, "simulate:simulate", "Replay a trace of jobs by several policies."),
     "catalog": CommandEntry(
         AWS, "catalog:catalog", "List EC2 instance types with what they have and what they cost."
     ),
@@ -93,6 +101,11 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "schedules": CommandEntry(
         LOOK, "schedules:schedules", "List schedules with their next runs; show the history of one."
+    ),
+    "endpoints": CommandEntry(
+        LOOK,
+        "endpoints:endpoints",
+        "List endpoints with their replicas; show one, and why it is not in service.",
     ),
     "gpus": CommandEntry(
         LOOK, "gpus:gpus", "List GPUs with their health and who has them; fence one by hand."
@@ -110,6 +123,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "image": CommandEntry(OPERATE, "images:image", "Map image names to directories of this host."),
     "secret": CommandEntry(OPERATE, "secret:secret", "Keep secrets for jobs, by name."),
+    "hosts": CommandEntry(OPERATE, "hosts:hosts", "Run jobs on other machines, reached by ssh."),
     "storage": CommandEntry(OPERATE, "storage:storage", "Register object storage for jobs."),
     "keys": CommandEntry(OPERATE, "keys:keys", "Create, list and revoke access keys."),
     "doctor": CommandEntry(

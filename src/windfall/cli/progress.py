@@ -18,9 +18,9 @@ from windfall.cli.jobs import remark
 from windfall.cli.listing import FINISHED, children
 from windfall.cli.log_reading import LogFollower
 from windfall.cli.notes import note
-from windfall.cli.plain_words import cannot_start, plainly
 from windfall.cli.terminal_text import for_terminal, wants_colours
 from windfall.cli.wording import duration
+from windfall.views.plain_reasons import cannot_start, plainly
 
 #: A job that waits for less is not worth a word.
 PATIENT_FOR_S = 1.0

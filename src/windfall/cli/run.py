@@ -69,7 +69,7 @@ def run(
     if len(jobs) > 1:
         return _run_several(connect(data), jobs, dry_run=dry_run, as_json=as_json)
     client = connect(data)
-    wanted, remarks = completed(client, jobs[0], _environment())
+    wanted, remarks = completed(client, jobs[0], shell_environment())
     if dry_run:
         return _rehearse(client, wanted, remarks, as_json=as_json)
     for remark in remarks:
@@ -84,7 +84,7 @@ def run(
 
 def _run_several(client: Client, jobs: list[JobRequest], *, dry_run: bool, as_json: bool) -> int:
     """Submit the jobs of a file, all or none, and leave them running."""
-    environment = _environment()
+    environment = shell_environment()
     # All are looked at before the first is submitted.
     ready = [
         (name, *completed(client, wanted, environment), within) for name, wanted, within in in_order(jobs)
@@ -122,7 +122,7 @@ def _run_several(client: Client, jobs: list[JobRequest], *, dry_run: bool, as_js
     return 0
 
 
-def _environment() -> dict[str, str]:
+def shell_environment() -> dict[str, str]:
     """The variables of this shell, with the user's name also where nothing has set it."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from windfall.cli.deadline_words import read_deadline
 from windfall.cli.errors import BadUsage
 from windfall.cli.options import env_option, queue_option, read_variables
 from windfall.cli.submitting import JobRequest
@@ -209,6 +211,12 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         help="Save and stop when this much is spent.",
     ),
     click.option(
+        "--deadline",
+        metavar="WHEN",
+        help="Be done by then, such as 8h or 'fri 08:00': with --spot, on-demand capacity when it must be.",
+    ),
+    click.option("--work", metavar="SPAN", help="How long the job works, such as 6h, for --deadline."),
+    click.option(
         "--tag",
         "tags",
         metavar="K=V",
@@ -242,6 +250,8 @@ def wanted_of(options: dict[str, Any]) -> JobRequest:
         "own_tags": _tags(options.pop("tags")),
     }
     options["checkpoint"] = _checkpoint(options["checkpoint"])
+    if options.get("deadline") is not None:
+        options["deadline"] = read_deadline(options["deadline"], datetime.now().astimezone())
     wanted = JobRequest(**{**options, **own})
     _check(wanted)
     return wanted

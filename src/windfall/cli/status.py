@@ -44,6 +44,9 @@ def status(data: Path | None, as_json: bool) -> None:
             ("waiting", counted(answer["waiting"], "job")),
         ]
     )
+    if any(not each["own"] for each in answer.get("machines", [])):
+        heading("Machines")
+        print_table(*_machine_table(answer["machines"]))
     if machine.get("gpus"):
         heading("GPUs")
         print_table(*_gpu_table(machine["gpus"]))
@@ -92,6 +95,31 @@ def _machine_fields(machine: Answer) -> list[tuple[str, str]]:
             machine["isolation"] + (f", jobs run as {users}" if users else ""),
         ),
     ]
+
+
+def _machine_table(machines: list[Answer]) -> tuple[Any, Any]:
+    from windfall.cli.tables import Column
+
+    rows = [
+        [
+            each["name"] + (" (this host)" if each["own"] else ""),
+            f"{amount(each['usedVcpus'])} of {amount(each['vcpus'])}",
+            f"{memory(each['usedMemoryMib'])} of {memory(each['memoryMib'])}",
+            f"{amount(each['usedGpus'])} of {amount(each['gpus'])}" if each["gpus"] else "none",
+            each["labels"],
+            each["closed"] or "ready",
+        ]
+        for each in machines
+    ]
+    columns = [
+        Column("MACHINE", shrinks=True),
+        Column("VCPUS", right=True),
+        Column("MEMORY", right=True, optional=1),
+        Column("GPUS", right=True),
+        Column("LABELS", shrinks=True, optional=2),
+        Column("STANDING", folds=True),
+    ]
+    return columns, rows
 
 
 def _gpu_table(gpus: list[Answer]) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,6 +59,9 @@ class JobRequest:
     #: `true`, or the prefix in the object store.
     checkpoint: str | None = None
     budget_usd: float | None = None
+    #: As the tags have them.
+    deadline: str | None = None
+    work: str | None = None
     image: str | None = None
     runtime: str | None = None
     pull: str | None = None
@@ -83,6 +87,8 @@ class JobRequest:
             "windfall:git": self.git,
             "windfall:checkpoint": self.checkpoint,
             "windfall:budget-usd": None if self.budget_usd is None else f"{self.budget_usd:g}",
+            "windfall:deadline": self.deadline,
+            "windfall:work": self.work,
             "windfall:runtime": self.runtime,
             "windfall:pull": self.pull,
             "windfall:gpu-model": self.gpu_model,
@@ -91,6 +97,11 @@ class JobRequest:
             "windfall:on-gpu-oom": self.on_gpu_oom,
         }
         return {**self.own_tags, **{name: value for name, value in tags.items() if value is not None}}
+
+    @property
+    def kind_of_queue(self) -> dict[str, bool]:
+        """What its queue is for, where none is named."""
+        return {"spot": self.spot, "deadline": self.deadline is not None}
 
     @property
     def retries_interruptions(self) -> bool:
@@ -129,6 +140,11 @@ def completed(
         wanted = replace(wanted, memory_mib=capacity.default_memory_mib(wanted.vcpus, wanted.gpus))
     if wanted.spot and not capacity.may_be_spot:
         remarks.append(f"queue {wanted.queue} has no spot capacity, so the job runs on demand")
+    elif wanted.deadline is not None and not capacity.may_be_spot:
+        remarks.append(
+            f"queue {wanted.queue} has no spot capacity, so the deadline saves nothing: the job runs on demand; with"
+            " --spot it uses spot capacity while that is safe"
+        )
     elif wanted.retries_interruptions:
         remarks.append(
             f"without --checkpoint an interrupted job starts from the beginning; it is tried {SPOT_ATTEMPTS} times"
@@ -224,7 +240,7 @@ def submit(
     client: Client, wanted: JobRequest, tags: Mapping[str, str] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """Submit it, with more tags if given, and make what a fresh daemon lacks; the queue, and the daemon's answer."""
-    queue, is_there = (wanted.queue, True) if wanted.queue else choose_queue(client, spot=wanted.spot)
+    queue, is_there = (wanted.queue, True) if wanted.queue else choose_queue(client, **wanted.kind_of_queue)
     definition = definition_name(wanted.image)
     parameters = request(wanted, queue, definition)
     if tags:
@@ -254,7 +270,7 @@ def _in_own_words(refusal: RequestRefused, queue: str) -> CliError:
 
 def rehearse(client: Client, wanted: JobRequest) -> dict[str, Any]:
     """The request that `submit` would send first; nothing is made and nothing is sent."""
-    queue = wanted.queue or choose_queue(client, spot=wanted.spot)[0]
+    queue = wanted.queue or choose_queue(client, **wanted.kind_of_queue)[0]
     return request(wanted, queue, definition_name(wanted.image))
 
 
@@ -286,7 +302,9 @@ def _check_before_making(client: Client, wanted: JobRequest, new_queue: str | No
     prices = status.get("prices") or {}
     rates = Rates(prices.get("usdGpuHour", 0.0), prices.get("usdVcpuHour", 0.0))
     local = frozenset({None} if prices and status.get("engine") == "local" else ())
-    state = State(Rules(storage=StorageLayout("file:///objects"), rates=rates, unpriced_engines=local))
+    state = State(
+        Rules(storage=StorageLayout("file:///objects"), rates=rates, unpriced_engines=local, changeover_s=1.0)
+    )
     state.queues[queue], state.definitions["new"] = JobQueue(queue, 1, ()), {1: definition}
     try:
         # The daemon knows which storage this key may name.
@@ -300,7 +318,7 @@ def _check_before_making(client: Client, wanted: JobRequest, new_queue: str | No
             tags=wanted.tags,
             submitter=Submitter(is_admin=True),
         )
-        on_submit_job(state, command, Round(0))
+        on_submit_job(state, command, Round(time.time_ns() // 1_000_000))
         check_budget(state, {None}, resources, wanted.budget_usd)
     except Rejected as rejected:
         raise CliError(with_options(str(rejected))) from None

@@ -168,9 +168,12 @@ def _jobs(jobs: list[Answer], now: int, width: int) -> list[Text]:
     shown_columns = [
         n for n in range(len(columns)) if n < 9 or any(str(row[n]) not in ("", UNKNOWN) for row in rows)
     ]
-    return table_lines(
-        [columns[n] for n in shown_columns], [[row[n] for n in shown_columns] for row in rows], width
-    )
+    columns, rows = [columns[n] for n in shown_columns], [[row[n] for n in shown_columns] for row in rows]
+    if any(job.get("machine") for job in jobs):
+        columns.insert(2, Column("HOST", shrinks=True))
+        for row, job in zip(rows, jobs, strict=True):
+            row.insert(2, plain(job.get("machine") or "here"))
+    return table_lines(columns, rows, width)
 
 
 def _row(job_id: str, job: Answer, now: int) -> list[str | Text]:

@@ -42,12 +42,28 @@ if TYPE_CHECKING:
 @click.option("--runtime", metavar="auto|process|container", help="What jobs run as (auto).")
 @click.option("--container-socket", metavar="PATH", help="Socket of the Docker or Podman engine (found).")
 @click.option("--sample-every-s", type=float, help="Seconds between samples of running jobs (2); 0 for none.")
+@click.option(
+    "--job-log-limit", metavar="SIZE", help="What the log of an attempt may have (10g); none for all of it."
+)
 @click.option("--store", metavar="URL", help="sqlite:///PATH or postgresql://... (a file under --data).")
 @click.option(
     "--lease-s",
     type=float,
     help="On PostgreSQL: seconds until another daemon leads for one that is gone (5).",
 )
+@click.option(
+    "--hosts-only",
+    is_flag=True,
+    default=None,
+    help="Run no job on this host itself, only on added hosts or Ray.",
+)
+@click.option(
+    "--forget-directories",
+    is_flag=True,
+    default=None,
+    help="Begin without other directories of a PostgreSQL.",
+)
+@click.option("--advertise", metavar="URL", help="http://HOST:PORT where other daemons reach this one.")
 @click.option("--job-user", metavar="USER", help="User that jobs run as when the daemon is root (nobody).")
 @click.option(
     "--job-users",
@@ -65,8 +81,21 @@ if TYPE_CHECKING:
 @click.option("--objects", metavar="URI", help="Where checkpoints go: file:///PATH or s3://BUCKET/PREFIX.")
 @click.option("--s3", is_flag=True, default=None, help="Start a real S3 server beside the daemon.")
 @click.option("--s3-port", type=int, help="Port of that S3 server (8471); 0 takes a free one.")
+@click.option("--usher-port", type=int, help="Port for the requests of endpoints (8472); 0 takes a free one.")
+@click.option(
+    "--s3-listen", metavar="ADDRESS", help="Let jobs on other machines reach it at this address; unencrypted."
+)
 @click.option("--notice-s", type=float, help="Seconds of notice before a job's place is taken back (120).")
-@click.option("--engine", metavar="local|simulated", help="What compute environments run on (local).")
+@click.option(
+    "--engine", metavar="NAME", help="What environments run on: local, simulated, hosts or ray (local)."
+)
+@click.option(
+    "--ray", metavar="COMMAND", help="How a Ray cluster is reached: local, or a command as 'ssh HEAD'."
+)
+@click.option("--ray-python", metavar="PROGRAM", help="The Python of that cluster (python3).")
+@click.option(
+    "--ray-trusts-network", is_flag=True, default=None, help="Accept a Ray cluster that asks for no token."
+)
 @click.option("--usd-gpu-hour", type=float, help="What an hour of one of your GPUs costs, in US dollars.")
 @click.option("--usd-vcpu-hour", type=float, help="The same for a vCPU of a job without GPUs.")
 def up(**options: Any) -> int:
@@ -152,6 +181,11 @@ def own_warnings(settings: Settings) -> list[str]:
         warnings.append(
             f"requests to {settings.host} are signed but not encrypted: others on the network can read them, with logs"
             " and jobs' environments; listen on 127.0.0.1 behind a TLS proxy, as docs/operations.md shows"
+        )
+    if settings.hosts_only and settings.objects_url.startswith("file://"):
+        warnings.append(
+            f"hosts do not reach {settings.objects_url}: jobs with code, checkpoints or files to keep wait until you"
+            " name an S3 with --objects s3://BUCKET"
         )
     try:
         room = os.statvfs(settings.data)

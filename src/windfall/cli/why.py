@@ -8,10 +8,15 @@ from pathlib import Path
 import click
 
 from windfall.cli.client import connect
+from windfall.cli.expected_ends import LIVE, ends_of, sentence
 from windfall.cli.listing import job_id
 from windfall.cli.options import data_option, job_argument, json_option, print_json
-from windfall.cli.plain_words import is_of_run, plainly, with_options
+from windfall.cli.plain_words import is_of_run, with_options
 from windfall.cli.wording import ahead
+from windfall.views.plain_reasons import plainly
+
+#: How long the first forecast of a job is waited for.
+ENDS_WITHIN_S = 2.0
 
 
 @click.command()
@@ -47,6 +52,11 @@ def why(job: str, data: Path | None, as_json: bool) -> None:
     if answer.get("expectedAt"):
         now = time.time_ns() // 1_000_000
         say(f"capacity is expected {ahead(answer['expectedAt'], now)}")
+    if answer["state"] in LIVE:
+        now = time.time_ns() // 1_000_000
+        end = sentence(ends_of(client, [answer["jobId"]], ENDS_WITHIN_S), answer["jobId"], now)
+        if end:
+            say(f"its end is {end}" if end.startswith("not known") else f"ends {end}")
     if answer["changes"]:
         out.print(Text("what would help:", style="bold"))
         for change in answer["changes"]:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from windfall.jobs.ids import JobId, QueueName
 from windfall.jobs.job import Job
 from windfall.jobs.nodes import Nodes
+from windfall.jobs.storage import storage_needs
 from windfall.scheduling.snapshot import ORDINARY, Gang, SchedulingClass, Shape, Waiting, WaitingGroup
 
 _by_order = attrgetter("order")
@@ -40,9 +41,10 @@ def shape_of(job: Job) -> Shape:
     submission = job.submission
     if submission.nodes is not None and job.node is not None:
         return _node_shape(job, submission.nodes, job.node)
-    if submission.gpu_wish is None and job.gpu_memory_floor_mib is None:  # as most are
-        return Shape(submission.resources, submission.timeout_s, submission.instance_type)
-    return Shape(job.needs, submission.timeout_s, submission.instance_type, job.wish)
+    needs = storage_needs(submission.staging, submission.directory)
+    if submission.gpu_wish is None and job.gpu_memory_floor_mib is None and job.market is None:  # as most are
+        return Shape(submission.resources, submission.timeout_s, submission.instance_type, needs=needs)
+    return Shape(job.needs, submission.timeout_s, submission.instance_type, job.wish, needs, job.market)
 
 
 def scheduling_class_of(job: Job) -> SchedulingClass:
@@ -75,7 +77,8 @@ def _node_shape(job: Job, nodes: Nodes, number: int) -> Shape:
     group = nodes.group(number)
     resources = group.container.resources
     wish = job.wish if resources.gpus else None
-    return Shape(resources, job.submission.timeout_s, group.instance_type, wish)
+    needs = storage_needs(group.staging or job.submission.staging, job.submission.directory)
+    return Shape(resources, job.submission.timeout_s, group.instance_type, wish, needs)
 
 
 #: What makes waiting jobs of one queue interchangeable except for their order.

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
+from windfall.capacity.hosts import Host
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.outbox import OutboxEvent
+from windfall.hosting.endpoint import HostedConfig, HostedEndpoint, HostedModel
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.images import ImageMapping
@@ -36,6 +38,10 @@ Declared = (
     | TenantUser
     | StoragePlace
     | LogGroup
+    | Host
+    | HostedModel
+    | HostedConfig
+    | HostedEndpoint
 )
 
 

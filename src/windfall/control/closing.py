@@ -13,6 +13,7 @@ from windfall.control.gangs import end_of_peers, gang_of, hold_back, members, no
 from windfall.control.growing import ask_for_more
 from windfall.control.instances import let_go_if_left
 from windfall.control.interrupting import ask_to_stop, give_notice
+from windfall.control.job_deadlines import reconsider
 from windfall.control.lengths import note_length
 from windfall.control.lifecycle import finish, make_runnable
 from windfall.control.limits import end_at_limit, reached_while_waiting, watch
@@ -150,6 +151,7 @@ def _decide(state: State, job: Job, attempt: Attempt, round_: Round) -> None:
         job.status_reason = None if attempt.given_back else attempt.status_reason
         make_runnable(state, job, round_)
         watch(state, job)
+        reconsider(state, job, round_)
 
 
 def _tried_again(job: Job, attempt: Attempt) -> bool:

@@ -14,7 +14,7 @@ from windfall.capacity.policies import SchedulingPolicy
 from windfall.control import events
 from windfall.control.infrastructure import replace_outdated
 from windfall.control.instances import let_go, resize_instances
-from windfall.control.job_options import BUDGET, budget_of
+from windfall.control.job_options import BUDGET, DEADLINE, WORK, budget_of
 from windfall.control.limits import check_queue_budget, watch
 from windfall.control.ownership import live_job, live_service_job
 from windfall.control.policies import check_queue_policy, policy_named
@@ -235,6 +235,15 @@ def on_remove_image(state: State, command: events.RemoveImage, round_: Round) ->
     round_.changes.images[command.pattern] = None
 
 
+def _check_deadline_kept(command: events.TagResource) -> None:
+    """Refuse to change a deadline of a live job by its tags: it would be written down and not followed."""
+    for tag in (DEADLINE, WORK):
+        if tag in command.add or tag in command.remove:
+            raise Invalid(
+                f"{tag} is fixed when a job is submitted: stop the job, and submit it with another one"
+            )
+
+
 def on_tag_resource(state: State, command: events.TagResource, round_: Round) -> None:
     """Add and remove tags of an environment, a queue, a definition or a live job."""
     name = command.name
@@ -250,6 +259,7 @@ def on_tag_resource(state: State, command: events.TagResource, round_: Round) ->
         revised = replace(definition, tags=_retagged(definition.tags, command))
         state.definitions[revised.name][revised.revision] = round_.changes.definitions[revised.key] = revised
     elif command.kind == "job" and (job := live_job(state, JobId(name), round_)) and not job.is_node:
+        _check_deadline_kept(command)
         tags = _retagged(job.submission.tags, command)
         submission = replace(job.submission, tags=tags)
         if BUDGET in command.add or BUDGET in command.remove:

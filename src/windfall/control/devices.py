@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from windfall.capacity.machines import GpuDevice, Machine
-from windfall.control.events import DevicesChanged, FenceDevice
+from windfall.capacity.machines import NAME_FACT, GpuDevice, Machine
+from windfall.control.commands.hosts import FenceDevice
+from windfall.control.events import DevicesChanged
 from windfall.control.instances import resize_instances
 from windfall.control.interrupting import give_notice
 from windfall.control.round import Round
@@ -40,7 +41,7 @@ def on_devices_changed(state: State, report: DevicesChanged, round_: Round) -> N
 
 def on_fence_device(state: State, command: FenceDevice, round_: Round) -> int:
     """Keep new jobs from a device, or allow them again; the reply is how many attempts hold it."""
-    machine, gpu = _find(state, command.gpu_id)
+    machine, gpu = _find(state, command)
     fences, pardons = dict(machine.fences), dict(machine.pardons)
     if command.reason is not None:
         reason = command.reason.strip()
@@ -96,15 +97,25 @@ def _holders(state: State, machine: MachineId) -> Iterator[tuple[AttemptToken, J
                 yield token, job, hold.gpu_ids
 
 
-def _find(state: State, gpu_id: str) -> tuple[Machine, GpuDevice | None]:
+def _find(state: State, command: FenceDevice) -> tuple[Machine, GpuDevice | None]:
     """The machine that has a device, or has a fence for one that is away."""
-    for machine in state.machines.values():
-        for gpu in machine.gpus:
-            if gpu.id == gpu_id:
-                return machine, gpu
-        if gpu_id in machine.fences:
-            return machine, None
-    raise NotFound(f"GPU {gpu_id} does not exist; `windfall gpus` shows what there is")
+    gpu_id, wanted = command.gpu_id, command.machine
+    having: list[tuple[Machine, GpuDevice | None]] = []
+    for machine in state.machines.values() if wanted is None else _one(state, wanted):
+        gpu = next((gpu for gpu in machine.gpus if gpu.id == gpu_id), None)
+        if gpu is not None or gpu_id in machine.fences:
+            having.append((machine, gpu))
+    if not having:
+        raise NotFound(f"GPU {gpu_id} does not exist; `windfall gpus` shows what there is")
+    if len(having) > 1:
+        names = ", ".join(machine.facts.get(NAME_FACT, machine.id) for machine, _ in having)
+        raise Invalid(f"Several machines have a GPU {gpu_id}: {names}; name one of them (machineId, --host)")
+    return having[0]
+
+
+def _one(state: State, wanted: MachineId) -> list[Machine]:
+    machine = state.machines.get(wanted)
+    return [] if machine is None else [machine]
 
 
 def _know(state: State, machine: Machine, round_: Round) -> None:

@@ -14,10 +14,12 @@ from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.commands import capacity
 from windfall.control.commands.calendar import CalendarCommand
 from windfall.control.commands.consumables import ConsumableCommand
+from windfall.control.commands.hosting import ReplicaReport, SageMakerCommand
+from windfall.control.commands.hosts import ListingCommand
 from windfall.control.commands.logs import LogCommand
 from windfall.control.commands.policies import PolicyCommand
-from windfall.control.commands.service_jobs import ServiceCommand
-from windfall.control.commands.storage import StorageCommand
+from windfall.control.commands.turns import TurnCommand
+from windfall.control.machine_events import MachineReport
 from windfall.jobs.arrays import ArrayPart
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec, JobDefinition
 from windfall.jobs.dependencies import Dependency
@@ -33,7 +35,7 @@ from windfall.jobs.submitters import UNKNOWN, Submitter
 
 # Commands ------------------------------------------------------------------------------------------------
 
-# OutboxEvent in a module of their own; known by `events.` like all others.
+# These have a module of their own, and are known by `events.` like all others.
 CreateComputeEnvironment = capacity.CreateComputeEnvironment
 UpdateComputeEnvironment = capacity.UpdateComputeEnvironment
 DeleteComputeEnvironment = capacity.DeleteComputeEnvironment
@@ -166,22 +168,6 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldJob:
-    """Keep a job that has not started from starting. The reply is whether it was not held before."""
-
-    job_id: JobId
-    #: The name of who holds it, for those who ask.
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseJob:
-    """Let a held job start. The reply is whether it was held."""
-
-    job_id: JobId
-
-
-@dataclass(frozen=True, slots=True)
 class TerminateJob:
     """As CancelJob, and STARTING and RUNNING jobs are stopped. The reply is whether the job was live."""
 
@@ -197,14 +183,6 @@ class TagResource:
     name: str
     add: Mapping[str, str] = field(default_factory=dict)
     remove: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FenceDevice:
-    """Keep new jobs from a GPU, or allow them again (`reason` None). The reply is how many attempts hold it."""
-
-    gpu_id: str
-    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,19 +211,17 @@ Command = (
     | InterruptJob
     | InterruptInstance
     | CancelJob
-    | HoldJob
-    | ReleaseJob
+    | TurnCommand
     | TerminateJob
     | TagResource
-    | FenceDevice
     | AddImage
     | RemoveImage
     | PolicyCommand
     | LogCommand
     | ConsumableCommand
-    | ServiceCommand
+    | SageMakerCommand
     | CalendarCommand
-    | StorageCommand
+    | ListingCommand
 )
 
 # Reports -------------------------------------------------------------------------------------------------
@@ -345,6 +321,8 @@ class AttemptExited:
     left: LeftFiles | None = None
     #: Whether nothing of it was begun, because it was asked to go before.
     given_back: bool = False
+    #: Whether its agent asked it to go, because no daemon was heard.
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +370,8 @@ Report = (
     | AttemptLost
     | AgentConnected
     | DevicesChanged
+    | MachineReport
+    | ReplicaReport
     | TimePassed
 )
 Event = Command | Report

@@ -20,6 +20,7 @@ from windfall.jobs.job import Job
 from windfall.jobs.states import FAILED
 from windfall.scheduling.gpu_reasons import NoSuchGpu
 from windfall.scheduling.obstacles import lasting_obstacle
+from windfall.scheduling.reach_reasons import OutOfReach
 from windfall.scheduling.reasons import (
     AsksTooMuch,
     GpusOnFargate,
@@ -31,7 +32,10 @@ from windfall.scheduling.reasons import (
 )
 
 #: Why an environment takes no such job whatever happens; others may pass: one that is disabled can be enabled.
-_FOR_GOOD = (NoSuchGpu, AsksTooMuch, GpusOnFargate, MaxVcpusTooSmall, NoSingleInstance, OtherInstanceType)
+_FOR_GOOD = (
+    *(NoSuchGpu, AsksTooMuch, GpusOnFargate, MaxVcpusTooSmall, NoSingleInstance, OtherInstanceType),
+    OutOfReach,
+)
 
 
 def ask_for_more(state: State, job: Job, attempt: Attempt) -> str | None:

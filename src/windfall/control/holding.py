@@ -7,7 +7,7 @@ is held. Must not know who may hold what: ownership.py does.
 
 from __future__ import annotations
 
-from windfall.control.events import HoldJob, ReleaseJob
+from windfall.control.commands.turns import HoldJob, ReleaseJob
 from windfall.control.ownership import live_job
 from windfall.control.round import Round
 from windfall.control.state import State
@@ -31,7 +31,7 @@ def let_wait(state: State, job: Job, count: int = 1) -> None:
 
 def on_hold_job(state: State, command: HoldJob, round_: Round) -> bool:
     """Hold a job that has not started; the reply is whether it was not held before."""
-    job = _whole(state, command.job_id, round_)
+    job = whole_job(state, command.job_id, round_, "held and released")
     if job.state in PLACED:
         raise Invalid(
             f"Job {job.id} is {job.state}, and only a job that has not started can be held; `windfall interrupt` takes"
@@ -57,7 +57,7 @@ def on_hold_job(state: State, command: HoldJob, round_: Round) -> bool:
 
 def on_release_job(state: State, command: ReleaseJob, round_: Round) -> bool:
     """Let a held job start again, in its old place in the queue; the reply is whether it was held."""
-    job = _whole(state, command.job_id, round_)
+    job = whole_job(state, command.job_id, round_, "held and released")
     if job.held_by is None:
         return False
     job.held_by = job.status_reason = None
@@ -75,20 +75,16 @@ def on_release_job(state: State, command: ReleaseJob, round_: Round) -> bool:
     return True
 
 
-def _whole(state: State, job_id: JobId, round_: Round) -> Job:
-    """A live job that is not part of another one."""
+def whole_job(state: State, job_id: JobId, round_: Round, treated: str) -> Job:
+    """A live job that is not part of another one; `treated` says what is done with it."""
     job = live_job(state, job_id, round_)
     parent = split_node(split_child(job_id)[0])[0]
     if (job is not None and job.parent is not None) or (job is None and parent != job_id):
         if live_job(state, parent, round_) is not None:
-            raise Invalid(
-                f"{job_id} is a part of job {parent}, which is held and released as a whole: name {parent}"
-            )
+            raise Invalid(f"{job_id} is a part of job {parent}, which is {treated} as a whole: name {parent}")
         job = None
     if job is None:
-        raise Invalid(
-            f"Job {job_id} has ended or does not exist; only a job that has not started can be held or released"
-        )
+        raise Invalid(f"Job {job_id} has ended or does not exist, so it cannot be {treated}")
     return job
 
 

@@ -72,6 +72,10 @@ class StartAttempt:
     enters_as_user: bool = False
     #: The attempt whose place it gets: it begins when that one has ended.
     behind: AttemptToken | None = None
+    #: Whether its agent ends it when it hears no daemon, before it goes on elsewhere.
+    stops_alone: bool = False
+    #: What its log may have at most; None leaves that to the daemon's settings.
+    log_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,19 @@ class WriteDeadLetter:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class FollowHosts:
+    """The hosts that the user listed have changed. A post-commit task of the daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRoutes:
+    """Where the requests of endpoints go may have changed. A post-commit task of the daemon."""
+
+
+#: What the daemon itself carries out; engines do not see these.
+PostCommitTask = CreateTraining | InvokeTarget | WriteDeadLetter | FollowHosts | PublishRoutes
+
 Instruction = (
     LaunchInstance
     | TerminateInstance
@@ -161,7 +178,5 @@ Instruction = (
     | InterruptAttempt
     | RecommendRebalance
     | ForgetAttempt
-    | CreateTraining
-    | InvokeTarget
-    | WriteDeadLetter
+    | PostCommitTask
 )

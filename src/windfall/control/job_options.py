@@ -21,9 +21,12 @@ from windfall.jobs.git_credentials import advice, credential_name, host_of
 from windfall.jobs.git_urls import carries_secret, without_secrets
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import JobId
+from windfall.jobs.job import JobDeadline, OnPartition
 from windfall.jobs.kept_files import BadPattern, read_patterns
+from windfall.jobs.log_limits import LIMIT_FORM, log_limit_bytes
 from windfall.jobs.staging import WORKING_DIRECTORY, Checkpoints, GitSource, Output, Staging
 from windfall.jobs.workers import Worker, WorkerKind
+from windfall.schedules.instants import duration_s, instant_ms
 
 #: As tags. As parameters, which may not hold a colon, they are spelled `windfall-checkpoint` and so on.
 CHECKPOINT, GIT, BUDGET = "windfall:checkpoint", "windfall:git", "windfall:budget-usd"
@@ -37,6 +40,12 @@ KEEP = "windfall:keep"
 PREEMPTIONS_MAX = "windfall:preemptions-max"
 #: The directory of the host in which a process of the job starts.
 DIRECTORY = "windfall:dir"
+#: What the log of an attempt may have at most, if that is less than the daemon's limit.
+LOG_LIMIT = "windfall:log-limit"
+#: When the job is to be done, and how long it works.
+DEADLINE, WORK = "windfall:deadline", "windfall:work"
+#: What it does on a machine that has lost its daemon.
+PARTITION = "windfall:partition"
 
 #: What sets the kept files of a job apart from its checkpoints.
 KEPT_SUFFIX = ".kept"
@@ -47,9 +56,33 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 #: All of them.
 JOB_TAGS = (
-    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX, DIRECTORY),
-    *(GPU_MODEL, GPU_MEMORY, GPU_SHARE, ON_GPU_OOM, ON_SICK_GPU, REPLACE_LOST_NODES, KEEP),
+    *(CHECKPOINT, GIT, BUDGET, PROFILE, RUNTIME, PULL, WORKER, PREEMPTIONS_MAX, DIRECTORY, DEADLINE, WORK),
+    *(
+        GPU_MODEL,
+        GPU_MEMORY,
+        GPU_SHARE,
+        ON_GPU_OOM,
+        ON_SICK_GPU,
+        REPLACE_LOST_NODES,
+        KEEP,
+        PARTITION,
+        LOG_LIMIT,
+    ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WantedDeadline:
+    """A deadline as a tag has it: a time, or how long from the submission."""
+
+    at: int | None
+    within_s: float | None
+    work_s: float | None = None
+
+    def from_now(self, now: int) -> JobDeadline:
+        """The deadline of a job that is submitted now."""
+        at = self.at if self.at is not None else now + int((self.within_s or 0.0) * 1000)
+        return JobDeadline(at, self.work_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +102,9 @@ class JobOptions:
     replaces_lost_nodes: bool = False
     #: Where its process starts, with the rights of its own user; None leaves that to its image.
     directory: str | None = None
+    deadline: WantedDeadline | None = None
+    partition: OnPartition | None = None
+    log_limit_bytes: int | None = None
 
     @property
     def free_interruptions(self) -> bool:
@@ -113,7 +149,42 @@ def job_options_of(
         preemptions_max_of(values),
         _is_yes(REPLACE_LOST_NODES, values.get(REPLACE_LOST_NODES, "")),
         directory,
+        _deadline(values),
+        partition_of(values),
+        log_limit_of(values),
     )
+
+
+def log_limit_of(tags: Mapping[str, str]) -> int | None:
+    """What the log of an attempt may have at most; None leaves that to the daemon."""
+    text = tags.get(LOG_LIMIT)
+    if text is None:
+        return None
+    if (limit := log_limit_bytes(text)) is None:
+        raise Invalid(f"{LOG_LIMIT} must be {LIMIT_FORM}; it is {text!r}")
+    return limit
+
+
+def partition_of(tags: Mapping[str, str]) -> OnPartition | None:
+    """What the tags of a job, or of a compute environment, say about machines that have lost their daemon."""
+    return _one_of(PARTITION, OnPartition, tags.get(PARTITION))
+
+
+def _deadline(tags: Mapping[str, str]) -> WantedDeadline | None:
+    """When a job is to be done, and how long it works."""
+    text, work = tags.get(DEADLINE), tags.get(WORK)
+    work_s = None if work is None else duration_s(work)
+    if work is not None and work_s is None:
+        raise Invalid(f"{WORK} must be how long the job works, such as 6h or 90m; it is {work!r}")
+    if text is None:
+        return None
+    within_s, at = duration_s(text), instant_ms(text)
+    if within_s is None and at is None:
+        raise Invalid(
+            f"{DEADLINE} must be a time with its zone, such as 2026-11-20T08:00:00Z, or how long from the submission,"
+            f" such as 8h; it is {text!r}"
+        )
+    return WantedDeadline(at, within_s, work_s)
 
 
 def budget_of(tags: Mapping[str, str]) -> float | None:

@@ -9,23 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from windfall.control.gang_addresses import node_address
+from windfall.control.gang_addresses import LOOPBACK_INTERFACE, GangNetwork, interface_variables
 from windfall.jobs.definitions import ContainerSpec
 from windfall.jobs.ids import attempt_token
 from windfall.jobs.job import Job
-from windfall.jobs.nodes import OWN_NAME, OWN_NUMBER, Nodes
+from windfall.jobs.nodes import OWN_INTERFACE, OWN_NAME, OWN_NUMBER, Nodes
 from windfall.jobs.staging import Channel, Staging
 
 
-def container_of_node(nodes: Nodes, number: int) -> ContainerSpec:
-    """What a node runs, with its own name where its group has the place for it."""
+def container_of_node(nodes: Nodes, number: int, interface: str = LOOPBACK_INTERFACE) -> ContainerSpec:
+    """What a node runs, with its own name and network interface where its group has the place for them."""
     container, name = nodes.group(number).container, nodes.name(number)
     if name is None:
         return container
     on_host = container.on_host
     if on_host is not None:
-        on_host = replace(on_host, environment=_named(on_host.environment, name, number))
-    return replace(container, environment=_named(container.environment, name, number), on_host=on_host)
+        on_host = replace(on_host, environment=_named(on_host.environment, name, number, interface))
+    environment = _named(container.environment, name, number, interface)
+    return replace(container, environment=environment, on_host=on_host)
+
+
+def with_interface(container: ContainerSpec, network: GangNetwork, number: int) -> ContainerSpec:
+    """The container with what makes NCCL and Gloo use the node's interface; its own variables go before these."""
+    variables = interface_variables(network, number)
+    if not variables:
+        return container
+    on_host = container.on_host
+    if on_host is not None:
+        on_host = replace(on_host, environment={**variables, **on_host.environment})
+    return replace(container, environment={**variables, **container.environment}, on_host=on_host)
 
 
 def own_staging(job: Job) -> Staging | None:
@@ -57,7 +69,7 @@ def _own_part(job: Job) -> str | None:
     return None if job.array_place is None else str(job.array_place[0])
 
 
-def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
+def staging_of_peer(gang: Job, job: Job, staging: Staging, network: GangNetwork) -> Staging:
     """What is brought for one of several equal nodes, and taken from it together with the others'."""
     nodes, number = job.submission.nodes, job.node
     assert nodes is not None, f"{job.story()} has no nodes"
@@ -71,14 +83,19 @@ def staging_of_peer(gang: Job, job: Job, staging: Staging) -> Staging:
     return replace(
         staging,
         checkpoints=checkpoints,
-        files=tuple(replace(file, content=file.content.replace(OWN_NAME, name)) for file in staging.files),
+        files=tuple(
+            replace(file, content=_named({"": file.content}, name, number, network.interfaces[number])[""])
+            for file in staging.files
+        ),
         channels=tuple(_part_of(channel, number) for channel in staging.channels),
         outputs=tuple(
-            replace(output, merged_as=common_try, merged_of=nodes.count) if output.archived else output
+            replace(output, merged_as=common_try, merged_of=nodes.count, merged_in_store=network.is_spread)
+            if output.archived
+            else output
             for output in staging.outputs
         ),
         hosts=tuple(
-            (nodes.name(peer) or "", node_address(gang.gang_number or 0, peer)) for peer in range(nodes.count)
+            (nodes.name(peer) or "", address) for peer, address in enumerate(network.addresses) if address
         ),
     )
 
@@ -88,8 +105,10 @@ def _part_of(channel: Channel, number: int) -> Channel:
     return replace(channel, part=(among.index(number), len(among))) if number in among else channel
 
 
-def _named(environment: Mapping[str, str], name: str, number: int) -> dict[str, str]:
+def _named(environment: Mapping[str, str], name: str, number: int, interface: str) -> dict[str, str]:
     return {
-        variable: value.replace(OWN_NAME, name).replace(OWN_NUMBER, str(number))
+        variable: value.replace(OWN_NAME, name)
+        .replace(OWN_NUMBER, str(number))
+        .replace(OWN_INTERFACE, interface)
         for variable, value in environment.items()
     }

@@ -17,15 +17,17 @@ from windfall.control.backlog import same_group
 from windfall.control.changes import LogStream
 from windfall.control.consumables import hold_tokens
 from windfall.control.events import AttemptExited
-from windfall.control.gang_addresses import node_environment
+from windfall.control.gang_addresses import GangNetwork, network_of, node_environment
 from windfall.control.gangs import gang_of, give_number, made_node, nodes_of, waits_for_main
 from windfall.control.instances import let_go
 from windfall.control.instructions import LaunchInstance, StartAttempt
 from windfall.control.interrupting import take_back
+from windfall.control.job_options import PARTITION
 from windfall.control.job_users import claim_user, has_strangers, user_of
 from windfall.control.lifecycle import note_child, recorded_child
 from windfall.control.limits import watch
-from windfall.control.node_parts import container_of_node, own_staging, staging_of_peer
+from windfall.control.node_parts import container_of_node, own_staging, staging_of_peer, with_interface
+from windfall.control.replicas import ADDRESS_VARIABLE, address_of
 from windfall.control.round import Round
 from windfall.control.standby import hold_of
 from windfall.control.state import State
@@ -44,10 +46,11 @@ from windfall.jobs.images import (
     no_engine_reason,
     not_runnable_reason,
 )
-from windfall.jobs.job import Job, JobKind
+from windfall.jobs.job import Job, JobKind, OnPartition
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Staging
 from windfall.jobs.states import STARTING
+from windfall.jobs.storage import StorageAccess
 from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import qualified, qualified_log_group
 from windfall.scheduling.snapshot import Launch, Placement, Plan
@@ -55,11 +58,9 @@ from windfall.scheduling.snapshot import Launch, Placement, Plan
 
 def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
     """Carry out a plan; the answer is the attempts that could not even be asked for (no image)."""
-    refused = []
-    for placement in plan.placements:
-        _, report = place(state, placement, round_)
-        if report is not None:
-            refused.append(report)
+    # Nodes are told where all nodes of their gang are: none is started before all have their places.
+    placed = [_give_place(state, placement, round_) for placement in plan.placements]
+    begun = [_begin(state, job, container, round_) for job, container in placed]
     for launch in plan.launches:
         _launch(state, launch, round_)
     for instance_id in plan.terminations:
@@ -68,13 +69,32 @@ def apply_plan(state: State, plan: Plan, round_: Round) -> list[AttemptExited]:
         take_back(state, reclaim, round_)
     reservations = (*plan.reservations, *plan.claims)
     state.reservations = {r.job_id: (r.instance, r.expected_at) for r in reservations}
-    return refused
+    return [report for report in begun if report is not None]
 
 
 def place(
     state: State, placement: Placement, round_: Round, *, behind: AttemptToken | None = None
 ) -> tuple[AttemptToken, AttemptExited | None]:
     """Give a job its next attempt, with a place or behind another; and its end where it cannot even be asked for."""
+    job, container = _give_place(state, placement, round_, behind=behind)
+    return job.attempts[-1].token, _begin(state, job, container, round_)
+
+
+def _begin(state: State, job: Job, container: ContainerSpec, round_: Round) -> AttemptExited | None:
+    """Have a job's newest attempt started, unless it waits for its main node; its end where it cannot be."""
+    if waits_for_main(state, job):
+        return None
+    start = _start(state, job, job.attempts[-1], container)
+    if isinstance(start, AttemptExited):
+        return start
+    round_.instructions.append(start)
+    return None
+
+
+def _give_place(
+    state: State, placement: Placement, round_: Round, *, behind: AttemptToken | None = None
+) -> tuple[Job, ContainerSpec]:
+    """Give a job, or a node or child of it, its next attempt with a place; the answer is which, and what it runs."""
     job = state.jobs[placement.job_id]
     if placement.node is not None and placement.node != job.node:
         job = made_node(state, job, placement.node, round_)
@@ -117,13 +137,7 @@ def place(
         round_.now,
     )
     claim_user(state, job.submission.submitter, round_)  # It may have been submitted under other settings.
-    if waits_for_main(state, job):
-        return attempt.token, None
-    start = _start(state, job, attempt, container)
-    if isinstance(start, AttemptExited):
-        return attempt.token, start
-    round_.instructions.append(start)
-    return attempt.token, None
+    return job, container
 
 
 def start_nodes(state: State, gang: Job, round_: Round) -> list[AttemptExited]:
@@ -169,6 +183,8 @@ def _new_attempt(
     task = task_id(token, placed_at)
     if training:
         stream = f"{job.submission.name}/algo-{(job.node or 0) + 1}-{placed_at}"
+    elif job.submission.kind is JobKind.REPLICA:
+        stream = f"{container.log_prefix}/{token}"
     else:
         prefix = container.log_prefix or job.submission.definition.partition(":")[0]
         stream = f"{prefix[:200]}/{container.name}/{task}"
@@ -202,29 +218,42 @@ def start_again(state: State, job: Job, attempt: Attempt) -> StartAttempt | Atte
     return _start(state, job, attempt, _container(state, job))
 
 
-def _staging(state: State, job: Job) -> Staging | None:
+def _staging(state: State, job: Job, network: GangNetwork | None) -> Staging | None:
     """What has to be brought for this try: code stays at one commit."""
     staging, nodes = own_staging(job), job.submission.nodes
     if staging is None:
         return None
-    if nodes is not None and nodes.peers:
-        staging = staging_of_peer(gang_of(state, job), job, staging)
+    if nodes is not None and nodes.peers and network is not None:
+        staging = staging_of_peer(gang_of(state, job), job, staging, network)
     commit = next((attempt.commit for attempt in job.attempts if attempt.commit is not None), None)
     if staging.git is not None and commit is not None:
         staging = replace(staging, git=replace(staging.git, revision=commit))
     return staging
 
 
+def opened_storage(state: State, job: Job) -> StorageAccess | None:
+    """What is opened of object storage for the attempt of a job; None where nothing is."""
+    staging = own_staging(job)
+    if staging is None and not _container(state, job).has_role:
+        return None
+    return access_of_job(state, job, staging)
+
+
 def _start(
     state: State, job: Job, attempt: Attempt, container: ContainerSpec
 ) -> StartAttempt | AttemptExited:
     """What the agent is to run, or the end of an attempt whose image or storage it cannot have."""
+    nodes, number, network = job.submission.nodes, job.node, None
+    if nodes is not None and number is not None:
+        network = network_of(state, gang_of(state, job))
+        container = container_of_node(nodes, number, network.interfaces[number])
+        container = with_interface(container, network, number)
     container = _with_own_secrets(container, job)
     program = _program(state, job, attempt, container)
     if isinstance(program, str):
         return AttemptExited(attempt.token, attempt.placed_at, None, program)
     command, run = program
-    staging = _staging(state, job)
+    staging = _staging(state, job, network)
     storage = replace(access_of_job(state, job, staging), for_programs=container.has_role)
     if staging is not None and (problem := storage_problem(storage, staging)) is not None:
         return AttemptExited(attempt.token, attempt.placed_at, None, f"{CANNOT_INITIALIZE}: {problem}")
@@ -238,7 +267,7 @@ def _start(
         attempt.task_id,
         attempt.instance,
         command.argv,
-        {**command.environment, **_injected(state, job, attempt)},
+        {**command.environment, **_injected(state, job, attempt, network)},
         own_directory or command.directory,
         job.resources,
         attempt.gpu_ids,
@@ -258,7 +287,17 @@ def _start(
         tenant=submitter.tenant,
         enters_as_user=own_directory is not None,
         behind=attempt.behind,
+        stops_alone=stops_alone(state, job, attempt),
+        log_limit_bytes=job.submission.log_limit_bytes,
     )
+
+
+def stops_alone(state: State, job: Job, attempt: Attempt) -> bool:
+    """Whether an attempt is ended by its agent when that hears no daemon; if neither says so, it goes on."""
+    if job.submission.partition is not None:
+        return job.submission.partition is OnPartition.STOP
+    environment = state.environments.get(attempt.environment)
+    return environment is not None and environment.tags.get(PARTITION, "").strip().lower() == OnPartition.STOP
 
 
 def _with_own_secrets(container: ContainerSpec, job: Job) -> ContainerSpec:
@@ -298,14 +337,16 @@ def _machine(state: State, instance_id: InstanceId) -> Machine | None:
     return None if instance is None or instance.machine is None else state.machines.get(instance.machine)
 
 
-def _injected(state: State, job: Job, attempt: Attempt) -> dict[str, str]:
+def _injected(state: State, job: Job, attempt: Attempt, network: GangNetwork | None) -> dict[str, str]:
     """The variables that AWS Batch, or SageMaker, gives every job."""
     nodes = job.submission.nodes
     of_node: dict[str, str] = {}
-    if nodes is not None and job.node is not None:
-        of_node = node_environment(gang_of(state, job), nodes, job.node)
+    if nodes is not None and job.node is not None and network is not None:
+        of_node = node_environment(gang_of(state, job), nodes, job.node, network)
     if job.submission.kind is JobKind.TRAINING:
         return {"TRAINING_JOB_NAME": job.submission.name, **of_node}
+    if job.submission.kind is JobKind.REPLICA:
+        return {ADDRESS_VARIABLE: address_of(_machine(state, attempt.instance))}
     environment = {
         "AWS_BATCH_JOB_ID": job.id if nodes is None else f"{job.parent or job.id}#{job.node}",
         "AWS_BATCH_JOB_ATTEMPT": str(len(job.begun_attempts)),
@@ -332,6 +373,7 @@ def _launch(state: State, launch: Launch, round_: Round) -> None:
         launch.environment,
         launch.offer.type,
         launch.offer.resources,
+        machine=launch.offer.machine,
         launched_at=round_.now,
         is_share=launch.offer.machine is not None,
         usd_hour=launch.offer.usd_hour,
@@ -346,6 +388,7 @@ def relaunch(instance: Instance) -> LaunchInstance:
     offer = Offer(
         instance.type,
         instance.total,
+        machine=instance.machine if instance.is_share else None,
         usd_hour=instance.usd_hour,
         on_demand_usd_hour=instance.on_demand_usd_hour,
     )

@@ -25,6 +25,7 @@ from windfall.jobs.images import ImageMapping
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
 from windfall.jobs.states import JobState
+from windfall.jobs.storage import StorageAccess
 from windfall.schedules.schedule import Tick
 
 
@@ -138,6 +139,11 @@ class Store(Protocol):
     def counts(self, tenant: str | None = None) -> Mapping[tuple[QueueName, JobState], int]:
         """How many top-level jobs, of one tenant or of all, each queue has in each state."""
 
+    def submitted(
+        self, span: tuple[int, int], step_ms: int, queue: QueueName | None = None, tenant: str | None = None
+    ) -> Mapping[tuple[int, JobState], int]:
+        """How many top-level jobs were created in each step of a span (from, to), by their present state."""
+
     def environments(self) -> list[ComputeEnvironment]:
         """All compute environments, by name."""
 
@@ -194,6 +200,14 @@ class Holdings:
     environments: Sequence[ComputeEnvironment] = ()
     instances: Sequence[Instance] = ()
     attempts: Mapping[AttemptToken, InstanceId] = field(default_factory=dict)
+    #: The machines that this engine described to an earlier daemon.
+    machines: Sequence[Machine] = ()
+    #: The task ids of the attempts, which name their files.
+    tasks: Mapping[AttemptToken, str] = field(default_factory=dict)
+    #: Those that their agent ends when it hears no daemon, before they go on elsewhere.
+    stop_alone: frozenset[AttemptToken] = frozenset()
+    #: What the attempts may use of object storage, where it is opened for them.
+    storage: Mapping[AttemptToken, StorageAccess] = field(default_factory=dict)
 
 
 class LogFile(Protocol):
@@ -212,7 +226,10 @@ class LogFile(Protocol):
         """The time of the last record; 0 without records."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """A part of the log; nothing when it has been removed."""
+        """A part of the log, with newlines where it was not kept; nothing when it has been removed."""
+
+    def gap(self, offset: int) -> tuple[int, int]:
+        """The first part at or behind an offset that was not kept; at the log's end where there is none."""
 
     def at(self, end: int) -> int | None:
         """The time of the first record that reaches `end`; None when none does (yet)."""
@@ -233,8 +250,8 @@ class AttemptFiles(Protocol):
     def latest(self, task_id: str, /) -> Sample | None:
         """The newest sample of an attempt."""
 
-    def machine_head(self) -> tuple[tuple[SampledGpu, ...], Sample] | None:
-        """The newest sample of the host itself, and its GPUs in the order of the sample."""
+    def machine_head(self, machine: str | None = None, /) -> tuple[tuple[SampledGpu, ...], Sample] | None:
+        """The newest sample of a machine, or of this host, and its GPUs in the order of the sample."""
 
     def remove(self, task_id: str, /, *, samples: bool = True) -> None:
         """Remove an attempt's log with its times, and its samples too unless told otherwise; OSError if one stays."""

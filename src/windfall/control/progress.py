@@ -11,7 +11,7 @@ from windfall.control.limits import watch
 from windfall.control.round import Round
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
-from windfall.jobs.staging import Mark
+from windfall.jobs.staging import Mark, Progress, remembering
 
 #: Of each attempt: a thousand jobs that report every second are two hundred rows a second, not a thousand.
 WRITE_EVERY_MS = 5_000
@@ -39,6 +39,7 @@ def on_attempt_progressed(state: State, report: AttemptProgressed, round_: Round
         attempt.progress = report.progress
     written_at = state.progress_written.get(report.token)
     if lasting or (passing and (written_at is None or round_.now - written_at >= WRITE_EVERY_MS)):
+        _note_loss(attempt, attempt.progress)
         state.progress_written[report.token] = round_.now
         round_.changes.jobs[job.id] = job
         watch(state, job)
@@ -50,9 +51,19 @@ def note_marks(attempt: Attempt, report: AttemptProgressed | AttemptExited) -> b
     if isinstance(report, AttemptProgressed) and report.restored is not None:
         attempt.restored = report.restored
     attempt.checkpoint = _newer(attempt.checkpoint, report.checkpoint)
+    if attempt.checkpoint is not None and attempt.checkpoint != before[1]:
+        attempt.marks = remembering(attempt.marks, attempt.checkpoint)
     if report.exited_at is not None:
         attempt.exited_at = report.exited_at
     return before != (attempt.restored, attempt.checkpoint, attempt.exited_at)
+
+
+def _note_loss(attempt: Attempt, progress: Progress | None) -> None:
+    """Remember the loss of what is written: a point every few seconds at most."""
+    if progress is None or progress.loss is None:
+        return
+    if not attempt.losses or attempt.losses[-1][0] < progress.at:
+        attempt.losses = remembering(attempt.losses, (progress.at, progress.step, progress.loss))
 
 
 def note_start(attempt: Attempt, report: AttemptStarted) -> None:

@@ -17,9 +17,13 @@ from windfall.control import (
     devices,
     events,
     holding,
+    hosting,
+    hosts,
     interrupting,
     log_groups,
+    machine_events,
     policies,
+    prioritizing,
     progress,
     quota_shares,
     reporting,
@@ -33,10 +37,13 @@ from windfall.control import (
 )
 from windfall.control.commands import calendar as calendar_commands
 from windfall.control.commands import consumables as consumable_commands
+from windfall.control.commands import hosting as hosting_commands
+from windfall.control.commands import hosts as host_commands
 from windfall.control.commands import logs as log_commands
 from windfall.control.commands import policies as policy_commands
 from windfall.control.commands import service_jobs as service_commands
 from windfall.control.commands import storage as storage_commands
+from windfall.control.commands import turns as turn_commands
 from windfall.control.growing import fail_the_outgrown
 from windfall.control.instructions import InterruptAttempt, RecommendRebalance, StartAttempt
 from windfall.control.lifecycle import settle
@@ -97,6 +104,9 @@ HANDLERS: dict[type, Handler] = {
     events.RemoveImage: declaring.on_remove_image,
     storage_commands.AddStorage: storage_places.on_add_storage,
     storage_commands.RemoveStorage: storage_places.on_remove_storage,
+    host_commands.AddHost: hosts.on_add_host,
+    host_commands.DrainHost: hosts.on_drain_host,
+    host_commands.RemoveHost: hosts.on_remove_host,
     events.TagResource: declaring.on_tag_resource,
     consumable_commands.CreateConsumableResource: consumables.on_create_consumable_resource,
     consumable_commands.UpdateConsumableResource: consumables.on_update_consumable_resource,
@@ -123,6 +133,16 @@ HANDLERS: dict[type, Handler] = {
     service_commands.UpdateServiceJob: service_jobs.on_update_service_job,
     service_commands.TerminateServiceJob: service_jobs.on_terminate_service_job,
     service_commands.TrainingRefused: service_jobs.on_training_refused,
+    hosting_commands.CreateModel: hosting.on_create_model,
+    hosting_commands.CreateEndpointConfig: hosting.on_create_endpoint_config,
+    hosting_commands.CreateEndpoint: hosting.on_create_endpoint,
+    hosting_commands.UpdateEndpoint: hosting.on_update_endpoint,
+    hosting_commands.ResizeVariants: hosting.on_resize_variants,
+    hosting_commands.DeleteHosted: hosting.on_delete_hosted,
+    hosting_commands.TagHosted: hosting.on_tag_hosted,
+    hosting_commands.ReplicaReady: hosting.on_replica_ready,
+    hosting_commands.ReplicaSilent: hosting.on_replica_silent,
+    hosting_commands.ReplicaDrained: hosting.on_replica_drained,
     log_commands.CreateLogGroup: log_groups.on_create_log_group,
     log_commands.DeleteLogGroup: log_groups.on_delete_log_group,
     log_commands.SetLogGroup: log_groups.on_set_log_group,
@@ -136,8 +156,9 @@ HANDLERS: dict[type, Handler] = {
     events.RebalanceRecommended: interrupting.on_rebalance_recommended,
     events.AttemptProgressed: progress.on_attempt_progressed,
     events.CancelJob: stopping.on_cancel_job,
-    events.HoldJob: holding.on_hold_job,
-    events.ReleaseJob: holding.on_release_job,
+    turn_commands.HoldJob: holding.on_hold_job,
+    turn_commands.SetPriority: prioritizing.on_set_priority,
+    turn_commands.ReleaseJob: holding.on_release_job,
     events.TerminateJob: stopping.on_terminate_job,
     events.InstanceReady: reporting.on_instance_ready,
     events.InstanceLost: reporting.on_instance_lost,
@@ -148,7 +169,9 @@ HANDLERS: dict[type, Handler] = {
     events.AttemptLost: reporting.on_attempt_lost,
     events.AgentConnected: reporting.on_agent_connected,
     events.DevicesChanged: devices.on_devices_changed,
-    events.FenceDevice: devices.on_fence_device,
+    machine_events.StandingChanged: reporting.on_standing_changed,
+    machine_events.MachineRemoved: reporting.on_machine_removed,
+    host_commands.FenceDevice: devices.on_fence_device,
     events.TimePassed: lambda state, _, round_: timekeeping.on_time_passed(state, round_),
 }
 
@@ -226,6 +249,7 @@ def schedule(state: State, offers: Offers, round_: Round) -> None:
 def close(state: State, round_: Round) -> None:
     """Bring what readers see of arrays up to date, once a round, and take back what was asked of closed attempts."""
     service_jobs.follow(state, round_)
+    hosting.tend(state, round_)
     if round_.closed:
         round_.instructions = [
             instruction

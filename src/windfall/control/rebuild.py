@@ -10,6 +10,7 @@ import heapq
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ServiceEnvironment
+from windfall.capacity.hosts import Host
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.agenda import rebuild_agenda
 from windfall.control.consumables import rebuild_holders
@@ -17,6 +18,7 @@ from windfall.control.gangs import may_wait_alone
 from windfall.control.holding import let_wait
 from windfall.control.instructions import Instruction
 from windfall.control.interrupting import WITH_NOTICE, notice_of
+from windfall.control.job_deadlines import watch_deadline
 from windfall.control.limits import watch
 from windfall.control.placing import is_launching, relaunch
 from windfall.control.ports import Loaded
@@ -26,6 +28,7 @@ from windfall.control.share_use import rebuild_shares
 from windfall.control.standby import hold_of
 from windfall.control.state import Rules, State, Waits
 from windfall.control.state_changes import watch_loaded_jobs
+from windfall.hosting.endpoint import HostedConfig, HostedEndpoint, HostedModel
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.aws_texts import AwsQuotaReason, AwsReason
 from windfall.jobs.dependencies import DependencyType
@@ -76,6 +79,7 @@ def rebuild(loaded: Loaded, rules: Rules) -> State:
 
 
 def _rebuild_declared(state: State, loaded: Loaded) -> None:
+    state.hosts = {it.name: it for it in loaded.declared if isinstance(it, Host)}
     for it in loaded.declared:
         match it:
             case SchedulingPolicy():
@@ -98,6 +102,9 @@ def _rebuild_declared(state: State, loaded: Loaded) -> None:
                 state.job_users.add(it)
             case StoragePlace():
                 state.storage_places[it.key] = it
+    state.models = {it.name: it for it in loaded.declared if isinstance(it, HostedModel)}
+    state.endpoint_configs = {it.name: it for it in loaded.declared if isinstance(it, HostedConfig)}
+    state.endpoints = {it.name: it for it in loaded.declared if isinstance(it, HostedEndpoint)}
     state.deletions = dict(sorted(state.deletions.items(), key=lambda pair: pair[1].at))
     state.service_jobs = {job.id: job for job in loaded.service_jobs}
     state.ticks = {(tick.schedule, tick.due_at): tick for tick in loaded.ticks}
@@ -173,6 +180,7 @@ def _is_live(state: State, job_id: JobId) -> bool:
 
 
 def _rebuild_place(state: State, job: Job) -> None:
+    watch_deadline(state, job, 0)
     if job.is_array:
         table = state.children[job.id]
         if table.waiting:

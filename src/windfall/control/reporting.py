@@ -7,6 +7,7 @@ that the core does not know can change nothing; its agent is told to stop and fo
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from functools import partial
 
 from windfall.backoff import Pauses
@@ -29,18 +30,21 @@ from windfall.control.instructions import ForgetAttempt, StartAttempt, StopAttem
 from windfall.control.interrupting import grace_of, stop_again
 from windfall.control.lifecycle import note_child
 from windfall.control.limits import watch
+from windfall.control.machine_events import MachineRemoved, StandingChanged
 from windfall.control.placing import start_again, start_nodes
 from windfall.control.progress import note_marks, note_start
 from windfall.control.round import Round
 from windfall.control.standby import depth_of
 from windfall.control.state import FailedLaunch, State
-from windfall.jobs.attempts import TAKEN_AWAY, Attempt
+from windfall.jobs.attempts import TAKEN_AWAY, Attempt, StopCause
 from windfall.jobs.ids import AttemptToken
 from windfall.jobs.job import Job
 from windfall.jobs.states import RUNNING, STARTING
 
 #: How long a type of instance that could not be had is left alone: twice as long after every failure, up to a bound.
 LAUNCH_AGAIN_MS = Pauses(5_000, 60_000)
+#: Why an attempt has left whose tag has it stop when its machine is cut off.
+ALONE = "its machine heard no daemon (windfall:partition=stop)"
 
 
 def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> None:
@@ -53,6 +57,8 @@ def on_instance_ready(state: State, report: InstanceReady, round_: Round) -> Non
         return
     if instance.state is not InstanceState.LAUNCHING:
         return  # Said again after a restart; one that is to go away stays so.
+    # A provider may launch a machine again that it took back a moment ago.
+    state.gone_machines.pop(report.machine.id, None)
     _know_machine(state, report.machine, round_)
     instance.move(InstanceState.READY)
     instance.machine = report.machine.id
@@ -141,6 +147,27 @@ def _know_machine(state: State, machine: Machine, round_: Round) -> None:
         state.unsettled = True
 
 
+def on_standing_changed(state: State, report: StandingChanged, round_: Round) -> None:
+    """Place nothing new on a machine, or again; what runs there is not touched."""
+    machine = state.machines.get(report.machine)
+    if machine is not None and machine.closed != report.closed:
+        machine = replace(machine, closed=report.closed)
+        state.machines[machine.id] = round_.changes.machines[machine.id] = machine
+        state.unsettled = True
+
+
+def on_machine_removed(state: State, report: MachineRemoved, round_: Round) -> None:
+    """Forget a machine that this daemon does not have any more; it may be added again later."""
+    for instance in [each for each in state.instances.values() if each.machine == report.machine]:
+        on_instance_lost(state, InstanceLost(instance.id), round_)
+    state.shared_machines.discard(report.machine)
+    if report.machine in state.machines:
+        del state.machines[report.machine]
+        state.occupancy.machines.pop(report.machine, None)
+        round_.changes.machines[report.machine] = None
+        state.unsettled = True
+
+
 def on_attempt_started(state: State, report: AttemptStarted, round_: Round) -> None:
     """A process runs: the job is RUNNING, and its timeout begins."""
     job = state.attempts.get(report.token)
@@ -189,6 +216,9 @@ def on_attempt_exited(state: State, report: AttemptExited, round_: Round) -> Non
     attempt = job.attempt
     if job.state is STARTING and (report.started_at is not None or report.exit_code is not None):
         _begin(state, job, attempt, report.started_at or report.at, round_)
+    if report.alone and attempt.stop_cause is None:
+        attempt.stop_cause, attempt.stop_words = StopCause.INTERRUPTED, ALONE
+        attempt.stop_at = report.exited_at or report.at
     attempt.exit_code, attempt.reason = report.exit_code, report.reason
     attempt.given_back = report.given_back and (
         attempt.stop_cause is None or attempt.stop_cause in TAKEN_AWAY

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.capacity.environments import RECLAIMABLE, ComputeEnvironment, Provisioning
-from windfall.capacity.machines import Hold, Instance, Offer, largest_claim
+from windfall.capacity.machines import NOTHING_LACKS, Hold, Instance, Offer, largest_claim
 from windfall.capacity.occupancy import InstanceUse
 from windfall.control.backlog import key_in_queue
 from windfall.control.consumables import tokens_named
@@ -22,7 +22,7 @@ from windfall.control.quota_shares import quota_views
 from windfall.control.share_use import fair_share_view
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
-from windfall.jobs.ids import EnvironmentName, JobId, QueueName
+from windfall.jobs.ids import EnvironmentName, JobId, MachineId, QueueName
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
 from windfall.scheduling.snapshot import (
@@ -57,13 +57,17 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
         for queue in state.queues.values()
     ]
     quotas = quota_views(state)
+    #: The machines that each environment has a share of; None stands for one that is not known yet.
+    shared: dict[EnvironmentName, set[MachineId | None]] = {}
+    for instance in state.instances.values():
+        shared.setdefault(instance.environment, set()).add(instance.machine)
     return Snapshot(
         now=now,
         queues=queues,
         environments={
             name: EnvironmentView(
                 environment,
-                _offers_left(state, environment, offers.get(name, ())),
+                _offers_left(environment, offers.get(name, ()), shared.get(name, set())),
                 shortages=shortages.get(name, {}),
             )
             for name, environment in state.environments.items()
@@ -71,17 +75,7 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
         instances=[
             _instance_view(state, instance, lenders, quotas, now) for instance in state.instances.values()
         ],
-        machines={
-            machine.id: MachineView(
-                machine.id,
-                machine.total,
-                state.occupancy.used_on(machine.id),
-                state.occupancy.free_gpus(machine),
-                state.occupancy.devices(machine),
-                state.occupancy.shared_gpus(machine.id),
-            )
-            for machine in state.machines.values()
-        },
+        machines=_machine_views(state),
         rules=replace(
             state.rules.scheduling,
             notice_ms=int(state.rules.notice_s * 1000),
@@ -91,6 +85,31 @@ def make_snapshot(state: State, offers: Offers, now: int) -> Snapshot:
         tokens=tokens_named(state, queues),
         quotas=quotas,
     )
+
+
+def _machine_views(state: State) -> dict[MachineId, MachineView]:
+    """All machines. A view is made anew only if something of its machine has changed: a pass changes few."""
+    occupancy, before = state.occupancy, state.machine_views
+    views: dict[MachineId, MachineView] = {}
+    for machine in state.machines.values():
+        used, devices, view = (
+            occupancy.used_on(machine.id),
+            occupancy.devices(machine),
+            before.get(machine.id),
+        )
+        # Every hold that is taken or given back leaves another value of `used`.
+        if (
+            view is None
+            or view.used is not used
+            or view.devices is not devices
+            or view.total is not machine.total
+            or view.closed != machine.closed
+        ):
+            free, parts = occupancy.free_gpus(machine), occupancy.shared_gpus(machine.id)
+            view = MachineView(machine.id, machine.total, used, free, devices, parts, machine.closed)
+        views[machine.id] = view
+    state.machine_views = views
+    return views
 
 
 def _claims(state: State, now: int) -> list[Claim]:
@@ -129,7 +148,7 @@ def _claims(state: State, now: int) -> list[Claim]:
 
 
 def _offers_left(
-    state: State, environment: ComputeEnvironment, offers: tuple[Offer, ...]
+    environment: ComputeEnvironment, offers: tuple[Offer, ...], shared: Container[MachineId | None]
 ) -> tuple[Offer, ...]:
     """Offers clipped to the environment; one that is a share of a known machine can be taken once."""
     left = []
@@ -139,10 +158,7 @@ def _offers_left(
         available = offer.available
         if offer.machine is not None:
             offer = replace(offer, resources=largest_claim(offer.resources, environment.max_vcpus))
-            taken = any(
-                instance.environment == environment.name and instance.machine in (offer.machine, None)
-                for instance in state.instances.values()
-            )
+            taken = offer.machine in shared or None in shared
             available = 0 if taken or offer.resources.vcpus <= 0 else 1
         left.append(replace(offer, available=available))
     return tuple(left)
@@ -152,6 +168,7 @@ def _instance_view(
     state: State, instance: Instance, lenders: set[EnvironmentName], quotas: Container[QueueName], now: int
 ) -> InstanceView:
     use = state.occupancy.instances.get(instance.id, _NO_USE)
+    machine = state.machines.get(instance.machine) if instance.machine is not None else None
     return InstanceView(
         instance.id,
         instance.environment,
@@ -164,6 +181,7 @@ def _instance_view(
         # What has a machine of its own stands in nobody else's way.
         _Releases(state, use, now, quotas, lends=instance.is_share and instance.environment in lenders),
         instance.is_share,
+        NOTHING_LACKS if machine is None else machine.lacks,
     )
 
 

@@ -6,12 +6,13 @@ that has just finished is understood. Only the reactor's modules change this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from windfall.accounting.prices import Rates
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
+from windfall.capacity.hosts import Host
 from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.capacity.occupancy import Occupancy
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy
@@ -21,6 +22,8 @@ from windfall.control.calendar_index import CalendarIndex
 from windfall.control.claims import LeftPlaces
 from windfall.control.events import FinishedJob
 from windfall.control.share_meters import ShareMeters
+from windfall.deadlines.solving import PolicyTable, PolicyTerms
+from windfall.hosting.endpoint import HostedConfig, HostedEndpoint, HostedModel
 from windfall.jobs.arrays import ChildTable
 from windfall.jobs.containers import Runtime
 from windfall.jobs.definitions import JobDefinition
@@ -35,11 +38,29 @@ from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import given_name
 from windfall.schedules.schedule import Deletion, Schedule, ScheduleGroup, Tick
 from windfall.schedules.zones import Zones, utc_only
-from windfall.scheduling.snapshot import SchedulingRules
+from windfall.scheduling.snapshot import MachineView, SchedulingRules
 
 DAY_MS = 24 * 3600 * 1000
 #: How long a client token stands for the request that it came with.
 CLIENT_TOKEN_MS = 8 * 3600 * 1000
+
+
+def no_tables(_terms: PolicyTerms) -> PolicyTable | None:
+    """No table has been solved: deadlines are kept by steady progress within the shield."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPool:
+    """What is visible of the spot capacity of a queue: whether it is there, and since when. In memory alone."""
+
+    up: bool
+    since: int
+    #: How long the last time up and the last outage were. At first it is not known, and taken for long.
+    last_up_s: float = 86_400.0
+    last_down_s: float = 86_400.0
+    #: When it was looked at last: many jobs may ask in one round.
+    seen_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,10 @@ class Rules:
     zones: Zones = utc_only
     #: The uids that tenants get; None where jobs cannot run as any user, or are not to.
     job_users: UserRange | None = None
+    #: How long it usually takes from the decision to place a job until it works, for a job that was never placed.
+    changeover_s: float = 120.0
+    #: The table of best actions between spot and on-demand capacity for some terms, if it has been solved.
+    policy_tables: Callable[[PolicyTerms], PolicyTable | None] = no_tables
     #: How AWS says what clients compare.
     aws_texts: AwsTexts = field(default_factory=PlainTexts)
 
@@ -121,6 +146,8 @@ class State:
     images: dict[str, ImageMapping] = field(default_factory=dict)
     #: By their keys.
     storage_places: dict[str, StoragePlace] = field(default_factory=dict)
+    #: The hosts that the user listed, by their names.
+    hosts: dict[str, Host] = field(default_factory=dict)
     policies: dict[str, SchedulingPolicy] = field(default_factory=dict)
     #: What the shares of fair-share queues use.
     shares: ShareMeters = field(default_factory=ShareMeters)
@@ -139,6 +166,12 @@ class State:
     #: When this daemon first looked at them, and when it last decided about them.
     services_watched_at: int = 0
     services_planned_at: int = 0
+    #: By their kept names.
+    models: dict[str, HostedModel] = field(default_factory=dict)
+    endpoint_configs: dict[str, HostedConfig] = field(default_factory=dict)
+    endpoints: dict[str, HostedEndpoint] = field(default_factory=dict)
+    #: Whether something changed that deployments should look at.
+    endpoints_unsettled: bool = True
     schedule_groups: dict[str, ScheduleGroup] = field(default_factory=dict)
     #: By `<group>/<name>`.
     schedules: dict[str, Schedule] = field(default_factory=dict)
@@ -165,6 +198,8 @@ class State:
     #: The jobs whose attempts have a place.
     attempts: dict[AttemptToken, Job] = field(default_factory=dict)
     occupancy: Occupancy = field(default_factory=Occupancy)
+    #: What the last snapshot said of each machine, for as long as nothing of it has changed.
+    machine_views: dict[MachineId, MachineView] = field(default_factory=dict, compare=False)
     #: Who stands behind an attempt for its place.
     standbys: dict[AttemptToken, AttemptToken] = field(default_factory=dict)
     #: How long attempts of a queue and a definition take, in milliseconds; the later ones count more.
@@ -199,6 +234,10 @@ class State:
     #: (time, job) when a limit or budget of a job as a whole is due; a heap. What is not in `limit_due` is outdated.
     limits: list[tuple[int, JobId]] = field(default_factory=list)
     limit_due: dict[JobId, int] = field(default_factory=dict)
+    #: (time, job) when a job with a deadline is looked at; a heap. What is not in `deadline_looks` is outdated.
+    deadline_heap: list[tuple[int, JobId]] = field(default_factory=list)
+    deadline_looks: dict[JobId, int] = field(default_factory=dict)
+    spot_pools: dict[QueueName, SpotPool] = field(default_factory=dict)
     #: When the progress of an attempt was last written.
     progress_written: dict[AttemptToken, int] = field(default_factory=dict)
     #: How many launches this daemon has asked for: two in one millisecond need two ids.

@@ -9,7 +9,17 @@ from windfall.control.consumables import wanted_tokens
 from windfall.control.events import FinishedJob, SubmitJob
 from windfall.control.gang_requests import check_node_options, most_gpus, requested_nodes
 from windfall.control.gpu_requests import check_gpu_wish
-from windfall.control.job_options import CHECKPOINT, GIT, KEEP, PROFILE, WORKER, JobOptions, job_options_of
+from windfall.control.job_deadlines import check_deadline, learnt_work_s, reconsider
+from windfall.control.job_options import (
+    CHECKPOINT,
+    DEADLINE,
+    GIT,
+    KEEP,
+    PROFILE,
+    WORKER,
+    JobOptions,
+    job_options_of,
+)
 from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import (
     consider_child,
@@ -33,7 +43,7 @@ from windfall.jobs.dependencies import Dependency, DependencyType
 from windfall.jobs.errors import Conflict, Invalid, NotFound
 from windfall.jobs.fargate import check_size
 from windfall.jobs.ids import JobId, split_child
-from windfall.jobs.job import Job, Submission
+from windfall.jobs.job import Job, JobDeadline, Submission
 from windfall.jobs.nodes import Nodes
 from windfall.jobs.resources import Resources
 from windfall.jobs.staging import Checkpoints
@@ -45,8 +55,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     """Accept a job, or refuse it with nothing changed."""
     queue = _queue(state, command)
     # Before the definition: clients that make a missing one and submit again must not make it for nothing.
-    check_share(state, queue.name, command.share, command.priority, round_.now)
-    check_quota_share(state, queue, command.share)
+    _check_shares(state, queue, command, round_.now)
     definition = _definition(state, command.definition)
     nodes = requested_nodes(definition, command)
     if nodes is None:
@@ -63,8 +72,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
     check_node_options(nodes, options)
     check_gpu_wish(state, queue.environments, largest, options.gpu_wish)
     check_queue_budget(state, queue.name, resources, options.budget_usd)
-    if command.job_id in state.jobs:
-        raise Conflict(f"Job {command.job_id} exists")
+    _check_new(state, command)
     check_user(state, command.submitter, _images(definition, nodes), options.runtime)
     submission = Submission(
         command.name,
@@ -90,6 +98,7 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         pull=options.pull,
         worker=options.worker,
         stays_on_sick_gpu=options.stays_on_sick_gpu,
+        partition=options.partition,
         nodes=nodes,
         instance_type=None if nodes is None else nodes.group(nodes.main).instance_type,
         replaces_lost_nodes=nodes is not None and options.replaces_lost_nodes,
@@ -98,7 +107,9 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         priority=_priority(queue, definition, command),
         consumables=wanted_tokens(state, _tokens(definition, nodes, command)),
         directory=options.directory,
+        deadline=_deadline(state, queue, definition, command, options, round_),
         array_part=command.array_part,
+        log_limit_bytes=options.log_limit_bytes,
     )
     claim_user(state, command.submitter, round_)
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
@@ -110,6 +121,30 @@ def on_submit_job(state: State, command: SubmitJob, round_: Round) -> Job:
         job.rest = PENDING
     _enter(state, job, dependencies, round_)
     return job
+
+
+def _deadline(
+    state: State,
+    queue: JobQueue,
+    definition: JobDefinition,
+    command: SubmitJob,
+    options: JobOptions,
+    round_: Round,
+) -> JobDeadline | None:
+    """The deadline of a job, if it has one that can be kept."""
+    if options.deadline is None:
+        return None
+    if command.array_size is not None or definition.nodes is not None:
+        raise Invalid(f"{DEADLINE} is for single jobs: omit it for arrays and multi-node jobs")
+    deadline = options.deadline.from_now(round_.now)
+    learnt_s = learnt_work_s(state, queue.name, definition.key)
+    check_deadline(state, queue.name, deadline, learnt_s, round_.now)
+    return deadline
+
+
+def _check_new(state: State, command: SubmitJob) -> None:
+    if command.job_id in state.jobs:
+        raise Conflict(f"Job {command.job_id} exists")
 
 
 def _images(definition: JobDefinition, nodes: Nodes | None) -> list[str]:
@@ -155,6 +190,11 @@ def _check_unshared(state: State, checkpoints: Checkpoints | None, part: ArrayPa
 
 
 def _enter(state: State, job: Job, dependencies: _Dependencies, round_: Round) -> None:
+    _let_wait(state, job, dependencies, round_)
+    reconsider(state, job, round_)
+
+
+def _let_wait(state: State, job: Job, dependencies: _Dependencies, round_: Round) -> None:
     waits = dependencies.waits
     if dependencies.failed:
         if job.is_array:
@@ -180,6 +220,11 @@ def _enter(state: State, job: Job, dependencies: _Dependencies, round_: Round) -
 def _fail_children_already_decided(state: State, job: Job, round_: Round) -> None:
     for index in list(state.children[job.id].at_rest()):
         consider_child(state, job, index, round_)
+
+
+def _check_shares(state: State, queue: JobQueue, command: SubmitJob, now: int) -> None:
+    check_share(state, queue.name, command.share, command.priority, now)
+    check_quota_share(state, queue, command.share)
 
 
 def _queue(state: State, command: SubmitJob) -> JobQueue:

@@ -13,6 +13,7 @@ from windfall.control.changes import Purge
 from windfall.control.gangs import hold_back, members
 from windfall.control.infrastructure import ask_to_leave
 from windfall.control.interrupting import ask_to_stop
+from windfall.control.job_deadlines import look_at_deadlines
 from windfall.control.limits import end_overdue
 from windfall.control.look_ahead import call_back
 from windfall.control.round import Round
@@ -38,9 +39,11 @@ def on_time_passed(state: State, round_: Round) -> None:
     _stop_overdue(state, round_)
     call_back(state, round_)
     end_overdue(state, round_)
+    look_at_deadlines(state, round_)
     ask_to_leave(state, round_)
     on_calendar(state, round_)
     watch_services(state, round_)
+    state.endpoints_unsettled = bool(state.endpoints)
     _forget_recent(state, round_)
     if round_.now - state.purged_at >= PURGE_EVERY_MS:
         state.purged_at = round_.now

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windfall.capacity.environments import ComputeEnvironment, JobQueue, Switch
-from windfall.control.declaring import (
-    on_create_compute_environment,
-    on_create_job_queue,
-)
-from windfall.control.events import (
-    CreateComputeEnvironment,
-    CreateJobQueue,
-    DeleteTraining,
-    SubmitTraining,
-    UpdateTraining,
-)
+from windfall.control.events import DeleteTraining, SubmitTraining, UpdateTraining
 from windfall.control.gang_requests import check_gpu_parts, most_gpus
 from windfall.control.gpu_requests import check_gpu_wish
 from windfall.control.job_options import (
     budget_of,
     gpu_wish_of,
     larger_gpu_on_oom,
+    log_limit_of,
+    partition_of,
     pull_of,
     runtime_of,
     stays_on_sick_gpu,
@@ -33,6 +24,7 @@ from windfall.control.job_options import (
 from windfall.control.job_users import check_user, claim_user
 from windfall.control.lifecycle import make_runnable
 from windfall.control.limits import check_budget, watch
+from windfall.control.own_queues import own_queue
 from windfall.control.ownership import live_job
 from windfall.control.round import Round
 from windfall.control.service_jobs import adopt_training, awaited_attempt
@@ -40,8 +32,8 @@ from windfall.control.state import State
 from windfall.control.state_changes import emit_moves, tell_of
 from windfall.control.storage_rules import check_staging
 from windfall.jobs.aws_texts import CANNOT_CREATE, CANNOT_INITIALIZE, CANNOT_PULL, EXITED
-from windfall.jobs.errors import Conflict, Invalid, NotFound
-from windfall.jobs.ids import DefinitionKey, QueueName
+from windfall.jobs.errors import Conflict, NotFound
+from windfall.jobs.ids import DefinitionKey
 from windfall.jobs.job import Job, JobKind, Submission
 from windfall.jobs.retry import Action, ExitRule, RetryStrategy
 from windfall.jobs.staging import Staging
@@ -77,7 +69,7 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         awaited_attempt(state, command.service_job, command.name)
     runtime, pull = runtime_of(command.tags), pull_of(command.tags)
     check_user(state, command.submitter, (command.container.image,), runtime)
-    queue = _queue(state, command.environment, round_)
+    queue = own_queue(state, command.environment, "training jobs", round_)
     submission = Submission(
         command.name,
         queue,
@@ -98,9 +90,11 @@ def on_submit_training(state: State, command: SubmitTraining, round_: Round) -> 
         larger_gpu_on_oom=larger,
         runtime=runtime,
         stays_on_sick_gpu=stays_on_sick_gpu(command.tags),
+        partition=partition_of(command.tags),
         pull=pull,
         service_job=command.service_job,
         nodes=command.nodes,
+        log_limit_bytes=log_limit_of(command.tags),
     )
     claim_user(state, command.submitter, round_)
     job = Job(command.job_id, submission, SUBMITTED, round_.now)
@@ -138,28 +132,3 @@ def _stagings(command: SubmitTraining) -> list[Staging | None]:
     """What is brought and taken for each of its nodes."""
     groups = () if command.nodes is None else command.nodes.groups
     return [command.staging, *(group.staging for group in groups)]
-
-
-def _queue(state: State, wanted: ComputeEnvironment, round_: Round) -> QueueName:
-    """The queue in front of an environment of this name; both are made if they are missing."""
-    environment, name = state.environments.get(wanted.name), QueueName(wanted.name)
-    queue = state.queues.get(name)
-    if environment is not None and environment.provisioning is not wanted.provisioning:
-        raise Conflict(
-            f"Compute environment {wanted.name} exists and is {environment.provisioning}, training jobs need it"
-            f" to be {wanted.provisioning}; delete it, and it is made anew"
-        )
-    if queue is not None and (environment is None or wanted.name not in queue.environments):
-        raise Conflict(
-            f"Job queue {name} exists and does not lead to compute environment {wanted.name}, which training jobs"
-            " need; delete it, and it is made anew"
-        )
-    if queue is not None and queue.switch is Switch.DISABLED:
-        raise Invalid(f"JobQueue {name} is DISABLED and takes no new jobs; enable it with update-job-queue")
-    if environment is None:
-        made = replace(wanted, created_at=wanted.created_at or round_.now)
-        on_create_compute_environment(state, CreateComputeEnvironment(made), round_)
-    if queue is None:
-        made_queue = JobQueue(name, 1, (wanted.name,), created_at=round_.now)
-        on_create_job_queue(state, CreateJobQueue(made_queue), round_)
-    return name

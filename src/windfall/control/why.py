@@ -12,6 +12,7 @@ from windfall.control.backlog import scheduling_class_of, shape_of
 from windfall.control.gangs import gang_of, may_wait_alone, members, waits_for_main
 from windfall.control.holding import held_by
 from windfall.control.interrupting import WITH_NOTICE
+from windfall.control.job_deadlines import deadline_reasons
 from windfall.control.snapshots import Offers, make_snapshot
 from windfall.control.state import State
 from windfall.control.state_limits import due_at, reason_code
@@ -29,6 +30,8 @@ from windfall.scheduling.wording import Resource, amount_of, counted, utc
 
 #: Jobs that are named as the ones that hold what another waits for.
 NAMED_HOLDERS = 3
+#: Machines that take nothing new which are named.
+CLOSED_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def why(state: State, job_id: JobId, offers: Offers, now: int) -> Why | None:
         return Why(job.id, job.state, [of_gang])
     if job.state is RUNNABLE:
         return _waiting(state, job, offers, now)
-    return Why(job.id, job.state, [_placed(job, now)])
+    return Why(job.id, job.state, [_placed(job, now), *deadline_reasons(state, job, now)])
 
 
 def _in_gang(state: State, job: Job) -> tuple[str, str] | None:
@@ -177,10 +180,12 @@ def _waiting(state: State, job: Job, offers: Offers, now: int) -> Why:
         job.state,
         [
             *_taken_away(job),
+            *deadline_reasons(state, job, now),
             *_outgrown(job),
             *((reason.code, reason.text()) for reason in explanation.reasons),
             *_held_by(state, job, explanation, now),
             *_fenced_beside(snapshot, view.queue, job, explanation),
+            *_closed_machines(snapshot),
             *_limited(state, job),
         ],
         [
@@ -262,6 +267,15 @@ def _fenced_beside(
         fenced = tuple(machine.devices.fenced.items())
         reason = GpusFenced(instance.environment, instance.id, fenced, len(machine.devices.devices))
         said.append((reason.code, reason.text()))
+    return said
+
+
+def _closed_machines(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The machines that take nothing new, and why, up to a number that can be read."""
+    closed = [machine.closed for machine in snapshot.machines.values() if machine.closed is not None]
+    said = [("machine_closed", f"{text}; nothing new is placed there") for text in closed[:CLOSED_NAMED]]
+    if len(closed) > CLOSED_NAMED:
+        said.append(("machine_closed", f"{len(closed) - CLOSED_NAMED} more machines take nothing new"))
     return said
 
 

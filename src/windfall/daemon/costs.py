@@ -14,7 +14,7 @@ from pathlib import Path
 
 from windfall.accounting.prices import Rates
 from windfall.aws_api.protocol.errors import ApiError, KeyFileError
-from windfall.aws_api.protocol.keys import Role, load_keys
+from windfall.aws_api.protocol.keys import load_keys
 from windfall.aws_api.protocol.service import Call, Caller
 from windfall.control.ports import JobFilter, Store
 from windfall.daemon.gateway import StoreReader
@@ -41,7 +41,7 @@ class Owners:
     async def named(self, caller: Caller) -> OwnerOf:
         """A function from submitters to owners' current names, for this caller."""
         names = await asyncio.to_thread(self._names)
-        with_tenant = caller.role is Role.ADMIN
+        with_tenant = caller.sees_all
         return lambda submitter: owner_of(submitter, names, with_tenant=with_tenant)
 
     async def list(self, call: Call) -> Answer:

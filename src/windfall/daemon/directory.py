@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from windfall.agent.warden import LOCK_NAME as WARDEN_LOCK
 from windfall.daemon.errors import AlreadyRunning, DaemonError
 
 _ADDRESS = "address"
@@ -66,6 +67,11 @@ class DataDirectory:
         return self.root / "secrets"
 
     @property
+    def usher(self) -> Path:
+        """The usher's socket, and the table of where the requests of endpoints go."""
+        return self.root / "usher"
+
+    @property
     def dead_letters(self) -> Path:
         """Failed ticks of schedules, one file for each dead-letter queue."""
         return self.root / "dead-letters"
@@ -85,6 +91,18 @@ class DataDirectory:
             raise DaemonError(
                 f"cannot use {self.root}: {error.strerror}; choose another with --data DIR"
             ) from None
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent of this directory runs, with or without a daemon."""
+        try:
+            fd = os.open(self.agent / WARDEN_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _locked(fd, fcntl.LOCK_EX)
+        finally:
+            os.close(fd)
 
     def holder(self) -> str | None:
         """The process id of the daemon that holds the directory now; None if there is none."""

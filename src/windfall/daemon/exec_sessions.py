@@ -20,7 +20,7 @@ from windfall.agent.errors import AgentUnreachable
 from windfall.agent.inside.frames import INPUT, INPUT_END, MOST_BYTES, ended, frame, window
 from windfall.agent.messages import Exec, encode
 from windfall.agent.reach import Stream
-from windfall.aws_api.protocol.errors import ApiError, unrecognized_client
+from windfall.aws_api.protocol.errors import AccessDeniedError, ApiError, unrecognized_client
 from windfall.aws_api.protocol.keys import Key, Role
 from windfall.aws_api.protocol.request import Response
 from windfall.aws_api.protocol.service import Call, Caller
@@ -187,6 +187,10 @@ class Execs:
 
     async def start(self, call: Call) -> dict[str, Any]:
         """Begin a session: a command, or a shell, inside a running job."""
+        if call.caller.ends_at is not None:
+            raise AccessDeniedError(
+                "A session of the page cannot enter a job; use `windfall exec` with a key."
+            )
         job_id, wanted = JobId(needed_text(call, "jobId")), wanted_command(call)
         entrance: Entrance | None = await self._loop.inspect(_Running(job_id))
         if entrance is None:

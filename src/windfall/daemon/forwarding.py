@@ -1,7 +1,7 @@
 """Forwards a request to the leading daemon, byte for byte, so that its signature stays valid there.
 
-Decides how long to wait for a change of the leader. Only reads are forwarded: sending one twice changes nothing. Must
-not know what a request means.
+Decides how long to wait for a change of the leader, and which files only the leader has. Only what may be sent twice is
+forwarded. Must not know what a request means.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from windfall.advisor.samples import Recording, Sample, SampledGpu
+from windfall.aws_api.protocol.errors import AnsweredElsewhereError
 from windfall.aws_api.protocol.request import HttpRequest, Response
+from windfall.control.ports import AttemptFiles, LogFile
 
 #: How long to wait for a leader to be known, and for its answer.
 PATIENCE_S = 15.0
@@ -46,6 +49,38 @@ class Forwarding:
                     pass  # It may have just ended.
             await asyncio.sleep(AGAIN_S)
         return None
+
+
+class LeadersFiles:
+    """The port AttemptFiles of a daemon without the leader's directory: what attempts leave is there alone."""
+
+    def __init__(self, files: AttemptFiles, leads: Callable[[], bool]) -> None:
+        self._files, self._leads = files, leads
+
+    def log(self, task_id: str, /) -> LogFile:
+        """An attempt's log."""
+        return self._own().log(task_id)
+
+    def recording(self, task_id: str, /) -> Recording | None:
+        """All samples of an attempt."""
+        return self._own().recording(task_id)
+
+    def latest(self, task_id: str, /) -> Sample | None:
+        """The newest sample of an attempt."""
+        return self._own().latest(task_id)
+
+    def machine_head(self, machine: str | None = None, /) -> tuple[tuple[SampledGpu, ...], Sample] | None:
+        """The newest sample of a machine."""
+        return self._own().machine_head(machine)
+
+    def remove(self, task_id: str, /, *, samples: bool = True) -> None:
+        """Remove what this directory has of an attempt, whether this daemon leads or not."""
+        self._files.remove(task_id, samples=samples)
+
+    def _own(self) -> AttemptFiles:
+        if not self._leads():
+            raise AnsweredElsewhereError
+        return self._files
 
 
 def _exchange(leader: str, request: HttpRequest) -> Response:

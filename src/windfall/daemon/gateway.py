@@ -89,6 +89,11 @@ class Gateway:
         """How long their commits took in total."""
         return self._own().commit_s
 
+    @property
+    def agents_away(self) -> list[str]:
+        """Why agents do not answer, one text for each engine whose agents do not."""
+        return self._own().agents_away
+
     async def execute(self, command: Command, tenant: str | None = None) -> Any:
         """Execute a command and return when it is durable; raise Rejected with nothing changed."""
         if self._loop is not None:

@@ -1,4 +1,4 @@
-"""One connection of the HTTP server: limits the time and size of a request's head.
+"""The socket of the HTTP server, and one connection to it: limits the time and size of a request's head.
 
 uvicorn limits neither, so anyone who can connect could hold a connection, or fill the memory, without a key. Bodies are
 limited where they are read (aws_api/protocol/application.py). Must not know what requests mean.
@@ -7,9 +7,12 @@ limited where they are read (aws_api/protocol/application.py). Must not know wha
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from windfall.daemon.errors import DaemonError
 
 HEAD_TIMEOUT_S = 30.0
 #: Several times what the longest signed request line and headers of AWS's clients take.
@@ -113,3 +116,30 @@ class HttpConnection(HttpToolsProtocol):
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections; DaemonError if the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(512)
+            listening.setblocking(False)  # noqa: FBT003 (the standard library's own signature)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise DaemonError(
+            f"cannot listen on {host}:{port}: {error.strerror};"
+            " choose another with --port (0 takes a free one)"
+        ) from None
+    return listening
+
+
+def url_of(listening: socket.socket, host: str) -> str:
+    """Where a socket that listens is reached."""
+    port = listening.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

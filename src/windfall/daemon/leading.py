@@ -22,7 +22,13 @@ from windfall.aws_api.sagemaker.endings import SageMakerTexts
 from windfall.aws_api.scheduler.arns import schedule_arn
 from windfall.capacity.machines import Machine
 from windfall.control.events import Report
-from windfall.control.instructions import CreateTraining, InvokeTarget, WriteDeadLetter
+from windfall.control.instructions import (
+    CreateTraining,
+    FollowHosts,
+    InvokeTarget,
+    PublishRoutes,
+    WriteDeadLetter,
+)
 from windfall.control.ports import AttemptFiles
 from windfall.control.rebuild import instructions_after_restart, rebuild
 from windfall.control.snapshots import Offers
@@ -39,11 +45,16 @@ from windfall.daemon.engine_wiring import (
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import EventDelivery, destinations_in
 from windfall.daemon.gateway import Gateway
+from windfall.daemon.host_keeper import HostKeeper, MakeReach
 from windfall.daemon.job_users import uids_for_tenants
 from windfall.daemon.loop import ControlLoop
 from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.page_history import ActivityRecorder
+from windfall.daemon.policy_tables import PolicyTables
+from windfall.daemon.replica_keeper import ReplicaKeeper
 from windfall.daemon.settings import Settings
 from windfall.daemon.time_zones import zone_named
+from windfall.engines.fleet.engine import FleetEngine
 from windfall.jobs.containers import Runtime
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.resources import Resources
@@ -52,6 +63,7 @@ from windfall.scheduling.snapshot import SchedulingRules
 from windfall.store.coordination import Lease, Presence
 from windfall.store.errors import StoreReplaced
 from windfall.store.sql_store import SqlStore
+from windfall.usher.process import SOCKET_NAME
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +87,10 @@ class DaemonContext:
     #: The tenants that have a valid key.
     tenants: Callable[[], tuple[str, ...]]
     find_key: Callable[[str], Key | None]
+    #: How the hosts that the user listed are reached; None for a daemon without them.
+    reach_host: MakeReach | None = None
+    #: Gets what daemons of other directories have set since; called before this one leads.
+    catch_up: Callable[[], None] = lambda: None
 
 
 def rules_of(context: DaemonContext) -> Rules:
@@ -85,6 +101,8 @@ def rules_of(context: DaemonContext) -> Rules:
         retention_ms=int(s.retention_days * DAY_MS),
         grace_s=s.stop_grace_s,
         notice_s=s.notice_s,
+        changeover_s=s.changeover_s,
+        policy_tables=PolicyTables(),
         storage=context.objects.layout,
         rates=Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
         unpriced_engines=unpriced_engines(s),
@@ -96,21 +114,30 @@ def rules_of(context: DaemonContext) -> Rules:
     )
 
 
-def training_settings(context: DaemonContext, host: Callable[[], Resources | None]) -> TrainingSettings:
-    """What training jobs need to know of this daemon; `host` returns what its own machine has."""
+def training_settings(
+    context: DaemonContext, machines: Callable[[], Sequence[Resources]]
+) -> TrainingSettings:
+    """What training jobs need to know of this daemon; `machines` returns what those of its training engine have."""
     s = context.settings
     return TrainingSettings(
         engine=training_engine(s),
         python=s.training_python,
         storage=context.objects.layout,
-        host=host if trains_on_own_machines(s) else lambda: None,
+        machines=machines if trains_on_own_machines(s) else tuple,
         spot_factor=s.spot_factor,
     )
 
 
+def training_machines(leading: Leading | None, machine: Machine | None) -> Sequence[Resources]:
+    """What the machines have that training jobs run on; a daemon that does not lead knows its own alone."""
+    if leading is not None:
+        return leading.training_machines()
+    return () if machine is None else (machine.total,)
+
+
 def load_state(context: DaemonContext) -> State:
     """The state as the store has it; takes a while when there are many jobs."""
-    with _spared_by_the_collector():
+    with spared_by_the_collector():
         return rebuild(context.store.load(), rules_of(context))
 
 
@@ -191,7 +218,7 @@ class Leading:
         )
         self.loop.away = lambda name: self._engines[name].away
         settings = context.settings
-        training = training_settings(context, self._host)
+        training = training_settings(context, self.training_machines)
         account, region = settings.account_id, settings.region
         host_known = self._engines[training_engine(settings)].settle
         services = OwnCalls(self.loop, account, clock_ms, files, training, host_known)
@@ -207,6 +234,13 @@ class Leading:
         self.loop.post_commit_tasks[InvokeTarget] = self._invoker.carry_out
         self.loop.post_commit_tasks[WriteDeadLetter] = self._dead_letters.carry_out
         self._state = state
+        self.hosts: HostKeeper | None = None
+        if context.reach_host is not None and isinstance(engine := self._engines.get("hosts"), FleetEngine):
+            self.hosts = HostKeeper(engine, lambda: state.hosts, context.reach_host)
+            self.loop.post_commit_tasks[FollowHosts] = self.hosts.follow
+        usher = context.directory.usher
+        self._replicas = ReplicaKeeper(state, self._report, usher, usher / SOCKET_NAME)
+        self.loop.post_commit_tasks[PublishRoutes] = self._replicas.publish
         self._turning: asyncio.Task[None] | None = None
         self._engine_tasks: list[asyncio.Task[None]] = []
         #: What else runs only while this daemon leads; cancelled when it lets go.
@@ -214,6 +248,8 @@ class Leading:
 
     def start(self) -> list[asyncio.Task[None]]:
         """Begin; returns the tasks that must not end by themselves: one that does has failed."""
+        if self.hosts is not None:
+            self.hosts.follow()
         self.loop.act_after_restart(instructions_after_restart(self._state))
         self._turning = asyncio.create_task(self.loop.run(), name="control loop")
         self._engine_tasks = [
@@ -222,6 +258,16 @@ class Leading:
         delivery = EventDelivery(self._context.settings, self._context.store, self._context.clock_ms)
         self.loop.on_events_committed = delivery.wake
         self._tasks += delivery.start()
+        s = self._context.settings
+        recorder = ActivityRecorder(
+            self.loop,
+            self._context.files,
+            s.data,
+            Rates(s.usd_gpu_hour, s.usd_vcpu_hour, s.spot_factor),
+            self._context.clock_ms,
+        )
+        self._tasks.append(asyncio.create_task(recorder.run(), name="activity recorder"))
+        self._tasks.append(asyncio.create_task(self._replicas.run(), name="replica keeper"))
         return [self._turning, *self._engine_tasks, *self._tasks]
 
     async def first_contact(self) -> Machine | None:
@@ -288,6 +334,7 @@ class Leading:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
+        self._replicas.close()
         self.loop.close()
 
     def _report(self, report: Report) -> None:
@@ -304,8 +351,10 @@ class Leading:
         """The daemon's own machine, as its agent last described it; None while it is unknown or there is none."""
         return next((machine for engine in self._engines.values() for machine in engine.machines), None)
 
-    def _host(self) -> Resources | None:
-        return None if self.host is None else self.host.total
+    def training_machines(self) -> Sequence[Resources]:
+        """What each machine of the training engine has, as its agent last described it."""
+        engine = self._engines[training_engine(self._context.settings)]
+        return [machine.total for machine in engine.machines]
 
     async def dial(self, engine: str | None, instance: InstanceId) -> Stream:
         """A byte stream to the agent that has an instance of an engine; None means the default engine."""
@@ -329,7 +378,7 @@ def _running_attempts(state: State, _: Offers, __: int) -> int:
 
 
 @contextlib.contextmanager
-def _spared_by_the_collector() -> Iterator[None]:
+def spared_by_the_collector() -> Iterator[None]:
     """Keep what is loaded meanwhile out of every garbage collection, and collect less often from then on.
 
     State is a graph without cycles, so reference counts free it. With 100,000 live jobs a full collection walks all of

@@ -167,6 +167,11 @@ class ControlLoop:
         answer: QueueShares | None = await self._ask(lambda state, _, now: queue_shares(state, queue, now))
         return answer
 
+    @property
+    def agents_away(self) -> list[str]:
+        """Why agents do not answer, one text for each engine whose agents do not."""
+        return [text for name in self._routing.engine_names if (text := self.away(name)) is not None]
+
     async def inspect(self, question: Question) -> Any:
         """Ask the state itself; answered after the round, when what it saw is durable."""
         return await self._ask(question)

@@ -136,7 +136,7 @@ class MetricsPage:
     def _measured(self, seen: metrics.Scrape) -> list[metrics.Family]:
         samples = [(job, self._samples.latest(job.task_id)) for job in seen.jobs]
         return [
-            *metrics.of_gpus(seen.devices, self._samples.machine_head()),
+            *metrics.of_gpus(seen.devices, self._samples.machine_head),
             *metrics.of_jobs((job, sample) for job, sample in samples if sample is not None),
         ]
 

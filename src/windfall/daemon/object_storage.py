@@ -22,12 +22,13 @@ from urllib.parse import unquote
 
 from windfall.agent.job_credentials import ROLE_VARIABLE, STS_VARIABLE
 from windfall.daemon.errors import DaemonError
+from windfall.daemon.machine_sessions import DURATION_S, OWN_DURATION_S, MachineSessions, without_keys
 from windfall.daemon.s3_identities import SESSION_ROLE, Tenants
 from windfall.daemon.s3_server import S3Server
 from windfall.daemon.settings import Settings
 from windfall.jobs.storage import StorageLayout, StoragePlace
 from windfall.jobs.submitters import DEFAULT_TENANT
-from windfall.objects.credentials import KEY_VARIABLES, is_api_key, stored_profile
+from windfall.objects.credentials import KEY_VARIABLES, is_api_key, is_loopback, stored_profile
 from windfall.objects.opening import ANCHOR_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -67,14 +68,17 @@ class ObjectStorage:
     ) -> None:
         """`key_ids` and `addresses` are Windfall's, and are never used for storage."""
         self._settings = settings
-        own_s3 = S3Server(settings.data / "s3").url
-        self._environment, left_out = without_own(
-            environment, key_ids, [*addresses, *([] if own_s3 is None else [own_s3])]
-        )
+        server = S3Server(settings.data / "s3")
+        own_s3 = [url for url in (server.url, server.url_for_machines) if url is not None]
+        self._environment, left_out = without_own(environment, key_ids, [*addresses, *own_s3])
         if left_out:
             log.warning("not used for object storage: %s", "; ".join(left_out))
         self._server: S3Server | None = None
         self.url: str | None = None
+        #: What agents of other machines open storage with; None where they reach none.
+        self._for_machines: dict[str, str] | None = None
+        #: What other machines open storage with in place of keys; None where it has no temporary credentials.
+        self.sessions: MachineSessions | None = None
         #: Held while the server is started or ended; once closed it is not started again.
         self._lock = threading.Lock()
         self._closed = False
@@ -105,7 +109,12 @@ class ObjectStorage:
         variables = {name: self._environment[name] for name in VARIABLES if name in self._environment}
         variables |= anchored
         if self._settings.s3:
-            self._server = S3Server(self._settings.data / "s3", self._settings.s3_port, keys_file)
+            self._server = S3Server(
+                self._settings.data / "s3",
+                self._settings.s3_port,
+                keys_file,
+                self._settings.s3_listen or "",
+            )
             if not self._server.tenants:
                 self._server.set_tenants({DEFAULT_TENANT: self.layout.grants(DEFAULT_TENANT, ())})
             self.url = self._server.start()
@@ -123,6 +132,18 @@ class ObjectStorage:
         elif self._settings.job_role is not None:
             variables |= {ROLE_VARIABLE: self._settings.job_role, STS_VARIABLE: self._sts_url}
         _write_secret(objects_file, json.dumps(variables))
+        away = None if self._server is None else self._server.url_for_machines
+        self._for_machines = for_machines(variables, self._environment, away)
+        if self._for_machines is not None and variables.get(ROLE_VARIABLE):
+            opening = {**self._environment, **variables}
+            duration_s = OWN_DURATION_S if self._server is not None else DURATION_S
+            self.sessions = MachineSessions(lambda: opening, duration_s)
+            self._for_machines = without_keys(self._for_machines)
+
+    @property
+    def for_machines(self) -> Mapping[str, str] | None:
+        """The variables that open storage on other machines than this one; None where they reach none."""
+        return self._for_machines
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket of the S3 server, if it is missing."""
@@ -226,6 +247,29 @@ def _write_secret(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
+def for_machines(
+    variables: Mapping[str, str], environment: Mapping[str, str], own_s3: str | None
+) -> dict[str, str] | None:
+    """What opens storage on a machine that has none of this host's files; None where it could reach nothing.
+
+    Keys in files of this host become variables. `own_s3` is the address of the daemon's S3 server for other machines.
+    """
+    sent = {name: value for name, value in variables.items() if value and name not in _OF_THIS_HOST}
+    endpoints = [sent.get(name, "") for name in _ENDPOINT_VARIABLES]
+    if any(is_loopback(url) for url in endpoints if url):
+        if own_s3 is None:
+            return None
+        sent |= {"AWS_ENDPOINT_URL_S3": own_s3, "AWS_ALLOW_HTTP": "true"}
+        if STS_VARIABLE in sent:
+            sent[STS_VARIABLE] = own_s3
+    if not sent.get(_KEY_ID):
+        stored = stored_profile(environment.get("AWS_PROFILE") or "default", environment)
+        sent |= {name: stored[name.lower()] for name in KEY_VARIABLES if stored.get(name.lower())}
+    return sent
+
+
+#: Variables that name files or directories of the daemon's host.
+_OF_THIS_HOST = ("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", ANCHOR_VARIABLE)
 _KEY_ID = KEY_VARIABLES[0]
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS")
 

@@ -1,4 +1,4 @@
-"""Windfall's own operations that only read: why, attempts, GPUs, shares, schedules, finding jobs, images.
+"""Windfall's own operations that only read: why, attempts, GPUs, shares, schedules, endpoints, finding jobs, images.
 
 Reads the store and the state, and hands what it read to views/, which spells the answers. Decides which records an
 answer needs.
@@ -15,11 +15,13 @@ from windfall.control.ports import ServiceJobFilter, Store
 from windfall.daemon.request_fields import limit_of, needed_text, no_such_job
 from windfall.daemon.tenant_gateway import TenantGateway
 from windfall.daemon.time_zones import zone_named
+from windfall.hosting.endpoint import HostedEndpoint
 from windfall.jobs.ids import JobId, QueueName, split_child, split_node
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob
+from windfall.jobs.states import RUNNABLE
 from windfall.schedules.schedule import DEFAULT_GROUP, Schedule, ScheduleGroup, Tick
-from windfall.views import capacity, explaining, jobs, schedules
+from windfall.views import capacity, endpoints, explaining, jobs, schedules
 from windfall.views.spelling import Answer
 
 #: How many jobs a search answers with.
@@ -102,6 +104,27 @@ class Questions:
         return {
             "images": [jobs.image(mapping) for mapping in await self._gate.read(lambda store: store.images())]
         }
+
+    async def endpoints(self, call: Call) -> Answer:
+        """All endpoints, by name, or the one that is named; each with what it waits for."""
+        name = call.params.get("name")
+        if not (name is None or isinstance(name, str)):
+            raise ApiError("Invalid", "name must be the name of an endpoint.")
+        declared: list[HostedEndpoint] = await self._gate.read(lambda store: store.declared(HostedEndpoint))
+        rows = [
+            endpoints.endpoint_row(endpoint, await self._place_awaited(endpoint))
+            for endpoint in declared
+            if name in (None, endpoint.name)
+        ]
+        return {"now": self._clock_ms(), "endpoints": rows}
+
+    async def _place_awaited(self, endpoint: HostedEndpoint) -> str | None:
+        """Why a replica of an endpoint has no place; None when each has one."""
+        replica = endpoints.waiting_replica(endpoint)
+        why = None if replica is None else await self._gate.why(replica.id)
+        if why is None or why.state is not RUNNABLE or not why.reasons:
+            return None
+        return why.reasons[0][1]
 
     async def schedules(self, call: Call) -> Answer:
         """All schedules, ordered by next due time; at most `limit`."""

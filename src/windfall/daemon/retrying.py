@@ -156,6 +156,8 @@ def _check(job: Job, failed: list[int], *, everything: bool) -> None:
             "Invalid",
             f"{job.id} was created by the service job {job.submission.service_job}: submit that one again.",
         )
+    if job.submission.kind is JobKind.REPLICA:
+        raise ApiError("Invalid", f"{job.id} is a replica of an endpoint, which is replaced by itself.")
     if job.is_node:
         raise ApiError("Invalid", f"{job.id} is a node: `windfall retry {job.parent}` runs all nodes again.")
     if not job.finished:

@@ -2,7 +2,7 @@
 
 An instruction goes to the engine of its instance's environment or, if it is not for an engine, to the post-commit task
 of its type. Must not know what they do, nor anything of jobs. Every engine of this daemon is in the table; the first
-serves environments that name none.
+serves environments that name none, and where that is the daemon's own host, so do the hosts that were added to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from windfall.aws_api.batch.tags import ENGINE
 from windfall.capacity.environments import ComputeEnvironment
+from windfall.capacity.machines import ENGINE_FACT
 from windfall.control.commands.calendar import StartRun
 from windfall.control.events import (
     Command,
@@ -23,22 +24,23 @@ from windfall.control.events import (
     UpdateComputeEnvironment,
 )
 from windfall.control.instructions import (
-    CreateTraining,
     Instruction,
-    InvokeTarget,
     LaunchInstance,
+    PostCommitTask,
     StartAttempt,
     TerminateInstance,
-    WriteDeadLetter,
 )
+from windfall.control.placing import opened_storage, stops_alone
 from windfall.control.ports import Engine, Holdings
 from windfall.control.snapshots import Offers
 from windfall.control.state import State
 from windfall.jobs.errors import Invalid
-from windfall.jobs.ids import EnvironmentName, InstanceId, QueueName
+from windfall.jobs.ids import EnvironmentName, InstanceId, MachineId, QueueName
 
 log = logging.getLogger(__name__)
 
+#: The engine of the daemon's own host, and that of the hosts that were added to it.
+LOCAL, HOSTS = "local", "hosts"
 #: Entries of instances that are gone are dropped when there are this many of them.
 _SPARE_HOMES = 1_000
 
@@ -49,6 +51,8 @@ class Routing:
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = engines
         self._default = next(iter(engines.values()))
+        #: What serves environments that name no engine: the default one first, then the hosts that were added to it.
+        self._unnamed = (self._default, *_beside(self._default, engines))
         #: Which engine has which instance: the core may have dropped one before its engine is told.
         self._homes: dict[InstanceId, Engine] = {}
         #: What carries out the instructions that are not for an engine, by their type.
@@ -57,6 +61,11 @@ class Routing:
     def engine_of(self, environment: ComputeEnvironment) -> Engine:
         """The engine that serves an environment; the default if the one it names no longer exists."""
         return self._engines.get(environment.engine or "", self._default)
+
+    def engines_of(self, environment: ComputeEnvironment) -> tuple[Engine, ...]:
+        """All engines whose machines an environment may have."""
+        named = self._engines.get(environment.engine or "")
+        return self._unnamed if named is None else (named,)
 
     def check(self, state: State, command: Command) -> None:
         """Raise Rejected for an environment that no engine, or not the one that it names, can serve."""
@@ -85,23 +94,33 @@ class Routing:
                 f" engine {now}. To use another one, create another compute environment with that tag"
             )
 
+    @property
+    def engine_names(self) -> list[str]:
+        """The names of all engines."""
+        return sorted(self._engines)
+
     def serving(self, state: State, queue: QueueName) -> list[str]:
         """The names of the engines that serve a queue's environments."""
         declared = state.queues.get(queue)
         names = () if declared is None else declared.environments
-        return sorted({self._engine_named(state, name).name for name in names})
+        environments = [state.environments[name] for name in names if name in state.environments]
+        return sorted(
+            {engine.name for environment in environments for engine in self.engines_of(environment)}
+        )
 
     def offers(self, state: State) -> Offers:
         """What could be launched now, by environment."""
         return {
-            name: self.engine_of(environment).offers(environment)
+            name: tuple(
+                offer for engine in self.engines_of(environment) for offer in engine.offers(environment)
+            )
             for name, environment in state.environments.items()
         }
 
     def adopt(self, state: State) -> None:
         """Give every engine what the store knows to be its own."""
         for instance in state.instances.values():
-            self._homes[instance.id] = self._engine_named(state, instance.environment)
+            self._homes[instance.id] = self._home(state, instance.environment, instance.machine)
         for engine in self._engines.values():
             own = [instance for instance in state.instances.values() if self._homes[instance.id] is engine]
             ids = {instance.id for instance in own}
@@ -113,9 +132,26 @@ class Routing:
             environments = [
                 environment
                 for environment in state.environments.values()
-                if self.engine_of(environment) is engine
+                if engine in self.engines_of(environment)
             ]
-            engine.adopt(Holdings(environments, own, attempts))
+            machines = [it for it in state.machines.values() if it.facts.get(ENGINE_FACT) == engine.name]
+            tasks = {
+                token: attempt.task_id
+                for token in attempts
+                if (attempt := state.attempts[token].attempt) is not None
+            }
+            alone = frozenset(
+                token
+                for token in attempts
+                if (attempt := (job := state.attempts[token]).attempt) is not None
+                and stops_alone(state, job, attempt)
+            )
+            storage = {
+                token: access
+                for token in attempts
+                if (access := opened_storage(state, state.attempts[token])) is not None
+            }
+            engine.adopt(Holdings(environments, own, attempts, machines, tasks, alone, storage))
 
     def carry_out(self, state: State, instructions: Sequence[Instruction]) -> None:
         """Give each engine its instructions, in order; the daemon's own post-commit tasks are started first."""
@@ -143,10 +179,10 @@ class Routing:
 
     def _addressees(self, state: State, instruction: Instruction) -> Sequence[Engine]:
         if isinstance(instruction, LaunchInstance):
-            home = self._engine_named(state, instruction.environment)
+            home = self._home(state, instruction.environment, instruction.offer.machine)
             self._homes[instruction.instance] = home
             return (home,)
-        if isinstance(instruction, CreateTraining | InvokeTarget | WriteDeadLetter):
+        if isinstance(instruction, PostCommitTask):
             log.error("no post-commit task for this instruction: %s", instruction)
             return ()
         if isinstance(instruction, TerminateInstance):
@@ -161,9 +197,22 @@ class Routing:
         # The core no longer knows the attempt. The engine that does acts; the others ignore it.
         return tuple(self._engines.values())
 
-    def _engine_named(self, state: State, name: EnvironmentName) -> Engine:
+    def _home(self, state: State, name: EnvironmentName, machine_id: MachineId | None) -> Engine:
+        """The engine of an instance: its machine's, if that belongs to one, else its environment's."""
+        machine = None if machine_id is None else state.machines.get(machine_id)
+        if (
+            machine is not None
+            and (home := self._engines.get(machine.facts.get(ENGINE_FACT, ""))) is not None
+        ):
+            return home
         environment = state.environments.get(name)
         return self._default if environment is None else self.engine_of(environment)
+
+
+def _beside(default: Engine, engines: Mapping[str, Engine]) -> tuple[Engine, ...]:
+    """The engine of hosts that were added to this daemon, where its own host is the default."""
+    hosts = engines.get(HOSTS)
+    return (hosts,) if hosts is not None and default.name == LOCAL else ()
 
 
 def _declared(state: State, command: Command) -> ComputeEnvironment | None:

@@ -50,6 +50,8 @@ class CompanionSettings(msgspec.Struct, frozen=True):
     key_service_port: int
     #: The API's keys; None serves the daemon and its agents alone.
     keys_file: str | None = None
+    #: Where it listens besides loopback; empty for nowhere else.
+    listen: str = ""
 
 
 def write_configuration(settings: CompanionSettings) -> bool:
@@ -119,7 +121,8 @@ class _Companion:
     async def run(self) -> None:
         """Serve until SeaweedFS is gone."""
         settings = self._settings
-        relay = await serve_relay(HOST, settings.port, (HOST, settings.upstream_port), self._complete)
+        hosts = [HOST, settings.listen] if settings.listen else [HOST]
+        relay = await serve_relay(hosts, settings.port, (HOST, settings.upstream_port), self._complete)
         keys = await asyncio.start_server(self._serve_keys, HOST, settings.key_service_port)
         waited_s = 0.0
         while waited_s < _BEGIN_WITHIN_S and relay.is_serving() and keys.is_serving():

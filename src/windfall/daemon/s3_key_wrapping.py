@@ -1,8 +1,8 @@
 """Keys for server-side encryption with aws:kms: wraps and unwraps the key of an object.
 
 SeaweedFS makes a key for each object and asks a key service to wrap it, through the API of OpenBao's and Vault's
-`transit` engine. Decides the wrapping: a keystream and a tag, both of HMAC-SHA-256, under a key that is derived for
-each key id. Every key id exists; the encryption context is bound to the wrapped key.
+`transit` engine. Every key id exists and has a seal of its own (sealing.py); the encryption context is bound to the
+wrapped key.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import secrets
 from urllib.parse import unquote
+
+from windfall.daemon.sealing import Seal
 
 #: AWS's name for the key that is used when a request names none.
 DEFAULT_KEY_ID = "alias/aws/s3"
 _TRANSIT = "/v1/transit/"
 _PREFIX = "vault:v1:"
-_NONCE_BYTES = _TAG_BYTES = 32
 _MOST_BYTES = 4096
 
 Answer = tuple[int, dict[str, object]]
@@ -27,7 +27,7 @@ class KeyWrapping:
     """The key service; it returns values and knows no sockets."""
 
     def __init__(self, master: str, token: str) -> None:
-        self._master = master.encode()
+        self._seal = Seal(master.encode())
         self._token = token.encode()
 
     def answer(self, path: str, token: str, body: bytes) -> Answer:
@@ -56,31 +56,10 @@ class KeyWrapping:
     def _wrapped(self, key_id: str, plain: bytes, context: bytes) -> str:
         if len(plain) > _MOST_BYTES:
             raise ValueError
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        hidden = self._masked(key_id, nonce, plain)
-        tag = self._tag(key_id, nonce, hidden, context)
-        return _PREFIX + base64.b64encode(nonce + tag + hidden).decode()
+        return _PREFIX + base64.b64encode(self._seal.sealed(key_id, plain, context)).decode()
 
     def _unwrapped(self, key_id: str, text: str, context: bytes) -> bytes:
         if not text.startswith(_PREFIX):
             raise ValueError
         content = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
-        nonce, rest = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
-        tag, hidden = rest[:_TAG_BYTES], rest[_TAG_BYTES:]
-        if not hmac.compare_digest(tag, self._tag(key_id, nonce, hidden, context)):
-            raise ValueError
-        return self._masked(key_id, nonce, hidden)
-
-    def _masked(self, key_id: str, nonce: bytes, content: bytes) -> bytes:
-        key = self._derived("mask", key_id)
-        blocks = range((len(content) + 31) // 32)
-        stream = b"".join(hmac.digest(key, nonce + block.to_bytes(4, "big"), "sha256") for block in blocks)
-        return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
-
-    def _tag(self, key_id: str, nonce: bytes, hidden: bytes, context: bytes) -> bytes:
-        parts = (nonce, hidden, context)
-        framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        return hmac.digest(self._derived("tag", key_id), framed, "sha256")
-
-    def _derived(self, use: str, key_id: str) -> bytes:
-        return hmac.digest(self._master, f"{use}\0{key_id}".encode(), "sha256")
+        return self._seal.opened(key_id, content, context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 from xml.sax.saxutils import escape
 
@@ -25,10 +25,12 @@ _CONNECTION = re.compile(rb"\r\nconnection:[^\r]*", re.IGNORECASE)
 _ENDLESS = 1 << 62
 
 
-async def serve_relay(host: str, port: int, upstream: tuple[str, int], complete: Complete) -> asyncio.Server:
-    """Listen at an address and relay to another one."""
+async def serve_relay(
+    hosts: Sequence[str], port: int, upstream: tuple[str, int], complete: Complete
+) -> asyncio.Server:
+    """Listen at addresses and relay to another one."""
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _Client(upstream, complete), host, port, backlog=512)
+    return await loop.create_server(lambda: _Client(upstream, complete), hosts, port, backlog=512)
 
 
 class _Side(asyncio.Protocol):

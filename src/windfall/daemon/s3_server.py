@@ -13,9 +13,7 @@ import fcntl
 import http.client
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from windfall.daemon.detached import end_detached, lives, start_detached, started_ticks
 from windfall.daemon.s3_companion import (
     HOST,
     LOG_NAME,
@@ -59,8 +58,6 @@ _PORTS = (
 _ARRANGEMENT = 2
 #: SeaweedFS takes 15 seconds to end by itself; what it has acknowledged survives SIGKILL.
 _GRACE_S = 3.0
-#: The shell exits at once, so the server is not a child of the daemon and a daemon that adopts it need not reap it.
-_DETACHED = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo "$!"'
 _POLL_S = 0.05
 _TRIES = 3
 _PORT_WAIT_S = 2.0
@@ -79,13 +76,19 @@ class _Running:
     arrangement: int = 0
     #: The policies that it was started with: it reads them only then.
     policies: tuple[str, ...] = ()
+    #: Where it listens besides loopback.
+    listen: str = ""
 
 
 class S3Server:
     """SeaweedFS with its files below one directory."""
 
-    def __init__(self, directory: Path, port: int = 0, keys_file: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, port: int = 0, keys_file: Path | None = None, listen: str = ""
+    ) -> None:
+        """`listen` is an address besides loopback."""
         self._directory = directory
+        self._listen = listen
         self._port = port
         self._keys_file = keys_file
 
@@ -99,6 +102,14 @@ class S3Server:
         """Where it answers, or last answered; None before its first start."""
         running = self._read()
         return None if running is None else f"http://{HOST}:{running.ports['s3']}"
+
+    @property
+    def url_for_machines(self) -> str | None:
+        """Where other machines reach it; None where they do not."""
+        running = self._read()
+        if running is None or not running.listen:
+            return None
+        return f"http://{running.listen}:{running.ports['s3']}"
 
     @property
     def pid(self) -> int | None:
@@ -165,7 +176,7 @@ class S3Server:
         if running is None:
             return
         for pid, ticks in _processes(running):
-            _end_process(pid, ticks)
+            end_detached(pid, ticks, _GRACE_S)
         for name, port in running.ports.items():
             # SeaweedFS makes these itself and does not always remove them.
             kind = name.removesuffix("_grpc")
@@ -177,6 +188,7 @@ class S3Server:
         if running is None or not _all_live(running):
             return False
         as_wanted = running.arrangement == _ARRANGEMENT and self._port in (0, running.ports["s3"])
+        as_wanted = as_wanted and running.listen == self._listen
         return as_wanted and set(policies(read_tenants(self._directory))) <= set(running.policies)
 
     def _start(self, deadline: float) -> None:
@@ -205,6 +217,7 @@ class S3Server:
             ports["upstream"],
             ports["key_service"],
             None if self._keys_file is None else str(self._keys_file),
+            self._listen,
         )
         # Identities of an earlier server are dropped.
         (self._directory / "keys.json").unlink(missing_ok=True)
@@ -232,27 +245,18 @@ class S3Server:
         )
         running = _Running(
             pid,
-            _started_ticks(pid) or 0,
+            started_ticks(pid) or 0,
             ports,
             keeper,
-            _started_ticks(keeper) or 0,
+            started_ticks(keeper) or 0,
             _ARRANGEMENT,
             tuple(policies(read_tenants(self._directory))),
+            self._listen,
         )
         write_private(self._state_file, json.dumps(asdict(running)))
 
     def _detached(self, command: list[str], environment: dict[str, str]) -> int:
-        """Start a process that is not our child; returns its pid."""
-        log = self._directory / LOG_NAME
-        started = subprocess.run(
-            ["/bin/sh", "-c", _DETACHED, "sh", log, *command],
-            stdout=subprocess.PIPE,
-            cwd=self._directory,
-            env=environment,
-            start_new_session=True,
-            check=True,
-        )
-        return int(started.stdout)
+        return start_detached(command, environment, self._directory, self._directory / LOG_NAME)
 
     def _choose_ports(self, *, again: bool) -> dict[str, int]:
         """The ports of the last start if they are free, so that running jobs find the server again."""
@@ -263,6 +267,8 @@ class S3Server:
             time.sleep(_POLL_S)  # a killed process releases its sockets a moment later
         with contextlib.ExitStack() as reserved:
             s3 = reserved.enter_context(_free_port(wanted_s3 if _is_free(wanted_s3) or self._port else 0))
+            if self._listen:
+                reserved.enter_context(_free_port(s3, self._listen))
             return {"s3": s3, **{name: reserved.enter_context(_free_port(0)) for name in _PORTS}}
 
     def _wait_until_ready(self, deadline: float) -> None:
@@ -281,14 +287,25 @@ class S3Server:
             time.sleep(_POLL_S)
         raise S3ServerError(f"SeaweedFS was not ready in time ({last}); see {self._directory / LOG_NAME}")
 
-    def make_bucket(self, name: str) -> None:
-        """Make a bucket; an existing one is left as it is."""
-        running = self._read()
-        status = None if running is None else self._request(running.ports["s3"], "PUT", f"/{name}")
-        if status not in _BUCKET_IS_THERE:
-            raise S3ServerError(
-                f"cannot make bucket {name}: SeaweedFS answered {status}; see {self._directory / LOG_NAME}"
-            )
+    def make_bucket(self, name: str, timeout_s: float = 30.0) -> None:
+        """Make a bucket; an existing one is left as it is. A server that is just restarting is waited for."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            running = self._read()
+            if running is None:
+                raise S3ServerError(f"cannot make bucket {name}: the S3 server was never started")
+            try:
+                status = self._request(running.ports["s3"], "PUT", f"/{name}")
+                trouble = f"SeaweedFS answered {status}"
+            except OSError as error:
+                status, trouble = 503, str(error)
+            if status in _BUCKET_IS_THERE:
+                return
+            if status < 500 or time.monotonic() >= deadline:
+                raise S3ServerError(
+                    f"cannot make bucket {name}: {trouble}; see {self._directory / LOG_NAME}, or try again later"
+                )
+            time.sleep(_POLL_S)
 
     def _try_out(self, port: int) -> str:
         """Make the bucket, then write, read and remove an object; returns what failed, or an empty string.
@@ -346,13 +363,18 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def _free_port(wanted: int) -> Iterator[int]:
+def _free_port(wanted: int, host: str = HOST) -> Iterator[int]:
     """A port that stays reserved until all have been chosen."""
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((HOST, wanted))
+            bound.bind((host, wanted))
         except OSError as error:
+            if host != HOST:
+                raise S3ServerError(
+                    f"the S3 server cannot listen at {host}:{wanted}: {error.strerror}; give --s3-listen an address of"
+                    " this host, or choose another port with --s3-port"
+                ) from error
             raise S3ServerError(
                 f"port {wanted} for the S3 server cannot be used: {error.strerror}; choose another with --s3-port"
             ) from error
@@ -372,28 +394,4 @@ def _processes(running: _Running) -> list[tuple[int, int]]:
 
 
 def _all_live(running: _Running) -> bool:
-    return all(_lives(pid, ticks) for pid, ticks in _processes(running))
-
-
-def _lives(pid: int, started_ticks: int) -> bool:
-    return pid > 0 and _started_ticks(pid) == started_ticks
-
-
-def _end_process(pid: int, started_ticks: int) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not _lives(pid, started_ticks):
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-        deadline = time.monotonic() + _GRACE_S
-        while _lives(pid, started_ticks) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-
-
-def _started_ticks(pid: int) -> int | None:
-    """When a process began; None if it has ended or is a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
+    return all(lives(pid, ticks) for pid, ticks in _processes(running))

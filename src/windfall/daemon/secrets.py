@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,27 @@ from windfall.jobs.git_credentials import (
     decode_credential,
     is_credential_name,
 )
+from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import TENANT_NAME, qualified
+from windfall.store.errors import StoreError
 
 #: As AWS Secrets Manager has it.
 SIZE_MAX_BYTES = 64 * 1024
 
 
+#: Stores the value of a secret, by its kept name, for all daemons of a store; None removes it. Blocks.
+ShareSecret = Callable[[str, bytes | None], None]
+Lead = Callable[[], Awaitable[Any]]
+
+
 class Secrets:
     """The operations SetSecret, ListSecrets and RemoveSecret, over a directory of mode 0700."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, share: ShareSecret | None = None, lead: Lead | None = None) -> None:
+        """`share` stores a value for all daemons first; `lead` raises where another daemon must be asked."""
         self._directory = directory
+        self._share = share
+        self._lead = lead
 
     async def set_secret(self, call: Call) -> dict[str, Any]:
         """Store a value under a name; it replaces an earlier one for attempts that start from now on."""
@@ -49,10 +60,12 @@ class Secrets:
                 decode_credential(value)
             except BadCredential as problem:
                 raise ApiError("Invalid", f"{name} was not set: {problem}.") from None
+        await self._on_leader()
         path = self._path(tenant, name)
         replaced = path.exists()
+        await self._shared(tenant, name, content)
         try:
-            await asyncio.to_thread(_write, path, content)
+            await asyncio.to_thread(write_secret, path, content)
         except OSError as error:
             raise ApiError(
                 "InternalFailure",
@@ -64,22 +77,21 @@ class Secrets:
     async def list_secrets(self, call: Call) -> dict[str, Any]:
         """The names of a tenant's secrets, and when each was last set; never a value."""
         tenant = _tenant(call)
-        try:
-            entries = list(os.scandir(self._path(tenant, "_").parent))
-        except FileNotFoundError:
-            entries = []
+        await self._on_leader()
         listed = [
-            {"name": entry.name, "setAt": int(entry.stat().st_mtime * 1000)}
-            for entry in entries
-            if _is_name(entry.name) and entry.is_file(follow_symlinks=False)
+            {"name": path.name, "setAt": int(path.stat().st_mtime * 1000)}
+            for path in _secrets_in(self._path(tenant, "_").parent)
         ]
         return {"tenant": tenant, "secrets": sorted(listed, key=lambda secret: str(secret["name"]))}
 
     async def remove_secret(self, call: Call) -> dict[str, Any]:
         """Remove a value; attempts that have it keep it, later ones fail to start."""
         tenant, name = _named(call)
+        await self._on_leader()
         try:
-            self._path(tenant, name).unlink()
+            if (path := self._path(tenant, name)).exists():
+                await self._shared(tenant, name, None)
+            path.unlink()
         except FileNotFoundError:
             raise ApiError(
                 "NotFound",
@@ -88,6 +100,21 @@ class Secrets:
             ) from None
         return {}
 
+    async def _on_leader(self) -> None:
+        """Raise where another daemon leads: a job that is submitted next must find the secret where it starts."""
+        if self._lead is not None:
+            await self._lead()
+
+    async def _shared(self, tenant: str, name: str, content: bytes | None) -> None:
+        if self._share is None:
+            return
+        try:
+            await asyncio.to_thread(self._share, qualified(tenant, name), content)
+        except StoreError as error:
+            raise ApiError(
+                "InternalFailure", f"The secret was not changed: {error}; try again.", 500
+            ) from None
+
     def _path(self, tenant: str, name: str) -> Path:
         full_name = qualified(tenant, name)
         file = secret_file(full_name) or credential_file(full_name)
@@ -95,7 +122,26 @@ class Secrets:
         return self._directory / file
 
 
-def _write(path: Path, content: bytes) -> None:
+def listed_secrets(root: Path) -> list[tuple[str, str, Path]]:
+    """The tenant, the name and the file of every secret below a directory."""
+    own = [(DEFAULT_TENANT, path.name, path) for path in _secrets_in(root)]
+    folders = [folder for folder in root.glob("@*") if TENANT_NAME.fullmatch(folder.name.removeprefix("@"))]
+    return own + [
+        (folder.name.removeprefix("@"), path.name, path) for folder in folders for path in _secrets_in(folder)
+    ]
+
+
+def _secrets_in(folder: Path) -> list[Path]:
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return []
+    return [
+        Path(entry.path) for entry in entries if _is_name(entry.name) and entry.is_file(follow_symlinks=False)
+    ]
+
+
+def write_secret(path: Path, content: bytes) -> None:
     """All or nothing: an agent that reads meanwhile sees the old value or the new one."""
     if path.parent.name.startswith("@"):
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -14,9 +14,8 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import uvicorn
 
@@ -36,21 +35,32 @@ from windfall.aws_api.sts.service import sts_service
 from windfall.capacity.machines import Machine
 from windfall.control.ports import AttemptFiles
 from windfall.daemon.directory import DataDirectory
-from windfall.daemon.engine_wiring import wire_engines
+from windfall.daemon.engine_wiring import wire_engines, wire_hosts
 from windfall.daemon.errors import DaemonError
 from windfall.daemon.event_delivery import check_event_settings
-from windfall.daemon.forwarding import Forwarding
+from windfall.daemon.event_loop import run_to_its_end, unless_stopped
+from windfall.daemon.forwarding import Forwarding, LeadersFiles
 from windfall.daemon.gateway import Gateway
-from windfall.daemon.http_connection import HttpConnection
-from windfall.daemon.leading import DaemonContext, SoleDaemon, training_settings
+from windfall.daemon.host_keeper import HostKeeper
+from windfall.daemon.hosts import Hosts
+from windfall.daemon.http_connection import HttpConnection, listen, url_of
+from windfall.daemon.leading import DaemonContext, SoleDaemon, training_machines, training_settings
 from windfall.daemon.log_reaper import REAP_EVERY_S, reap_logs
 from windfall.daemon.measurements import MetricsPage
 from windfall.daemon.object_storage import ObjectStorage, Owned
 from windfall.daemon.operations import Operations
+from windfall.daemon.page_files import DASHBOARD, UI, PageFiles, read_files
+from windfall.daemon.secrets import Secrets
 from windfall.daemon.settings import Settings
+from windfall.daemon.shared_files import SharedFiles, share_files
 from windfall.daemon.store_claim import keep_claim, open_own_store
 from windfall.daemon.succession import Succession
 from windfall.daemon.time_zones import zone_named
+from windfall.daemon.usher_link import UsherLink
+from windfall.daemon.usher_relay import ENDPOINTS, UsherRelay
+from windfall.daemon.watch_hub import WatchHub
+from windfall.engines.hosts.ssh import Ssh
+from windfall.engines.provisioning import SharedStock, secrets_in
 from windfall.jobs.ids import InstanceId
 from windfall.jobs.resources import Resources
 from windfall.jobs.states import JobState
@@ -59,8 +69,6 @@ from windfall.store.errors import StoreError, StoreReplaced
 from windfall.store.sql_store import SqlStore
 
 log = logging.getLogger(__name__)
-
-Settled = TypeVar("Settled")
 
 SERVICES = ("batch", "sagemaker", "logs", "cloudwatch", "scheduler", "sts", "iam")
 
@@ -97,15 +105,18 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> int:
         if store.coordination is not None:
             lock = directory.share(store.identity)
         keep_claim(directory.root, store)
+        shared = share_files(settings, directory, store, clock_ms)
         ensure_keys_file(directory.keys, now=clock_ms())
+        if shared is not None:
+            shared.sync()
     except (WireError, StoreError) as error:
         raise DaemonError(str(error)) from None
     except OSError as error:
         raise _unusable(directory, error) from None
     try:
         # The port first: if it is taken, nothing must be left running.
-        with _listen(settings) as listening:
-            daemon = _opened(settings, directory, store)
+        with listen(settings.host, settings.port) as listening:
+            daemon = _opened(settings, directory, store, shared)
             code = run_to_its_end(daemon.run(listening, ready))
             if not settings.shares_store:
                 _tell_what_goes_on(store)
@@ -132,14 +143,16 @@ def _tell_what_goes_on(store: SqlStore) -> None:
         log.warning("stopped; %s, and the next `windfall up` adopts what still runs", jobs)
 
 
-def _opened(settings: Settings, directory: DataDirectory, store: SqlStore) -> _Daemon:
+def _opened(
+    settings: Settings, directory: DataDirectory, store: SqlStore, shared: SharedFiles | None
+) -> _Daemon:
     """A daemon with everything it needs to start; DaemonError says what is missing."""
     try:
         own = [key.access_key_id for key in load_keys(directory.keys)]
         addresses = [url for url in (directory.read_address(), *directory.other_addresses()) if url]
         objects = ObjectStorage(settings, os.environ, own, addresses)
         objects.open(directory.objects_file, directory.keys)
-        return _Daemon(settings, directory, store, objects)
+        return _Daemon(settings, directory, store, objects, shared)
     except (WireError, StoreError) as error:
         raise DaemonError(str(error)) from None
     except OSError as error:
@@ -153,48 +166,44 @@ def _unusable(directory: DataDirectory, error: OSError) -> DaemonError:
     )
 
 
-def run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
-    """Run the daemon on an event loop that can be closed even when no file can be opened any more."""
-    # Uvloop opens two sockets whenever it starts to run, also when it is closed.
-    spare = socket.socketpair()
-    with asyncio.Runner(loop_factory=_event_loop) as runner:
-        try:
-            return runner.run(work)
-        finally:
-            for end in spare:
-                end.close()
-
-
-def _event_loop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()
-
-
 class _Daemon:
     def __init__(
-        self, settings: Settings, directory: DataDirectory, store: SqlStore, objects: ObjectStorage
+        self,
+        settings: Settings,
+        directory: DataDirectory,
+        store: SqlStore,
+        objects: ObjectStorage,
+        shared: SharedFiles | None,
     ) -> None:
         self._settings = settings
         self._directory = directory
         self._objects = objects
+        self._shared = shared
         self._stop = asyncio.Event()
         self._kill = False
-        self._keys = KeyRing(directory.keys)
-        keys = self._keys
+        self._watches: WatchHub | None = None
+        self._keys = keys = KeyRing(directory.keys)
+        self._usher = UsherLink(directory.usher, directory.keys, settings.host, settings.usher_port)
         files = AttemptDirectory(directory.logs)
+        self._ssh = Ssh(str(directory.root), settings.ssh_config)
+        self._daemon_id = store.identity.replace("-", "")[:12]
+        stock = SharedStock(secrets_in(directory.secrets), lambda: objects.for_machines, objects.sessions)
         context = DaemonContext(
             settings,
             directory,
             files,
-            wire_engines(settings, directory, files, clock_ms),
+            wire_engines(settings, directory, files, clock_ms, stock, self._daemon_id),
             store,
             objects,
             clock_ms,
             lambda: keys.tenants,
             keys.find,
+            wire_hosts(settings, directory, files, self._ssh),
+            *(() if shared is None else (shared.catch_up,)),
         )
         self._files: AttemptFiles = files
+        if settings.hosts_only:
+            self._files = LeadersFiles(files, lambda: self._leadership.leading is not None)
         #: What all services hold; never the loop itself, which is replaced when the leader changes.
         self._gate = Gateway(store)
         self._leadership: SoleDaemon | Succession
@@ -202,7 +211,7 @@ class _Daemon:
             self._leadership = SoleDaemon(context, self._gate)
         else:
             self._leadership = Succession(context, store.coordination, self._gate)
-        self._training = training_settings(context, self._host)
+        self._training = training_settings(context, self._training_machines)
 
     def _owned(self) -> Owned | None:
         """All tenants, and the storage registered for them; None while another daemon leads."""
@@ -214,23 +223,29 @@ class _Daemon:
     def _machine(self) -> Machine | None:
         return self._leadership.machine
 
+    def _host_keeper(self) -> HostKeeper | None:
+        leading = self._leadership.leading
+        return None if leading is None else leading.hosts
+
     async def _dial(self, engine: str | None, instance: InstanceId) -> Stream:
         leading = self._leadership.leading
         if leading is None:
             raise AgentUnreachable("this daemon no longer leads")
         return await leading.dial(engine, instance)
 
-    def _host(self) -> Resources | None:
-        machine = self._machine()
-        return None if machine is None else machine.total
+    def _training_machines(self) -> Sequence[Resources]:
+        return training_machines(self._leadership.leading, self._leadership.machine)
 
     async def run(self, listening: socket.socket, ready: Callable[[Ready], None]) -> int:
-        url = _url(listening, self._settings.host)
+        url = self._settings.advertise or url_of(listening, self._settings.host)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         watched = self._leadership.begin(url)
         watching_s3 = asyncio.create_task(self._objects.watch(self._owned), name="s3 server watch")
-        reaping = asyncio.create_task(self._reap_logs(), name="log reaper")
+        background = [asyncio.create_task(self._reap_logs(), name="log reaper")]
+        background.append(asyncio.create_task(self._usher.watch(), name="usher watch"))
+        if self._shared is not None:
+            background.append(asyncio.create_task(self._shared.keep_in_step(), name="shared files"))
         stopping = asyncio.create_task(self._stop.wait())
         server: uvicorn.Server | None = None
         serving: asyncio.Task[None] | None = None
@@ -253,7 +268,8 @@ class _Daemon:
             return 0
         finally:
             watching_s3.cancel()
-            reaping.cancel()
+            for task in background:
+                task.cancel()
             stopping.cancel()
             await self._shut_down(server, serving)
 
@@ -284,7 +300,14 @@ class _Daemon:
             self._machine,
             self._leadership.daemons,
             self._dial,
+            lambda: (self._leadership.leading is not None, self._leadership.leader),
+            Hosts(self._gate, self._host_keeper, self._ssh, self._daemon_id, clock_ms),
+            self._secrets(),
         )
+        page = PageFiles(
+            read_files(DASHBOARD), (self._settings.host, *(self._settings.page_hosts or "").split(","))
+        )
+        self._watches = operations.watches
         application = Application(
             [
                 batch_service(
@@ -301,8 +324,14 @@ class _Daemon:
             self._keys,
             time.time,
             lambda: str(uuid.uuid4()),
-            pages={"/metrics": MetricsPage(self._gate, self._files, self._keys).answer},
+            pages={
+                "/metrics": MetricsPage(self._gate, self._files, self._keys).answer,
+                "/": page.lead,
+                "/ui": page.lead,
+                UI: page.answer,
+            },
             elsewhere=Forwarding(lambda: self._leadership.leader).forward,
+            folders={ENDPOINTS: UsherRelay(lambda: self._usher.url)},
         )
         return uvicorn.Config(
             application,
@@ -315,6 +344,14 @@ class _Daemon:
             timeout_graceful_shutdown=5,
         )
 
+    def _secrets(self) -> Secrets:
+        if self._shared is None:
+            return Secrets(self._directory.secrets)
+        # Only the leader's state can be inspected: a follower forwards the request.
+        return Secrets(
+            self._directory.secrets, self._shared.put_secret, lambda: self._gate.inspect(lambda *_: None)
+        )
+
     async def _begin_stop(self, kill: bool) -> int:
         """Begin to stop; returns how many attempts are running."""
         leading = self._leadership.leading
@@ -325,45 +362,13 @@ class _Daemon:
 
     async def _shut_down(self, server: uvicorn.Server | None, serving: asyncio.Task[None] | None) -> None:
         """Stop in order: the HTTP server first, then the control loop and the engines."""
+        if self._watches is not None:
+            self._watches.close()
         if server is not None and serving is not None:
             server.should_exit = True
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
+        self._usher.end(kill=self._kill)
         await self._leadership.end(kill=self._kill)
+        await self._ssh.close()
         self._gate.close()
-
-
-async def unless_stopped(work: asyncio.Future[Settled], stopping: asyncio.Task[Any]) -> Settled | None:
-    """The result of the work; None, with the work cancelled, if the daemon is stopped first."""
-    await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        return work.result()
-    work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
-    return None
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((settings.host, settings.port))
-            listening.listen(512)
-            listening.setblocking(False)  # noqa: FBT003 (the standard library's own signature)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        raise DaemonError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror};"
-            " choose another with --port (0 takes a free one)"
-        ) from None
-    return listening
-
-
-def _url(listening: socket.socket, host: str) -> str:
-    port = listening.getsockname()[1]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -18,6 +18,8 @@ from typing import Any
 from windfall.agent.errors import AgentError
 from windfall.daemon.errors import BadSetting
 from windfall.daemon.job_users import uids_for_tenants
+from windfall.daemon.setting_forms import KINDS, PATTERNS, RANGES
+from windfall.jobs.log_limits import NO_LIMIT, log_limit_bytes
 
 ENVIRONMENT_PREFIX = "WINDFALL_"
 CONFIG_NAME = "windfall.toml"
@@ -53,6 +55,9 @@ class Settings:
     host: str = "127.0.0.1"
     #: Port to listen on; 0 takes a free one.
     port: int = 8470
+    #: Names, with commas between them, under which a proxy serves the page to browsers; addresses and this host's names
+    #: always work.
+    page_hosts: str | None = None
     #: vCPUs to offer to jobs; the machine's own by default.
     vcpus: int | None = None
     #: Memory to offer to jobs, in MiB; the machine's own by default.
@@ -63,6 +68,13 @@ class Settings:
     store: str | None = None
     #: On PostgreSQL: seconds after which another daemon leads when the leader is not heard of.
     lease_s: float = 5.0
+    #: Run no job on the daemon's own host, only on hosts that were added or on Ray; for daemons that share a PostgreSQL
+    #: and no data directory.
+    hosts_only: bool = False
+    #: Begin without the other data directories that have used the PostgreSQL; jobs under their agents are lost.
+    forget_directories: bool = False
+    #: Address at which other daemons of the store reach this one, http://HOST:PORT; where it listens by default.
+    advertise: str | None = None
     #: The user that jobs run as when the daemon is root.
     job_user: str = "nobody"
     #: Uids for tenants when the daemon is root: FIRST-LAST gives each tenant its own, none runs all jobs as job_user.
@@ -77,6 +89,8 @@ class Settings:
     reserve_after_s: float = 60.0
     #: Seconds after which an idle instance goes away.
     idle_after_s: float = 300.0
+    #: Seconds that a job takes to get a place and work there, until its own are measured; for jobs with a deadline.
+    changeover_s: float = 120.0
     #: Seconds between SIGTERM and SIGKILL for a job that is stopped.
     stop_grace_s: float = 30.0
     #: Where checkpoints go: file:///PATH or s3://BUCKET/PREFIX; a directory under `data` by default.
@@ -85,18 +99,32 @@ class Settings:
     s3: bool = False
     #: Port of that S3 server; 0 takes a free one.
     s3_port: int = 8471
+    #: Port of the usher, which answers the requests of endpoints: 0 takes a free one, and so does 8472 if it is in use.
+    usher_port: int = 8472
+    #: Address of this host where that S3 server listens too, for jobs on other machines; unencrypted. Loopback alone by
+    #: default.
+    s3_listen: str | None = None
     #: With an S3 of your own: ARN of the role whose temporary credentials jobs get there, by its STS. None gives none.
     job_role: str | None = None
     #: Seconds of notice for a job whose place is taken back.
     notice_s: float = 120.0
+    #: Configuration file of ssh for hosts, in place of the user's own.
+    ssh_config: str | None = None
+    #: Seconds after which a machine whose agent does not answer is lost, and its jobs go on elsewhere.
+    lost_after_s: float = 300.0
     #: Whether jobs also find the notice at 169.254.169.254, as on EC2; needs root, and a host that is not on EC2.
     link_local_metadata: bool = False
+    #: Where this host learns that EC2 takes it away: auto (asks EC2's own metadata, on EC2), off, or http://ADDRESS.
+    ec2_metadata: str = "auto"
     #: What jobs are: process, container, or auto (containers where an engine answers and the image is not mapped).
     runtime: str = "auto"
     #: Socket of the Docker or Podman engine; found in the usual places by default, `none` never looks.
     container_socket: str | None = None
     #: Seconds between two samples of each running job (GPUs, CPU, memory, disk, network), 0.1 or more; 0 takes none.
     sample_every_s: float = 2.0
+    #: What the log of one attempt may have at most, such as 500m or 10g, from 1m on; none for no limit. Beyond it the
+    #: beginning and the newest part are kept.
+    job_log_limit: str = "10g"
     #: File that gets a line of JSON for every change of a job's state, in the form of EventBridge's events.
     events_file: str | None = None
     #: URL, http:// or https://, that the same events are posted to.
@@ -105,7 +133,13 @@ class Settings:
     events_webhook_token_file: str | None = None
     #: URL that ticks of schedules with a DeadLetterConfig are posted to when they fail; by default they go to files.
     dead_letter_webhook: str | None = None
-    #: The engine of compute environments that name none: local or simulated.
+    #: How the Ray cluster is reached: a command that runs a program on one of its nodes (`ssh ubuntu@head`), or local.
+    ray: str | None = None
+    #: The Python of the cluster, as that command finds it.
+    ray_python: str = "python3"
+    #: Whether a cluster without token authentication is accepted.
+    ray_trusts_network: bool = False
+    #: The engine of compute environments that name none: local, simulated, hosts or ray.
     engine: str = "local"
     #: The engine that SageMaker training jobs run on; `engine` by default.
     training_engine: str | None = None
@@ -137,92 +171,16 @@ class Settings:
         return self.store_url.startswith("postgresql://")
 
     @property
+    def log_limit_bytes(self) -> int:
+        """What the log of one attempt may have at most; 0 means no limit."""
+        return 0 if self.job_log_limit == NO_LIMIT else log_limit_bytes(self.job_log_limit) or 0
+
+    @property
     def objects_url(self) -> str:
         """Where checkpoints go."""
         if self.objects is not None:
             return self.objects.rstrip("/")
         return f"s3://{S3_BUCKET}" if self.s3 else (self.data / "objects").absolute().as_uri()
-
-
-_KINDS: dict[str, type] = {
-    "port": int,
-    "vcpus": int,
-    "memory_mib": int,
-    "retention_days": float,
-    "reserve_after_s": float,
-    "idle_after_s": float,
-    "stop_grace_s": float,
-    "lease_s": float,
-    "data": Path,
-    "s3": bool,
-    "s3_port": int,
-    "notice_s": float,
-    "sample_every_s": float,
-    "link_local_metadata": bool,
-    "simulated_boot_s": float,
-    "simulated_mtbi_s": float,
-    "simulated_notice_s": float,
-    "simulated_speed": float,
-    "usd_gpu_hour": float,
-    "usd_vcpu_hour": float,
-    "spot_factor": float,
-}
-_RANGES: dict[str, tuple[float, float]] = {
-    "port": (0, 65535),
-    "vcpus": (1, 1_000_000),
-    "memory_mib": (4, 1_000_000_000),
-    "retention_days": (0, 36_500),
-    "reserve_after_s": (0, 86_400 * 365),
-    "idle_after_s": (0, 86_400 * 365),
-    "stop_grace_s": (0, 86_400),
-    "lease_s": (0.5, 3_600),
-    "s3_port": (0, 65535),
-    "notice_s": (0, 86_400),
-    "sample_every_s": (0, 3_600),
-    "simulated_boot_s": (0, 86_400),
-    "simulated_mtbi_s": (1, 86_400 * 365),
-    "simulated_notice_s": (0, 86_400),
-    "simulated_speed": (0.001, 100_000),
-    "usd_gpu_hour": (0, 10_000),
-    "usd_vcpu_hour": (0, 10_000),
-    "spot_factor": (0, 1),
-}
-_PATTERNS: dict[str, tuple[str, str]] = {
-    "gpus": (
-        r"auto|none|simulated:[1-9][0-9]{0,3}|recorded:/.+",
-        "auto, none, simulated:N or recorded:/PATH",
-    ),
-    "runtime": (r"auto|process|container", "auto, process or container"),
-    "container_socket": (
-        r"none|(unix://)?/.+",
-        "the path of a socket, such as /var/run/docker.sock, or none",
-    ),
-    "account_id": (r"[0-9]{12}", "twelve digits"),
-    "region": (r"[a-z0-9-]{1,40}", "a region such as us-east-1"),
-    "store": (r"(sqlite:///|postgresql://|/).+", "sqlite:///PATH or postgresql://USER@HOST/DATABASE"),
-    "host": (r"[A-Za-z0-9.:_-]+", "an address or host name"),
-    "job_user": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a user name of this host"),
-    "job_users": (r"none|[0-9]{1,10}-[0-9]{1,10}", "none, or FIRST-LAST such as 200000-200999"),
-    "objects": (r"file:///.+|s3://[a-z0-9][a-z0-9.-]{2,62}(/.*)?", "file:///PATH or s3://BUCKET/PREFIX"),
-    "job_role": (
-        # SeaweedFS's own roles have no account.
-        r"arn:[a-z-]+:iam::([0-9]*:)?role/[\w+=,.@/-]+",
-        "the ARN of a role, such as arn:aws:iam::123456789012:role/jobs",
-    ),
-    "events_file": (r"/.*[^/]", "the absolute path of a file"),
-    "events_webhook": (
-        r"https?://[^\s@/?#]+([/?][^\s#]*)?",
-        "http://HOST/PATH or https://HOST/PATH, without a user or password (events_webhook_token_file is for secrets)",
-    ),
-    "dead_letter_webhook": (
-        r"https?://[^\s@/?#]+([/?][^\s#]*)?",
-        "http://HOST/PATH or https://HOST/PATH, without a user or password",
-    ),
-    "events_webhook_token_file": (r"/.*[^/]", "the absolute path of a file"),
-    "engine": (r"local|simulated", "local or simulated"),
-    "training_engine": (r"local|simulated", "local or simulated"),
-    "training_python": (r"[^-\s]\S*", "a program, such as python3 or /usr/bin/python3.12"),
-}
 
 
 def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
@@ -239,7 +197,24 @@ def read_settings(options: Mapping[str, Any], environment: Mapping[str, str] | N
     }
     _check_spelling(environ, names)
     merged: dict[str, Any] = {**from_file, **from_environment, **given}
-    return replace(Settings(data), **{name: _checked(name, value) for name, value in merged.items()})
+    settings = replace(Settings(data), **{name: _checked(name, value) for name, value in merged.items()})
+    if settings.s3_listen is not None and not settings.s3:
+        raise BadSetting("s3_listen is for the S3 server of the daemon: add --s3, or leave --s3-listen out")
+    if settings.hosts_only:
+        settings = _without_own_host(settings, merged)
+    if "ray" in (settings.engine, settings.training_engine) and settings.ray is None:
+        raise BadSetting("the engine ray needs a cluster: add --ray COMMAND, such as --ray 'ssh ubuntu@head'")
+    return settings
+
+
+def _without_own_host(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """The settings of a daemon whose own host runs nothing: hosts are what environments run on, unless Ray is named."""
+    for name in ("engine", "training_engine"):
+        if given.get(name) in ("local", "simulated"):
+            raise BadSetting(
+                f"{name} is {given[name]}, which runs jobs on the daemon's host; hosts_only allows hosts and ray"
+            )
+    return settings if settings.engine == "ray" else replace(settings, engine="hosts")
 
 
 def _check_spelling(environ: Mapping[str, str], names: set[str]) -> None:
@@ -280,19 +255,19 @@ def _read_file(path: Path, names: set[str]) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    kind = _KINDS.get(name, str)
+    kind = KINDS.get(name, str)
     if kind is bool:
         return _switched(name, value)
     try:
         value = kind(value)
     except (TypeError, ValueError):
         raise BadSetting(f"{name} must be a number, not {value!r}") from None
-    if name in _RANGES:
-        low, high = _RANGES[name]
+    if name in RANGES:
+        low, high = RANGES[name]
         if not low <= value <= high:
             raise BadSetting(f"{name} must be between {low:,} and {high:,}, not {value:,}")
-    if name in _PATTERNS:
-        pattern, meaning = _PATTERNS[name]
+    if name in PATTERNS:
+        pattern, meaning = PATTERNS[name]
         if not re.fullmatch(pattern, value):
             raise BadSetting(f"{name} must be {meaning}, not {value!r}")
     if name == "gpus" and value.startswith(RECORDED):

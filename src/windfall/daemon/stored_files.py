@@ -124,7 +124,7 @@ class StoredFiles:
 
     async def describe(self, call: Call) -> dict[str, Any]:
         """What can be fetched of a job: its checkpoints, outputs and logs."""
-        job = await self._job(call)
+        job = await self.job(call)
         staging = None if job.is_array else own_staging(job)
         checkpoints = staging.checkpoints if staging is not None else None
         container = await self._gate.read(lambda store: _container(store, job))
@@ -152,7 +152,7 @@ class StoredFiles:
         A line is `[key, bytes, changed at]`. The final line is an object: `{"end": true}`, or `{"error": ...}` if the
         store failed.
         """
-        part = await self._opened(call)
+        part = await self._named(call)
         entries = await self._readers.do(part.entries)
         first = await self._readers.do(lambda: list(islice(entries, _PAGE)))
         return Response(200, b"application/x-ndjson", _lines(first), more=self._more(entries))
@@ -169,23 +169,31 @@ class StoredFiles:
     async def read(self, call: Call) -> Response:
         """Ranges of objects, concatenated."""
         reads = _reads(call)
-        part = await self._opened(call)
+        part = await self._named(call)
         for key, _, _ in reads:
             if not part.holds(key):
                 raise ApiError("NotFound", f"There is no {key[:200]!r} among the files of this job.", 404)
         contents = await self._readers.do(lambda: [part.store.get_range(*wanted) for wanted in reads])
         return Response(200, b"application/octet-stream", b"".join(contents))
 
-    async def _opened(self, call: Call) -> ReadablePart:
-        job = await self._job(call)
+    async def do(self, work: Callable[[], T]) -> T:
+        """Use a store off the event loop; its errors become ApiError."""
+        return await self._readers.do(work)
+
+    async def _named(self, call: Call) -> ReadablePart:
+        return await self.opened(await self.job(call), call.params.get("part"), call.params.get("output"))
+
+    async def opened(self, job: Job, part: Any, number: Any) -> ReadablePart:
+        """One part of what a job has stored: its checkpoint, or one of its outputs by number."""
         staging = None if job.is_array else own_staging(job)
         submitter = job.submission.submitter
         places = await self._gate.read(lambda store: tuple(store.declared(StoragePlace)))
         access = kept_access(access_within(self._readers.layout, places, submitter), submitter, staging)
-        place = _place(call, job, staging)
+        place = _place(part, number, job, staging)
         return await self._readers.do(lambda: self._readers.opened(place, access))
 
-    async def _job(self, call: Call) -> Job:
+    async def job(self, call: Call) -> Job:
+        """The job that a call names, if its caller sees it."""
         job_id = JobId(needed_text(call, "jobId"))
         job: Job | None = await self._gate.read(lambda store: found_job(store, job_id))
         if job is None:
@@ -219,14 +227,12 @@ def _output_name(output: Output) -> str:
     return "kept" if output.patterns else output.uri.rstrip("/").rpartition("/")[2]
 
 
-def _place(call: Call, job: Job, staging: Staging | None) -> StoredLocation:
-    part = call.params.get("part")
+def _place(part: Any, number: Any, job: Job, staging: Staging | None) -> StoredLocation:
     if part == "checkpoint":
         if staging is not None and staging.checkpoints is not None:
             return StoredLocation(staging.checkpoints.uri, RESERVED)
         raise ApiError("NotFound", f"The job {job.id} keeps no checkpoints.", 404)
     outputs: tuple[Output, ...] = () if staging is None else staging.outputs
-    number = call.params.get("output")
     if part != "output" or type(number) is not int:
         raise ApiError("Invalid", "part must be checkpoint or output; for output, output must be its number.")
     if not 0 <= number < len(outputs):

@@ -67,7 +67,11 @@ class Succession:
     def begin(self, url: str) -> list[asyncio.Task[None]]:
         """Join; returns the tasks that must not end by themselves."""
         self._presence = Presence(self._presence.name, url, self._presence.pid)
-        self._alive_fd = self._context.directory.add_address(self._presence.name, url)
+        directory = self._context.directory
+        self._alive_fd = directory.add_address(self._presence.name, url)
+        if directory.read_address() not in directory.other_addresses():
+            # The leader's address is that of another directory; commands that begin here ask this daemon.
+            directory.write_address(url)
         self._leadership.join(self._presence, self._context.settings.lease_s)
         loop = asyncio.get_running_loop()
 
@@ -190,7 +194,7 @@ class Succession:
         before, self._lead = self._lead, await self._on_lease_thread(self._leadership.look)
         if self._term is not None:
             return
-        # The daemons share a host, so a dead leader's lease can be taken at once; a frozen one's must expire.
+        # The lease of a dead leader of this directory can be taken at once; any other's must expire.
         gone = self._lead.holder if self._context.directory.is_gone(self._lead.holder) else ""
         if self._lead.is_free or gone:
             epoch = await self._on_lease_thread(lambda: self._leadership.take(self._epoch_min, gone))
@@ -206,7 +210,9 @@ class Succession:
     async def _lead_for_a_term(self, epoch: int) -> None:
         """Lead, from what the store holds, until another daemon does."""
         try:
-            state = await asyncio.get_running_loop().run_in_executor(None, load_state, self._context)
+            running = asyncio.get_running_loop()
+            await running.run_in_executor(None, self._context.catch_up)
+            state = await running.run_in_executor(None, load_state, self._context)
             leading = Leading(self._context, state, epoch, self._leadership)
             await self._run_term(leading)
         except StoreReplaced:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -19,7 +19,9 @@ from windfall.agent import messages
 from windfall.agent.client import AgentConnection, clock_ms, connect
 from windfall.agent.errors import AgentError, AgentRejected, AgentUnfit, AgentUnreachable
 from windfall.agent.reach import Reach
+from windfall.engines.provisioning import Provisioner
 from windfall.engines.translation import ENDED, in_its_time, in_our_time
+from windfall.jobs.storage import StorageAccess
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class Patience:
     quiet_s: float = 15.0
     #: For one that is told to end and has nothing to do.
     retire_s: float = 60.0
+    #: After how long without a word its attempts go on elsewhere; 0 where they never do.
+    lose_after_s: float = 0.0
 
 
 #: Takes what an agent has, and the results that it repeats at a connection.
@@ -62,8 +66,13 @@ class AgentLink:
         patience: Patience = Patience(),  # noqa: B008 (frozen: nobody can change what others get)
         *,
         leased: bool = False,
+        is_afar: bool = False,
+        provisioner: Provisioner | None = None,
     ) -> None:
-        """A higher epoch than one that comes with a lease is another daemon's, and is not outbid."""
+        """A higher epoch than one that comes with a lease is another daemon's, and is not outbid.
+
+        The word of an agent on another machine (`is_afar`) does not depose a daemon: the store has the lease.
+        """
         self._reach = reach
         self._patience = patience
         self._troubles = _Troubles(patience)
@@ -75,9 +84,15 @@ class AgentLink:
         self._running: asyncio.Task[None] | None = None
         #: When the agent was asked for its clock, until it answers.
         self._pinged_at: int | None = None
-        #: When the agent was last heard, on the monotonic clock.
-        self._heard_s = 0.0
-        self._leased = leased
+        #: When the last Pong was sent, by a clock of the agent that only the agent reads.
+        self._sent_ms = 0
+        #: When the agent was last heard, on the monotonic clock; until then, since when it is waited for.
+        self._heard_s = time.monotonic()
+        #: Whose agent it is, for people.
+        self.whose = "the agent"
+        self._leased, self._is_afar = leased, is_afar
+        #: What the machine is sent that shares no disk with the daemon.
+        self._provisioner = provisioner
         #: No agent is started before this is set.
         self.wanted = asyncio.Event()
         #: Set while an agent is connected that has said what it has.
@@ -88,20 +103,25 @@ class AgentLink:
         self.unfit = asyncio.Event()
 
     @property
+    def silent_s(self) -> float:
+        """For how long nothing was heard of the agent, whether or not there is a connection."""
+        return time.monotonic() - self._heard_s
+
+    @property
     def away(self) -> str | None:
         """Why the agent does not do what it is told, for people; None while it answers, or while nobody wants one."""
         if not self.wanted.is_set():
             return None
         if self._connection is None or not self.connected.is_set():
-            return (
-                f"the agent does not answer: {self.trouble}" if self.trouble else "the agent is being started"
-            )
-        quiet_s = time.monotonic() - self._heard_s
+            if self.trouble:
+                return f"{self.whose} does not answer: {self.trouble}"
+            return f"{self.whose} is being started"
+        quiet_s = self.silent_s
         if quiet_s < self._patience.quiet_s:
             return None
         pid = self._connection.inventory.agent_pid
         return (
-            f"the agent (pid {pid}) has not answered for {quiet_s:.0f} s, and jobs are neither started nor stopped;"
+            f"{self.whose} (pid {pid}) has not answered for {quiet_s:.0f} s, and jobs are neither started nor stopped;"
             f" is its process stopped (kill -CONT {pid})?"
         )
 
@@ -121,9 +141,27 @@ class AgentLink:
     def write(self, sent: Sequence[messages.Message]) -> None:
         """Tell the agent, if one is connected."""
         if sent and self._connection is not None:
+            if self._provisioner is not None:
+                sent = self._provisioner.accompanied(sent)
             if ahead_ms := self._connection.clock.ahead_ms:
                 sent = [in_its_time(message, ahead_ms) for message in sent]
             self._connection.write(sent)
+
+    def expect(self, storage: Mapping[str, StorageAccess]) -> None:
+        """Know what attempts there may use of object storage, so that their credentials are renewed."""
+        if self._provisioner is not None:
+            for token, access in storage.items():
+                self._provisioner.expect(token, access)
+
+    def provide(self) -> None:
+        """Send the agent what has changed of what it is provided with."""
+        if self._provisioner is not None and self._connection is not None and self.connected.is_set():
+            self._connection.write(self._provisioner.renewed())
+
+    def renew(self) -> None:
+        """Break the connection, if there is one, so that the agent has to introduce itself anew."""
+        if self._connection is not None:
+            self._connection.abort()
 
     async def run(self) -> None:
         """Keep a connection to the agent, starting one when none answers, until told to close."""
@@ -141,13 +179,18 @@ class AgentLink:
                     await self._listen(connection)
                     self._troubles.ended()
             except AgentRejected as rejected:
-                if self._leased:
+                if not self._leased:
+                    # Only one daemon can hold this data directory, so a higher epoch is an older clock of our own.
+                    self._epoch = rejected.epoch + 1
+                elif self._is_afar:
+                    self._note(
+                        f"it refuses this daemon ({rejected}); if no other daemon leads, remove the machine"
+                        " and add it again"
+                    )
+                else:
                     raise
-                # Only one daemon can hold this data directory, so a higher epoch is an older clock of our own.
-                self._epoch = rejected.epoch + 1
             except AgentError as error:
-                self.trouble = str(error)
-                self._troubles.note(f"the agent does not answer ({error})")
+                self._note(str(error))
                 if isinstance(error, AgentUnfit):
                     self.unfit.set()
             finally:
@@ -157,6 +200,10 @@ class AgentLink:
                     await connection.close()
             if not self._closing:
                 await asyncio.sleep(self._troubles.wait_s)
+
+    def _note(self, trouble: str) -> None:
+        self.trouble = trouble
+        self._troubles.note(f"{self.whose} does not answer ({trouble})")
 
     async def _listen(self, connection: AgentConnection) -> None:
         """Hand on what the agent says, until it goes."""
@@ -179,14 +226,15 @@ class AgentLink:
             await asyncio.sleep(self._patience.ping_every_s)
             if silent_since_s is not None and self._heard_s != silent_since_s:
                 silent_since_s = None
-                log.warning("the agent answers again")
+                log.warning("%s answers again", self.whose)
             silent_s = time.monotonic() - self._heard_s
             if silent_since_s is None and silent_s >= self._patience.silent_s:
                 silent_since_s = self._heard_s
                 pid = connection.inventory.agent_pid
                 log.warning(
-                    "the agent (pid %d) has not answered for %.0f s, so that jobs are neither started nor stopped;"
+                    "%s (pid %d) has not answered for %.0f s, so that jobs are neither started nor stopped;"
                     " is its process stopped (kill -CONT %d), or the disk of %s full?",
+                    self.whose,
                     pid,
                     silent_s,
                     pid,
@@ -195,7 +243,11 @@ class AgentLink:
             if silent_since_s is None:
                 if self._pinged_at is None:
                     self._pinged_at = clock_ms()
-                connection.write([messages.Ping()])
+                news = self._provisioner.renewed() if self._provisioner is not None else ()
+                connection.write([*news, self._ping()])
+
+    def _ping(self) -> messages.Ping:
+        return messages.Ping(self._sent_ms, self._patience.lose_after_s)
 
     async def _hear_all(self, connection: AgentConnection) -> None:
         """Hand on what the agent says; the results that it repeats at first belong to its inventory."""
@@ -210,6 +262,7 @@ class AgentLink:
                 if isinstance(
                     said, messages.Pong
                 ):  # It has been heard, and has a clock; that is all that it says.
+                    self._sent_ms = said.sent_ms
                     if self._pinged_at is not None:
                         connection.clock.measure(self._pinged_at, said.now, clock_ms())
                         self._pinged_at = None
@@ -226,10 +279,17 @@ class AgentLink:
                 self._on_message(message)
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
-        self._troubles.over()
+        self._heard_s = time.monotonic()
+        self._sent_ms = inventory.sent_ms
+        if self._patience.lose_after_s and self._connection is not None:
+            # Before the first order: what it starts may have to end when this is not said again.
+            self._connection.write([self._ping()])
+        self._on_connected(inventory, results)
+        if self._provisioner is not None and self._connection is not None:
+            self._connection.write(self._provisioner.at_connection(inventory))
+        self._troubles.over(self.whose)
         self.trouble = None
         self.unfit.clear()
-        self._on_connected(inventory, results)
         self.connected.set()
 
     def _is_outdated(self, inventory: messages.Inventory) -> bool:
@@ -274,7 +334,7 @@ class AgentLink:
         try:
             await self._connection.send([messages.Shutdown(kill)])
         except AgentError as error:
-            log.warning("the agent was gone when it was told to end (%s); its jobs run on", error)
+            log.warning("%s was gone when it was told to end (%s); its jobs run on", self.whose, error)
 
     def let_go(self) -> None:
         """Leave the agent to itself."""
@@ -299,11 +359,11 @@ class _Troubles:
             self._logged, self._logged_s, self._is_over = trouble, now, False
         self.wait_s = min(self.wait_s * 2, self._patience.again_most_s)
 
-    def over(self) -> None:
+    def over(self, whose: str) -> None:
         """The agent is there and has said what it has."""
         if not self._is_over:
             self._is_over = True
-            log.warning("the agent answers again")
+            log.warning("%s answers again", whose)
 
     def ended(self) -> None:
         """A connection that was good is over: the next one is tried soon, and whatever is wrong then is told."""

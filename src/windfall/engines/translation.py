@@ -13,6 +13,7 @@ import msgspec
 
 from windfall.agent import messages
 from windfall.agent.gpus import GpuDevice as AgentsGpu
+from windfall.agent.own_directory import BEFORE_NAMES
 from windfall.capacity.machines import GpuDevice, Machine
 from windfall.control.events import (
     AgentConnected,
@@ -20,9 +21,12 @@ from windfall.control.events import (
     AttemptLost,
     AttemptProgressed,
     AttemptStarted,
+    InterruptionNoticed,
     IsolationChanged,
+    RebalanceRecommended,
     Report,
 )
+from windfall.control.gang_addresses import ADDRESS_FACT, INTERFACE_FACT
 from windfall.control.instructions import (
     ForgetAttempt,
     Instruction,
@@ -31,7 +35,10 @@ from windfall.control.instructions import (
     StartAttempt,
     StopAttempt,
 )
-from windfall.jobs.ids import AttemptToken
+from windfall.control.job_users import ANY_USER
+from windfall.control.look_ahead import KEEPS_STANDBYS
+from windfall.jobs.ids import AttemptToken, InstanceId, MachineId
+from windfall.jobs.resources import Resources
 
 #: The members that are moments of an agent's clock.
 _MOMENTS = ("at", "started_at", "prepared_at", "exited_at", "state_at", "first_step_at")
@@ -101,6 +108,8 @@ def _start(instruction: StartAttempt, log_path: LogPath) -> messages.Start:
         tenant=instruction.tenant,
         own_directory=instruction.directory if instruction.enters_as_user else None,
         behind=instruction.behind or "",
+        stops_alone=instruction.stops_alone,
+        log_limit_bytes=instruction.log_limit_bytes,
     )
 
 
@@ -118,19 +127,25 @@ def in_our_time(message: Told, ahead_ms: int) -> Told:
 
     The moments of what was restored are left: the machine that wrote them may have been another one.
     """
+    return with_moments(message, lambda moment: moment - ahead_ms)
+
+
+def with_moments(message: Told, change: Callable[[int], int]) -> Told:
+    """A message with each moment of its own changed; it is the same one if none is."""
     if isinstance(message, messages.Inventory):
-        attempts = [in_our_time(status, ahead_ms) for status in message.attempts]
+        attempts = [with_moments(status, change) for status in message.attempts]
         return msgspec.structs.replace(message, attempts=attempts)
-    changed: dict[str, Any] = _earlier(message, ahead_ms)
+    changed: dict[str, Any] = _changed(message, change)
     for name in ("checkpoint", "progress"):
-        if (part := getattr(message, name, None)) is not None:
-            changed[name] = replace(part, **_earlier(part, ahead_ms))
-    return msgspec.structs.replace(message, **changed)
+        part = getattr(message, name, None)
+        if part is not None and (moved := _changed(part, change)):
+            changed[name] = replace(part, **moved)
+    return msgspec.structs.replace(message, **changed) if changed else message
 
 
-def _earlier(said: Any, ahead_ms: int) -> dict[str, int]:
-    moments = {name: getattr(said, name, None) for name in _MOMENTS}
-    return {name: moment - ahead_ms for name, moment in moments.items() if moment is not None}
+def _changed(said: Any, change: Callable[[int], int]) -> dict[str, int]:
+    moments = ((name, getattr(said, name, None)) for name in _MOMENTS)
+    return {name: new for name, old in moments if old is not None and (new := change(old)) != old}
 
 
 def to_report(message: messages.ToDaemon) -> Report | None:
@@ -166,12 +181,20 @@ def to_report(message: messages.ToDaemon) -> Report | None:
             message.failure,
             message.diagnosis,
             message.left,
+            alone=message.alone,
         )
     if isinstance(message, messages.Refused):
         return AttemptExited(token, message.at, None, message.reason, given_back=message.given_back)
     if isinstance(message, messages.Lost):
         return AttemptLost(token, message.at)
     return None
+
+
+def to_notices(notice: messages.Noticed, instances: Iterable[InstanceId]) -> list[Report]:
+    """What the notice of a machine means to the instances on it."""
+    if notice.deadline_at is not None:
+        return [InterruptionNoticed(instance, notice.deadline_at, notice.words) for instance in instances]
+    return [RebalanceRecommended(instance) for instance in instances] if notice.rebalance else []
 
 
 def to_devices(gpus: Sequence[AgentsGpu]) -> tuple[GpuDevice, ...]:
@@ -214,3 +237,28 @@ def to_ended(results: Sequence[messages.Result]) -> tuple[AttemptExited | Attemp
     """The ends that an agent repeats."""
     ended = (to_report(result) for result in results)
     return tuple(report for report in ended if isinstance(report, AttemptExited | AttemptLost))
+
+
+def machine_of_host(inventory: messages.Inventory) -> Machine:
+    """A machine, as its agent describes it."""
+    gpus = to_devices(inventory.gpus)
+    facts = {
+        "hostname": inventory.hostname,
+        "job_user": inventory.job_user,
+        "isolation": ", ".join(inventory.abilities) or "process",
+        "containers": inventory.containers,
+        "network_mbits": "" if inventory.network_mbits is None else str(inventory.network_mbits),
+        "warnings": "\n".join(inventory.warnings),
+        ADDRESS_FACT: inventory.address,
+        INTERFACE_FACT: inventory.interface,
+        **({ANY_USER: "yes"} if inventory.any_user else {}),
+        **({KEEPS_STANDBYS: "yes"} if inventory.keeps_standbys else {}),
+    }
+    name = MachineId(inventory.machine_id or BEFORE_NAMES)
+    return Machine(name, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
+
+
+def with_devices(machine: Machine, reported: messages.Devices) -> Machine:
+    """A machine whose GPUs have changed."""
+    gpus = to_devices(reported.gpus)
+    return replace(machine, gpus=gpus, total=replace(machine.total, gpus=len(gpus)))

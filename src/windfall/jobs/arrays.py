@@ -7,7 +7,7 @@ attempts or queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from windfall.jobs.states import FAILED, JOB_MOVES, PENDING, RUNNABLE, TERMINAL, JobState, MoveTable
@@ -136,6 +136,11 @@ class ChildTable:
     def failed(self) -> bool:
         """Whether any child failed."""
         return self.counts[_CODES[FAILED]] > 0
+
+    def drawn(self, letters: Mapping[JobState, str]) -> str:
+        """One letter per child, by its state."""
+        table = "".join(letters[state] for state in _STATES).encode("ascii")
+        return self.states.translate(table.ljust(256, b"?")).decode("ascii")
 
     def summary(self) -> dict[str, int]:
         """How many children are in each state, as AWS's statusSummary has it."""

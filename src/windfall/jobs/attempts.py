@@ -35,6 +35,8 @@ class StopCause(StrEnum):
     PREEMPTED = "preempted"
     #: A more urgent job of its quota share takes its place; it has notice, and is tried again.
     OUTRANKED = "outranked"
+    #: Its deadline is kept better elsewhere (spot or on demand); it has notice, and goes on there at no cost.
+    MIGRATED = "migrated"
     #: It has spent what its tag allows; it has notice, and is not tried again.
     BUDGET = "budget spent"
     #: A training job's whole running time (MaxRuntimeInSeconds) is over.
@@ -50,7 +52,17 @@ class StopCause(StrEnum):
 
 
 #: The attempt's place goes away, through no doing of its own.
-TAKEN_AWAY = frozenset({StopCause.INTERRUPTED, StopCause.SICK_GPU, StopCause.PREEMPTED, StopCause.OUTRANKED})
+TAKEN_AWAY = frozenset(
+    {
+        StopCause.INTERRUPTED,
+        StopCause.SICK_GPU,
+        StopCause.PREEMPTED,
+        StopCause.OUTRANKED,
+        StopCause.MIGRATED,
+    }
+)
+#: Of these, what costs no job an attempt, whether it keeps checkpoints or not.
+_FREE = frozenset({StopCause.SICK_GPU, StopCause.MIGRATED})
 #: What an attempt that left its place to a job of its own queue ends with; the first are AWS's words.
 PREEMPTIONS = {
     StopCause.PREEMPTED: CROSS_SHARE_PREEMPTION,
@@ -131,6 +143,10 @@ class Attempt:
     #: What it began with, and the newest one since that is in safety.
     restored: Mark | None = None
     checkpoint: Mark | None = None
+    #: Those that were in safety one after another, oldest first; of many, ever fewer of the older ones.
+    marks: tuple[Mark, ...] = ()
+    #: The loss that it told, as (time, step, loss), thinned like the marks.
+    losses: tuple[tuple[int, int | None, float], ...] = ()
     #: What is wrong with keeping its checkpoints safe, for people.
     alarm: str | None = None
     progress: Progress | None = None
@@ -186,8 +202,8 @@ class Attempt:
 
     @property
     def moved(self) -> bool:
-        """Whether it ended because a GPU of it fell ill, which is never its job's fault."""
-        return self.interrupted and self.stop_cause is StopCause.SICK_GPU
+        """Whether it was moved, which is never its job's fault: a GPU fell ill, or its deadline is kept elsewhere."""
+        return self.interrupted and self.stop_cause in _FREE
 
     @property
     def was_container(self) -> bool:

@@ -112,6 +112,8 @@ class ContainerOptions:
     pull: Pull = Pull.MISSING
     #: None lets the engine choose; `host`, `bridge` and `none` are the engine's own words.
     network: str | None = None
+    #: The port of the host at which its port 8080 is found; on the host's own network it listens there itself.
+    publishes: int | None = None
 
     @property
     def reaches_host(self) -> bool:

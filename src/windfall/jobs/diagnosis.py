@@ -20,6 +20,7 @@ class FailureCause(StrEnum):
     GPU_FAULT = "gpu-fault"
     NCCL = "nccl"
     MISSING_MODULE = "missing-module"
+    MISSING_SCRIPT = "missing-script"
     DISK_FULL = "disk-full"
     KILLED_BY_TIME = "killed-by-time"
     NOT_STARTED = "not-started"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from windfall.jobs.arrays import ArrayPart
-from windfall.jobs.attempts import Attempt, GangEnd, LeftPlace, StopCause
+from windfall.jobs.attempts import Attempt, GangEnd, LeftPlace, Market, StopCause
 from windfall.jobs.containers import Pull, Runtime
 from windfall.jobs.definitions import ContainerOverrides, ContainerSpec
 from windfall.jobs.dependencies import Dependency
@@ -32,6 +32,17 @@ class JobKind(StrEnum):
 
     BATCH = "batch"
     TRAINING = "training"
+    #: One server of an endpoint.
+    REPLICA = "replica"
+
+
+class OnPartition(StrEnum):
+    """What an attempt does on a machine that has lost its daemon."""
+
+    #: It runs on: it is adopted when the daemon is back, or fenced if its job has gone on elsewhere.
+    CONTINUE = "continue"
+    #: It saves and ends before its job goes on elsewhere.
+    STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +57,17 @@ class TimeLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class JobDeadline:
+    """When a job is to be done, and how long its work takes on a place that stays."""
+
+    at: int
+    #: None where nobody said: then the length of earlier runs of its definition counts.
+    work_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
-    """What a caller asked for. Shared by an array and all its children, and never changed except in its tags."""
+    """What a caller asked for. Shared by an array and all its children; only its tags and its priority ever change."""
 
     name: str
     queue: QueueName
@@ -104,6 +124,21 @@ class Submission:
     array_part: ArrayPart | None = None
     #: Where its process starts, entered with the rights of its own user; None leaves that to its image.
     directory: str | None = None
+    deadline: JobDeadline | None = None
+    #: None leaves it to its compute environment.
+    partition: OnPartition | None = None
+    #: What the log of an attempt may have at most; None leaves that to the daemon.
+    log_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChange:
+    """That somebody changed a job's priority within its share."""
+
+    at: int
+    by: str
+    was: int
+    priority: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +173,8 @@ class Job:
     blocked_at: int | None = None
     cancelled: bool = False
     terminated: bool = False
+    #: Of a job with a deadline: the only capacity that it may be placed on now.
+    market: Market | None = None
     #: The name of who holds it: it does not start before it is released.
     held_by: str | None = None
     #: What the caller said when cancelling or terminating.
@@ -165,6 +202,8 @@ class Job:
     left_places: tuple[LeftPlace, ...] = ()
     #: The limit on the whole job that ended it, whether it ran or waited then.
     ended_by: StopCause | None = None
+    #: The newest changes of its priority, the last one last.
+    priority_changes: tuple[PriorityChange, ...] = ()
     #: The states that it came to in this round, where somebody wants to hear of them. Never stored.
     moves: list[Move] | None = field(default=None, compare=False, repr=False)
 

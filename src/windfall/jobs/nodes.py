@@ -20,6 +20,8 @@ GROUPS_MAX = 5
 OWN_NAME = "@windfall-node-name@"
 #: The same for its number, which counts from 0.
 OWN_NUMBER = "@windfall-node-number@"
+#: The same for the network interface that has its address.
+OWN_INTERFACE = "@windfall-node-interface@"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ know how anything is moved.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 #: Where SageMaker's contract, and our own sandbox, put a job's files.
 ML_ROOT = "/opt/ml"
@@ -27,6 +28,21 @@ class Mark:
     state_at: int
     bytes: int
     step: int | None = None
+
+
+#: Checkpoints, and reports of its loss, of one attempt that are remembered.
+MARKS_MAX = 200
+
+
+T = TypeVar("T")
+
+
+def remembering(marks: tuple[T, ...], mark: T) -> tuple[T, ...]:
+    """The marks of an attempt and one more; when they are too many, every second of the older half is forgotten."""
+    if len(marks) < MARKS_MAX:
+        return (*marks, mark)
+    half = len(marks) // 2
+    return (*marks[:half:2], *marks[half:], mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,8 @@ class Progress:
     #: How long its loop waited for data, and how long it worked on what it got, in all; None when it does not say.
     data_wait_s: float | None = None
     step_s: float | None = None
+    #: How many steps there are in all.
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +112,8 @@ class Channel:
     divided_among: tuple[int, ...] = ()
     #: Which part of how many this node gets.
     part: tuple[int, int] = (0, 1)
+    #: The directory that its objects come to; None means that of its name among the inputs.
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +155,8 @@ class Output:
     #: For one archive of several nodes: what their common try is called, and how many they are.
     merged_as: str | None = None
     merged_of: int = 1
+    #: Whether these nodes are on several machines, so that their parts meet in the object store.
+    merged_in_store: bool = False
     #: Which files of the private working directory it is; `path` then stands for that directory.
     patterns: tuple[str, ...] = ()
 

@@ -245,6 +245,26 @@ def _home(root: str, tenant: str) -> str:
     return root if tenant == DEFAULT_TENANT else f"{root}/{_TENANTS}/{tenant}"
 
 
+#: What a machine must reach for a job: files of the daemon's host, or the S3 that the daemon uses.
+FILES, BUCKETS = "files", "s3"
+
+
+def storage_needs(staging: Staging | None, directory: str | None = None) -> tuple[str, ...]:
+    """What the machine of an attempt must reach; `directory` is one of the daemon's host that it starts in.
+
+    Every machine has a root directory.
+    """
+    directory = None if directory == "/" else directory
+    uris = () if staging is None else tuple(uri for uri, _ in uses_of(staging))
+    if staging is not None and staging.git is not None and staging.git.url.startswith("/"):
+        uris = (*uris, f"file://{staging.git.url}")
+    if not uris and directory is None:  # as most are
+        return ()
+    files = directory is not None or any(uri.startswith("file:") for uri in uris)
+    buckets = any(uri.startswith("s3:") for uri in uris)
+    return (*([FILES] if files else ()), *([BUCKETS] if buckets else ()))
+
+
 def uses_of(staging: Staging) -> Iterator[tuple[str, bool]]:
     """The URIs that are named for an attempt, and whether something is written there."""
     if staging.checkpoints is not None:

@@ -8,6 +8,7 @@ never more urgent ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from windfall.jobs.ids import EnvironmentName, JobId, QueueName
@@ -183,8 +184,13 @@ def _serve(assignment: Assignment, turns: Turns, line: Line, last: Until | None)
         turns.drop()
         left = _within_gates(assignment, line, replace(left, count=_unplaced(line, last)))
         assignment.drop(line, left)
-        reserve(assignment, frozenset(queue.environments), left)
+        reserve(assignment, reserved_set(queue.environments, left), left)
         return
+
+
+def reserved_set(environments: Sequence[EnvironmentName], left: Blocked) -> frozenset[EnvironmentName]:
+    """The environments that a reservation for such jobs stands for."""
+    return frozenset(environments if left.shape.market is None else left.environments)
 
 
 def _unplaced(line: Line, last: Until | None) -> int:
@@ -206,7 +212,7 @@ def _taking(assignment: Assignment, line: Line) -> tuple[EnvironmentName, ...]:
     """The environments of its queue that accept such jobs at all."""
     gang = line.scheduling_class.gang
     wanted = line.shape.resources if gang is None else needs_of(gang)
-    return takers(assignment.snapshot, line.view.queue.environments, wanted)
+    return takers(assignment.snapshot, line.view.queue.environments, wanted, line.shape.market)
 
 
 def _within_gates(assignment: Assignment, line: Line, left: Blocked) -> Blocked:
@@ -223,7 +229,7 @@ def _within_gates(assignment: Assignment, line: Line, left: Blocked) -> Blocked:
 def _options(assignment: Assignment, line: Line) -> list[Option]:
     """Where the jobs of a line can go, environment by environment in the queue's order."""
     shape = line.group.shape
-    names = takers(assignment.snapshot, line.view.queue.environments, shape.resources)
+    names = takers(assignment.snapshot, line.view.queue.environments, shape.resources, shape.market)
     options = ((assignment.floor.places(name, shape), names[:number]) for number, name in enumerate(names))
     return [(places, before) for places, before in options if places is not None]
 

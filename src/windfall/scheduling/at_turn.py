@@ -17,7 +17,7 @@ def starts_at_its_turn(assignment: Assignment, view: QueueView, asking: Asking) 
     """Whether there is a place for the job that it may take."""
     key, names = (
         group_key(asking),
-        takers(assignment.snapshot, view.queue.environments, asking.shape.resources),
+        takers(assignment.snapshot, view.queue.environments, asking.shape.resources, asking.shape.market),
     )
     if any(
         group_key(left) == key and left.barred_by is None and left.claimed < left.count

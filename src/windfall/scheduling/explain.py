@@ -13,7 +13,7 @@ from windfall.jobs.aws_texts import AwsReason
 from windfall.jobs.ids import EnvironmentName, QueueName
 from windfall.jobs.resources import NOTHING
 from windfall.scheduling.admission import Asking
-from windfall.scheduling.assign import Assignment, Blocked, assign, claim, reserve
+from windfall.scheduling.assign import Assignment, Blocked, assign, claim, reserve, reserved_set
 from windfall.scheduling.at_turn import starts_at_its_turn
 from windfall.scheduling.counterfactuals import Counterfactual
 from windfall.scheduling.dispatch_order import Until
@@ -95,7 +95,7 @@ def explain(
     view = {view.queue.name: view for view in snapshot.queues}[queue]
     gang = scheduling_class.gang
     wanted = shape.resources if gang is None else needs_of(gang)
-    names = takers(snapshot, view.queue.environments, wanted)
+    names = takers(snapshot, view.queue.environments, wanted, shape.market)
     lasting = {
         name: lasting_obstacle(snapshot, name, shape)
         if gang is None
@@ -180,7 +180,7 @@ def _reservation(assignment: Assignment, view: QueueView, left: Blocked) -> Rese
         group_key(other) == group_key(left) and other.claimed < other.count for other in assignment.blocked
     ):
         return None
-    return reserve(assignment, frozenset(view.queue.environments), left)
+    return reserve(assignment, reserved_set(view.queue.environments, left), left)
 
 
 def _claimed(assignment: Assignment, left: Blocked) -> list[KeptPlaces]:

@@ -13,6 +13,7 @@ from math import ceil
 from windfall.capacity.environments import RECLAIMABLE, WITHOUT_GPUS, Switch
 from windfall.capacity.gpu_sets import suited
 from windfall.capacity.machines import InstanceState
+from windfall.jobs.attempts import Market
 from windfall.jobs.ids import EnvironmentName, InstanceId, JobId, MachineId
 from windfall.jobs.resources import Resources
 from windfall.scheduling.devices import NONE_KEPT, Devices, Kept
@@ -152,7 +153,7 @@ class Room:
         return (
             wanted.fits_in(self.view.total)
             and wanted.fits_in(machine.total)
-            and shape.admits(self.view.own_type)
+            and shape.admits(self.view.own_type, self.view.lacks)
             and (shape.gpu_wish is None or suited(machine.devices.devices, shape.gpu_wish) >= wanted.gpus)
         )
 
@@ -166,7 +167,7 @@ class Room:
             return False
         if gpus and machine.devices.usable(shape) < gpus:
             return False
-        if shape.instance_type is not None and not shape.admits(self.view.own_type):
+        if not shape.admits(self.view.own_type, self.view.lacks):
             return False
         return machine.guard is None or machine.guard.lets_in(self, shape, now)
 
@@ -213,22 +214,26 @@ def least(first: Resources, second: Resources) -> Resources:
     )
 
 
-def most(amounts: Iterable[Resources]) -> Resources:
-    """The largest amount of each resource, taken one by one."""
+def _most_free(rooms: Iterable[Room]) -> Resources:
+    """The most that any of the rooms has free of each resource, taken one by one."""
     vcpus: float = 0
     gpus: float = 0
     memory_mib = 0
-    for amount in amounts:
-        vcpus = max(vcpus, amount.vcpus)
-        memory_mib = max(memory_mib, amount.memory_mib)
-        gpus = max(gpus, amount.gpus)
+    for room in rooms:
+        machine = room.machine
+        vcpus = max(vcpus, min(room.vcpus, machine.vcpus))
+        memory_mib = max(memory_mib, min(room.memory_mib, machine.memory_mib))
+        gpus = max(gpus, min(room.gpus, machine.devices.amount))
     return Resources(vcpus, memory_mib, gpus)
 
 
 def takers(
-    snapshot: Snapshot, environments: Sequence[EnvironmentName], wanted: Resources
+    snapshot: Snapshot,
+    environments: Sequence[EnvironmentName],
+    wanted: Resources,
+    market: Market | None = None,
 ) -> tuple[EnvironmentName, ...]:
-    """The environments that accept such jobs at all: enabled, and not Fargate for GPU jobs."""
+    """The environments that accept such jobs at all: enabled, not Fargate for GPU jobs, and of their market."""
     views = ((name, snapshot.environments.get(name)) for name in environments)
     return tuple(
         name
@@ -236,6 +241,7 @@ def takers(
         if view is not None
         and view.environment.switch is Switch.ENABLED
         and not (wanted.gpus and view.environment.provisioning in WITHOUT_GPUS)
+        and (market is None or (market is Market.SPOT) == (view.environment.provisioning in RECLAIMABLE))
     )
 
 
@@ -296,12 +302,20 @@ class Floor:
             if view is None or instance.state is InstanceState.LAUNCHING:
                 continue
             machine = self._machine(view, snapshot.rules.grace_ms)
-            left = instance.total - instance.used
-            room = Room(instance, position, machine, left.vcpus, left.memory_mib, left.gpus)
+            total, used = instance.total, instance.used
+            # No `total - used`: with 10,000 instances the values between would be a third of the pass.
+            room = Room(
+                instance,
+                position,
+                machine,
+                total.vcpus - used.vcpus,
+                total.memory_mib - used.memory_mib,
+                total.gpus - used.gpus,
+            )
             machine.rooms.append(room)
             if instance.environment in lenders:
                 room.reclaimable = machine.lends = True
-            if instance.state is InstanceState.READY:
+            if instance.state is InstanceState.READY and view.closed is None:
                 self._by_instance[instance.id] = room
                 self.rooms.setdefault(instance.environment, []).append(room)
         #: Where an on-demand job could take back what others on the machine have borrowed.
@@ -309,19 +323,20 @@ class Floor:
         for machine in self.machines.values():
             if machine.lends and len(machine.rooms) > 1:
                 for room in machine.rooms:
-                    if not room.reclaimable and room.view.state is InstanceState.READY:
+                    if not room.reclaimable and room.view.id in self._by_instance:
                         self.claimable.setdefault(room.view.environment, []).append(room)
         self._places: dict[tuple[EnvironmentName, Shape], Places] = {}
         #: At the start of the pass. A larger shape is refused without looking at a single room.
-        self._most_free = {name: most(room.free for room in rooms) for name, rooms in self.rooms.items()}
+        self._most_free = {name: _most_free(rooms) for name, rooms in self.rooms.items()}
 
     def _machine(self, view: MachineView, grace_ms: int) -> MachineRoom:
         machine = self.machines.get(view.id)
         if machine is None:
-            left = view.total - view.used
-            free = list(view.free_gpus[: max(0, ceil(left.gpus))]) if view.free_gpus else []
+            total, used = view.total, view.used
+            free = list(view.free_gpus[: max(0, ceil(total.gpus - used.gpus))]) if view.free_gpus else []
             devices = Devices(view.devices, free, view.shared_gpus)
-            machine = MachineRoom(view, left.vcpus, left.memory_mib, devices, grace_ms=grace_ms)
+            vcpus, memory_mib = total.vcpus - used.vcpus, total.memory_mib - used.memory_mib
+            machine = MachineRoom(view, vcpus, memory_mib, devices, grace_ms=grace_ms)
             self.machines[view.id] = machine
         return machine
 

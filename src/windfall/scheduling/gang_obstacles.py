@@ -104,15 +104,16 @@ def _bins(snapshot: Snapshot, name: EnvironmentName) -> Iterator[Bin]:
             continue
         machine = snapshot.machines.get(instance.machine) if instance.machine is not None else None
         if machine is not None:
-            yield Bin(least(instance.total, machine.total), 1, instance.own_type, machine.devices.devices)
+            total, gpus = least(instance.total, machine.total), machine.devices.devices
+            yield Bin(total, 1, instance.own_type, gpus, instance.lacks)
         else:
             offer = next((offer for offer in view.offers if offer.type == instance.type), None)
             gpus = () if offer is None else pool.gpus_of(offer)
-            yield Bin(instance.total, 1, instance.own_type, gpus)
+            yield Bin(instance.total, 1, instance.own_type, gpus, instance.lacks)
     for offer in view.offers:
         most = int(view.environment.max_vcpus // offer.resources.vcpus) if offer.resources.vcpus > 0 else 1
         count = most if offer.available is None else min(most, offer.available)
-        yield Bin(offer.resources, count, own_type(offer), pool.gpus_of(offer))
+        yield Bin(offer.resources, count, own_type(offer), pool.gpus_of(offer), offer.lacks)
 
 
 def passing_gang_obstacles(assignment: Assignment, name: EnvironmentName, gang: Gang) -> Iterator[Reason]:

@@ -218,7 +218,7 @@ def _together(room: Room, waiting: Iterable[_Part]) -> tuple[Shape, list[int]] |
 
 def _both(first: Shape, second: Shape) -> Shape | None:
     """Two nodes on one machine as one shape, unless they require different types or devices."""
-    if first.instance_type != second.instance_type:
+    if first.instance_type != second.instance_type or first.needs != second.needs:
         return None
     wish = first.gpu_wish if first.resources.gpus else second.gpu_wish
     if first.resources.gpus and second.resources.gpus and first.gpu_wish != second.gpu_wish:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windfall.capacity.gpu_sets import MOST_SHARERS, suited
-from windfall.capacity.machines import GpuDevice, InstanceState, Offer
+from windfall.capacity.machines import NOTHING_LACKS, GpuDevice, InstanceState, Offer
 from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import NOTHING, Resources
 from windfall.scheduling.allocate import BEST_FIT, allowed, in_order
@@ -28,10 +28,12 @@ class Bin:
     type: str | None = None
     #: The devices that each has.
     gpus: tuple[GpuDevice, ...] = ()
+    #: What the machine of each does not reach.
+    lacks: frozenset[str] = NOTHING_LACKS
 
     def takes(self, shape: Shape) -> bool:
-        """Whether such a job may run there, by instance type and GPUs."""
-        return shape.admits(self.type) and has_gpus(self.gpus, shape)
+        """Whether such a job may run there, by instance type, GPUs and what it must reach."""
+        return shape.admits(self.type, self.lacks) and has_gpus(self.gpus, shape)
 
 
 def has_gpus(gpus: tuple[GpuDevice, ...], shape: Shape) -> bool:
@@ -144,7 +146,7 @@ class Pool:
     def holds(self, offer: Offer, shape: Shape) -> bool:
         """Whether one instance of an offer is enough for a job."""
         wanted = shape.resources
-        if not wanted.fits_in(offer.resources) or not shape.admits(own_type(offer)):
+        if not wanted.fits_in(offer.resources) or not shape.admits(own_type(offer), offer.lacks):
             return False
         machine = self.machines.get(offer.machine) if offer.machine is not None else None
         if machine is not None and not wanted.fits_in(machine.total):
@@ -174,7 +176,7 @@ class Pool:
         self.taken[index] += count
         self.vcpus += resources.vcpus * count
         self.lasting_vcpus += resources.vcpus * count
-        self.coming.append(Bin(resources, count, own_type(offer), self.gpus_of(offer)))
+        self.coming.append(Bin(resources, count, own_type(offer), self.gpus_of(offer), offer.lacks))
 
     def coming_for(self, shape: Shape) -> int:
         """How many instances are launching that would take the job."""
@@ -198,7 +200,7 @@ class Pools(dict[EnvironmentName, Pool]):
         super().__init__(
             (name, Pool(view, snapshot.machines)) for name, view in snapshot.environments.items()
         )
-        coming: Counter[tuple[EnvironmentName, Resources, str | None]] = Counter()
+        coming: Counter[tuple[EnvironmentName, Resources, str | None, frozenset[str]]] = Counter()
         for instance in snapshot.instances:
             pool = self.get(instance.environment)
             if pool is None:
@@ -208,9 +210,9 @@ class Pools(dict[EnvironmentName, Pool]):
                 pool.lasting_vcpus += instance.total.vcpus
             if instance.state is InstanceState.LAUNCHING:
                 left = instance.total if instance.used == NOTHING else instance.total - instance.used
-                coming[instance.environment, left, instance.own_type] += 1
-        for (name, left, type_), count in coming.items():
+                coming[instance.environment, left, instance.own_type, instance.lacks] += 1
+        for (name, left, type_, lacks), count in coming.items():
             pool = self[name]
             offers = (offer for offer in pool.view.offers if own_type(offer) == type_)
             gpus = next((pool.gpus_of(offer) for offer in offers), ())
-            pool.coming.append(Bin(left, count, type_, gpus))
+            pool.coming.append(Bin(left, count, type_, gpus, lacks))

@@ -5,7 +5,7 @@ Uses the rooms and pools that a plan uses, so that explain cannot contradict pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from windfall.capacity.environments import WITHOUT_GPUS, Switch
@@ -15,9 +15,10 @@ from windfall.jobs.ids import EnvironmentName, MachineId
 from windfall.jobs.resources import Resources
 from windfall.scheduling.allocate import too_expensive
 from windfall.scheduling.assign import Assignment
-from windfall.scheduling.fit import Room, least, most, takers
+from windfall.scheduling.fit import Room, least, takers
 from windfall.scheduling.gpu_reasons import GpusFenced, GpusNotShared, NoSuchGpu
 from windfall.scheduling.launchable import Pool, has_gpus, own_type
+from windfall.scheduling.reach_reasons import OthersOutOfReach, OutOfReach
 from windfall.scheduling.reasons import (
     AsksTooMuch,
     EarlierEnvironment,
@@ -59,7 +60,7 @@ def lasting_obstacle(snapshot: Snapshot, name: EnvironmentName, shape: Shape) ->
 
 def environments_for(snapshot: Snapshot, shape: Shape) -> tuple[EnvironmentName, ...]:
     """All environments that would take such a job sooner or later, by name."""
-    names = takers(snapshot, sorted(snapshot.environments), shape.resources)
+    names = takers(snapshot, sorted(snapshot.environments), shape.resources, shape.market)
     return tuple(name for name in names if _too_small(snapshot, snapshot.environments[name], shape) is None)
 
 
@@ -70,15 +71,18 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
         for instance in snapshot.instances
         if instance.environment == environment.name and instance.state is not InstanceState.TERMINATING
     ]
-    admitted = [instance for instance in instances if shape.admits(instance.own_type)]
+    admitted = [instance for instance in instances if shape.admits(instance.own_type, instance.lacks)]
     present = [_on_machine(snapshot, instance.machine, instance.total) for instance in admitted]
     if any(
         wanted.fits_in(total) and has_gpus(_gpus_of(snapshot, view, instance), shape)
         for instance, total in zip(admitted, present, strict=True)
     ):
         return None
-    offers = [offer for offer in view.offers if shape.admits(own_type(offer))]
+    offers = [offer for offer in view.offers if shape.admits(own_type(offer), offer.lacks)]
     if not present and not offers and (instances or view.offers):
+        lacks = [instance.lacks for instance in instances] + [offer.lacks for offer in view.offers]
+        if missing := sorted(frozenset.intersection(*lacks).intersection(shape.needs)):
+            return OutOfReach(environment.name, tuple(missing))
         types = {instance.type for instance in instances} | {offer.type for offer in view.offers}
         return OtherInstanceType(environment.name, shape.instance_type or "", tuple(sorted(types)))
     offered = [_on_machine(snapshot, offer.machine, offer.resources) for offer in offers]
@@ -95,7 +99,9 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
     if not present and not offered:
         # An engine in trouble may know no offers now and have some later.
         return NothingOffered(environment.name) if view.trouble is None else None
-    largest = most(present + offered)
+    if elsewhere := _missing_elsewhere(snapshot, view, shape):
+        return OutOfReach(environment.name, elsewhere, others_too_small=True)
+    largest = _most(present + offered)
     for resource in Resource:
         if resource.of(wanted) > resource.of(largest):
             return AsksTooMuch(environment.name, resource, resource.of(wanted), resource.of(largest))
@@ -109,6 +115,35 @@ def _too_small(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> Reaso
         }
         return _other_gpus(environment.name, shape, [gpu for each in devices.values() for gpu in each])
     return NoSingleInstance(environment.name, wanted)
+
+
+def _missing_elsewhere(snapshot: Snapshot, view: EnvironmentView, shape: Shape) -> tuple[str, ...]:
+    """The storage whose absence alone keeps the job off machines that are large enough for it."""
+    if not shape.needs:
+        return ()
+    name, anywhere = view.environment.name, replace(shape, needs=())
+    instances = [
+        (
+            instance.lacks,
+            _on_machine(snapshot, instance.machine, instance.total),
+            _gpus_of(snapshot, view, instance),
+        )
+        for instance in snapshot.instances
+        if instance.environment == name
+        and instance.state is not InstanceState.TERMINATING
+        and anywhere.admits(instance.own_type)
+    ]
+    offers = [
+        (offer.lacks, _on_machine(snapshot, offer.machine, offer.resources), _offered_gpus(snapshot, offer))
+        for offer in view.offers
+        if anywhere.admits(own_type(offer))
+    ]
+    large_enough = [
+        lacks
+        for lacks, total, gpus in instances + offers
+        if shape.resources.fits_in(total) and has_gpus(gpus, shape)
+    ]
+    return tuple(sorted(frozenset[str]().union(*large_enough).intersection(shape.needs)))
 
 
 def _other_gpus(name: EnvironmentName, shape: Shape, devices: list[GpuDevice]) -> Reason:
@@ -149,6 +184,8 @@ def passing_obstacles(
     room_reason = _rooms_full(assignment, name, shape)
     if room_reason is not None:
         yield room_reason
+        if missing := _missing_elsewhere(assignment.snapshot, assignment.pools[name].view, shape):
+            yield OthersOutOfReach(name, missing)
     pool = assignment.pools[name]
     coming = pool.coming_for(shape)
     if coming:
@@ -230,4 +267,14 @@ def _too_expensive(view: EnvironmentView, expensive: list[Offer]) -> Reason:
     bid = view.environment.bid_percent or 0
     return TooExpensive(
         view.environment.name, offer.type, offer.usd_hour or 0.0, offer.on_demand_usd_hour or 0.0, bid
+    )
+
+
+def _most(amounts: Iterable[Resources]) -> Resources:
+    """The largest amount of each resource, taken one by one."""
+    listed = [Resources(0, 0, 0), *amounts]
+    return Resources(
+        max(amount.vcpus for amount in listed),
+        max(amount.memory_mib for amount in listed),
+        max(amount.gpus for amount in listed),
     )

@@ -81,7 +81,8 @@ class Claims:
         for claim in claims:
             queue, gang = queues.get(claim.queue), claim.scheduling_class.gang
             wanted = claim.shape.resources if gang is None else needs_of(gang)
-            names = takers(snapshot, queue.environments if queue is not None else (), wanted)
+            of_queue = queue.environments if queue is not None else ()
+            names = takers(snapshot, of_queue, wanted, claim.shape.market)
             for _ in range(claim.count):
                 if self.preempting is not None and not self.preempting.gate.will_admit(claim):
                     break  # Limits have changed since, or others hold what it would need.

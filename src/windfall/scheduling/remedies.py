@@ -49,7 +49,7 @@ UNBOUNDED = 10**9
 def remedies(assignment: Assignment, view: QueueView, asking: Asking) -> tuple[Counterfactual, ...]:
     """The changes that would help, each alone; `assignment` is the pass up to the job's turn."""
     snapshot, queue, shape = assignment.snapshot, view.queue, asking.shape
-    names = takers(snapshot, queue.environments, shape.resources)
+    names = takers(snapshot, queue.environments, shape.resources, shape.market)
     return (
         *_smaller(assignment, view, names, asking),
         *_other_gpus(assignment, view, names, asking),
@@ -77,7 +77,9 @@ def _smaller(
     shape, now = asking.shape, assignment.floor.now
     wanted = shape.resources
     rooms = [room for name in names for room in assignment.floor.rooms.get(name, ())]
-    open_rooms = [room.open_to(shape, now) for room in rooms if shape.admits(room.view.own_type)]
+    open_rooms = [
+        room.open_to(shape, now) for room in rooms if shape.admits(room.view.own_type, room.view.lacks)
+    ]
 
     def most(amounts: Iterator[float], change: Callable[[float], Shape]) -> float | None:
         """The largest of these amounts with which it starts."""
@@ -213,7 +215,7 @@ def _shorter(
         if room.machine.guard is not None
         and room.machine.guard.expected_at is not None
         and shape.resources.fits_in(room.free_for(shape))
-        and shape.admits(room.view.own_type)
+        and shape.admits(room.view.own_type, room.view.lacks)
     ]
     longest_s = (max(due, default=now) - now - 1) // 1000
     changed = replace(shape, timeout_s=longest_s)
@@ -227,7 +229,7 @@ def _elsewhere(assignment: Assignment, queue: JobQueue, shape: Shape) -> Iterato
     if UNDECLARED.intersection(queue.environments):
         return
     others = snapshot.environments.keys() - UNDECLARED.union(queue.environments)
-    for name in takers(snapshot, sorted(others), shape.resources):
+    for name in takers(snapshot, sorted(others), shape.resources, shape.market):
         if _has_place(assignment, name, shape):
             yield UseEnvironment(name)
 
@@ -259,7 +261,7 @@ def _larger_pool(
 ) -> Iterator[Counterfactual]:
     """The maxvCpus with which an environment could launch for all that is ahead, and for this job."""
     snapshot = assignment.snapshot
-    names = takers(snapshot, queue.environments, shape.resources)
+    names = takers(snapshot, queue.environments, shape.resources, shape.market)
     if sum(left.count for left in assignment.blocked) > MANY_JOBS:
         return
     if any(assignment.pools[name].on_its_way(shape) for name in names):

@@ -11,9 +11,10 @@ from enum import StrEnum
 
 from windfall.capacity.environments import ComputeEnvironment, JobQueue
 from windfall.capacity.gpu_sets import NO_DEVICES, DeviceSet
-from windfall.capacity.machines import InstanceState, Offer
+from windfall.capacity.machines import NOTHING_LACKS, InstanceState, Offer
 from windfall.capacity.occupancy import PartUse
 from windfall.capacity.policies import QuotaShare
+from windfall.jobs.attempts import Market
 from windfall.jobs.gpus import GpuWish
 from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, JobId, MachineId, QueueName
 from windfall.jobs.resources import Resources
@@ -32,15 +33,26 @@ class Shape:
     instance_type: str | None = None
     #: What its GPUs must be. With a share, `resources.gpus` is the part of one device that it holds.
     gpu_wish: GpuWish | None = None
+    #: What its machine must reach: the words of jobs/storage.py.
+    needs: tuple[str, ...] = ()
+    #: The only kind of capacity that it may be placed on, for a job with a deadline: a class, because a slack in
+    #: milliseconds would make each job a group of its own.
+    market: Market | None = None
 
     @property
     def is_part(self) -> bool:
         """Whether it requests a part of one GPU rather than whole ones."""
         return 0 < self.resources.gpus < 1
 
-    def admits(self, instance_type: str | None) -> bool:
-        """Whether it may run on instances of this type; None stands for a share of a machine."""
-        return self.instance_type is None or instance_type is None or instance_type == self.instance_type
+    def admits(self, instance_type: str | None, lacks: frozenset[str] = NOTHING_LACKS) -> bool:
+        """Whether it may run on such instances; None stands for a share of a machine."""
+        if (
+            self.instance_type is not None
+            and instance_type is not None
+            and instance_type != self.instance_type
+        ):
+            return False
+        return not self.needs or not lacks or lacks.isdisjoint(self.needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +155,14 @@ class InstanceView:
     state: InstanceState
     total: Resources
     used: Resources
-    #: None while it is launching and its machine is not known.
+    #: None while it is launching, unless it is a share of a known machine.
     machine: MachineId | None
     idle_since: int | None
     releases: Sequence[Release] = ()
     #: Whether it is a share of a machine, which has no type of its own.
     is_share: bool = False
+    #: What its machine does not reach.
+    lacks: frozenset[str] = NOTHING_LACKS
 
     @property
     def own_type(self) -> str | None:
@@ -168,6 +182,8 @@ class MachineView:
     devices: DeviceSet = NO_DEVICES
     #: What is held of the devices that are shared.
     shared_gpus: Mapping[str, PartUse] = field(default_factory=dict)
+    #: Why nothing new is placed on it; None when it takes attempts.
+    closed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

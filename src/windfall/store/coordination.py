@@ -1,4 +1,4 @@
-"""What several daemons on one store need of it: a lease that one of them holds, and commands forwarded to it.
+"""What several daemons on one store need of it: a lease that one holds, commands forwarded to it, values.
 
 Only PostgreSQL has it. Must not know a driver, nor what commands mean.
 """
@@ -100,9 +100,37 @@ class Inbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SharedValue:
+    """One value that all daemons have; None where it was removed."""
+
+    value: bytes | None
+    #: Counts the changes of this value.
+    version: int
+    #: Milliseconds since the epoch.
+    set_at: int
+
+
+class SharedValues(Protocol):
+    """Small values by name. Called from worker threads; all raise CommitFailed when the database does not answer."""
+
+    def versions(self) -> dict[str, int]:
+        """The version of each value, removed ones included."""
+
+    def read(self, names: Sequence[str]) -> dict[str, SharedValue]:
+        """Values by name; names that never had one are left out."""
+
+    def put(self, name: str, value: bytes | None, set_at: int, before: int | None = None) -> bool:
+        """Set a value, or remove it with None; whether it was done.
+
+        With `before` it is done only if the value has that version still, 0 meaning that there never was one.
+        """
+
+
+@dataclass(frozen=True, slots=True)
 class Coordination:
     """The part of a store that daemons share."""
 
     leadership: Leadership
     inbox: Inbox
+    shared: SharedValues
     close: Callable[[], None]

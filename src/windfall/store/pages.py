@@ -12,6 +12,7 @@ are not closed are never removed. Must not know what a tick means.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from windfall.control.ports import JobFilter, JobPage, ServiceJobFilter, Service
 from windfall.jobs.ids import JobId
 from windfall.jobs.job import Job
 from windfall.jobs.service_jobs import ServiceJob, ServiceState
-from windfall.jobs.states import JobState
+from windfall.jobs.states import TERMINAL, JobState
 from windfall.jobs.tenants import qualified, split_name
 from windfall.schedules.schedule import Tick
 from windfall.store import records
@@ -48,6 +49,20 @@ WITH RECURSIVE seen (queue) AS (
 SELECT queue FROM seen WHERE queue IS NOT NULL
 """
 
+_SUBMITTED = """
+SELECT (created_at - ?) / ? AS step, COUNT(*) FROM jobs
+WHERE queue = ? AND state = ? AND created_at >= ? AND created_at < ?
+GROUP BY step
+"""
+
+#: Finished jobs are counted for each five minutes of their creation as they finish, by triggers of the schema.
+SLOT_MS = 300_000
+_SUBMITTED_SLOTS = """
+SELECT (slot - ?) / ? AS step, SUM(number) FROM submission_counts
+WHERE queue = ? AND state = ? AND slot >= ? AND slot < ? AND number > 0
+GROUP BY step
+"""
+
 _JOB_POSITION = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})")
 _CHILD_POSITION = re.compile(r"([0-9a-f]{1,15})")
 
@@ -65,6 +80,27 @@ def kept_queues(session: SqlSession, tenant: str | None, named: Sequence[str] | 
         if (tenant is None or split_name(queue)[0] == tenant)
         and (named is None or split_name(queue)[1] in named)
     ]
+
+
+def submitted_over_time(
+    session: SqlSession, span: tuple[int, int], step_ms: int, queue: str | None, tenant: str | None
+) -> dict[tuple[int, JobState], int]:
+    """How many top-level jobs were created in each step of a span (from, to), by their present state."""
+    counts: Counter[tuple[int, JobState]] = Counter()
+    in_slots = all(time % SLOT_MS == 0 for time in (*span, step_ms))
+    for kept_queue in kept_queues(session, tenant, None if queue is None else [queue]):
+        for state in JobState:
+            if in_slots and state in TERMINAL:
+                slots = [span[0] // SLOT_MS, step_ms // SLOT_MS, span[1] // SLOT_MS]
+                rows = session.rows(
+                    _SUBMITTED_SLOTS, (slots[0], slots[1], kept_queue, state.value, slots[0], slots[2])
+                )
+            else:
+                # One lane of the index at a time: it holds all that is counted, so no row is read.
+                rows = session.rows(_SUBMITTED, (span[0], step_ms, kept_queue, state.value, *span))
+            for step, number in rows:
+                counts[step, state] += int(number)
+    return dict(counts)
 
 
 def page_of_jobs(session: SqlSession, wanted: JobFilter, limit: int, after: str | None) -> JobPage:

@@ -15,9 +15,11 @@ import msgspec
 
 from windfall.capacity.consumables import ConsumableResource
 from windfall.capacity.environments import ComputeEnvironment, JobQueue, ServiceEnvironment
+from windfall.capacity.hosts import Host
 from windfall.capacity.machines import Instance, Machine
 from windfall.capacity.policies import QuotaShare, SchedulingPolicy, ShareUse
 from windfall.control.outbox import OutboxEvent
+from windfall.hosting.endpoint import HostedConfig, HostedEndpoint, HostedModel
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import JobId
 from windfall.jobs.images import ImageMapping
@@ -84,6 +86,10 @@ KINDS: dict[Any, str] = {
     TenantUser: "tenant-user",
     StoragePlace: "storage-place",
     LogGroup: "log-group",
+    Host: "host",
+    HostedModel: "model",
+    HostedConfig: "endpoint-config",
+    HostedEndpoint: "endpoint",
 }
 _declarations: dict[Any, Records[Any]] = {kind: Records(kind) for kind in KINDS}
 

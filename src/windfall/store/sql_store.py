@@ -40,6 +40,7 @@ from windfall.store.pages import (
     purge_service_jobs,
     purge_ticks,
     service_jobs_by_id,
+    submitted_over_time,
 )
 from windfall.store.ranges import beginning_with
 from windfall.store.records import JobReader
@@ -170,6 +171,14 @@ class SqlStore:
     def counts(self, tenant: str | None = None) -> Mapping[tuple[QueueName, JobState], int]:
         """How many top-level jobs, of one tenant or of all, each queue has in each state; zeros are left out."""
         return self._database.read(lambda session: _counts(session, tenant))
+
+    def submitted(
+        self, span: tuple[int, int], step_ms: int, queue: QueueName | None = None, tenant: str | None = None
+    ) -> Mapping[tuple[int, JobState], int]:
+        """How many top-level jobs were created in each step of a span (from, to), by their present state."""
+        if queue is not None and not searchable(queue):
+            return {}
+        return self._database.read(lambda session: submitted_over_time(session, span, step_ms, queue, tenant))
 
     def environments(self) -> list[ComputeEnvironment]:
         """All compute environments, by name."""

@@ -6,10 +6,10 @@ Everything is copied out of the state, so an answer does not change after it was
 from __future__ import annotations
 
 from windfall.capacity.environments import ComputeEnvironment
-from windfall.capacity.machines import GpuDevice, Machine, own_machine
+from windfall.capacity.machines import ENGINE_FACT, NAME_FACT, GpuDevice, Machine, own_machine
 from windfall.control.queue_shares import QueueShares, ShareStatus, queue_shares
 from windfall.control.state import State
-from windfall.jobs.ids import QueueName
+from windfall.jobs.ids import MachineId, QueueName
 from windfall.scheduling.fair_share import Amount
 from windfall.views.spelling import Answer, picked
 
@@ -23,6 +23,11 @@ def overview(state: State) -> Answer:
     warnings = "" if machine is None else machine.facts.get("warnings", "")
     return {
         "machine": None if machine is None else _machine(state, machine),
+        "machines": [
+            machine_line(state, each, own=each is machine)
+            for each in state.machines.values()
+            if "simulated" not in each.facts
+        ],
         "environments": [_environment(state, environment) for environment in state.environments.values()],
         "queues": [
             {"name": queue.name, "state": queue.switch, "priority": queue.priority}
@@ -37,22 +42,27 @@ def overview(state: State) -> Answer:
 def all_gpus(state: State) -> list[Answer]:
     """The GPUs of all machines."""
     return [
-        {"machine": machine.id, **gpu}
+        {"machine": machine.id, "machineName": _name(machine), **gpu}
         for machine in state.machines.values()
-        for gpu in _gpus_of(state, machine)
+        for gpu in gpus_of(state, machine)
     ]
 
 
-def holders(state: State) -> dict[str, list[Answer]]:
-    """The jobs that hold each GPU, and their shares of it; jobs that the caller cannot see are `others`."""
-    by_gpu: dict[str, list[Answer]] = {}
-    for use in state.occupancy.instances.values():
+def holders(state: State) -> dict[tuple[MachineId | None, str], list[Answer]]:
+    """The jobs that hold each GPU, and their shares of it; jobs that the caller cannot see are `others`.
+
+    By machine and GPU: simulated GPUs have the same ids on all machines.
+    """
+    by_gpu: dict[tuple[MachineId | None, str], list[Answer]] = {}
+    for instance_id, use in state.occupancy.instances.items():
+        instance = state.instances.get(instance_id)
+        machine = None if instance is None else instance.machine
         for token, hold in use.holds.items():
             job = state.attempts.get(token)
             part = job.attempt.gpu_share if job is not None and job.attempt is not None else None
             for gpu_id in hold.gpu_ids:
                 holder = {"jobId": OTHERS if job is None else job.id, "share": part}
-                by_gpu.setdefault(gpu_id, []).append(holder)
+                by_gpu.setdefault((machine, gpu_id), []).append(holder)
     return by_gpu
 
 
@@ -67,6 +77,23 @@ def shares(state: State, queue: QueueName | None, now: int) -> list[Answer]:
     ]
 
 
+def machine_line(state: State, machine: Machine, *, own: bool) -> Answer:
+    """One machine in a list of all: its name, its engine, what is used of it, and why it takes nothing new."""
+    used = state.occupancy.used_on(machine.id)
+    return {
+        "id": machine.id,
+        "own": own,
+        "name": _name(machine),
+        "engine": machine.facts.get(ENGINE_FACT, "local"),
+        "labels": machine.facts.get("labels", ""),
+        "closed": machine.closed,
+        **picked(machine.total, "vcpus memory_mib gpus"),
+        "usedVcpus": used.vcpus,
+        "usedMemoryMib": used.memory_mib,
+        "usedGpus": used.gpus,
+    }
+
+
 def _machine(state: State, machine: Machine) -> Answer:
     used, uids = state.occupancy.used_on(machine.id), state.rules.job_users
     job_user = machine.facts.get("job_user", "")
@@ -77,14 +104,18 @@ def _machine(state: State, machine: Machine) -> Answer:
         "isolation": machine.facts.get("isolation", ""),
         "jobUser": job_user,
         "jobUsers": "" if uids is None else uids.words(job_user),
-        "gpus": _gpus_of(state, machine),
+        "gpus": gpus_of(state, machine),
     }
 
 
-def _gpus_of(state: State, machine: Machine) -> list[Answer]:
+def _name(machine: Machine) -> str:
+    return machine.facts.get(NAME_FACT) or machine.facts.get("hostname") or machine.id
+
+
+def gpus_of(state: State, machine: Machine) -> list[Answer]:
     """The GPUs of one machine; `heldBy` is the first job on each, `holders` lists all with their shares."""
     holders_by_gpu = holders(state)
-    return [_gpu(machine, gpu, holders_by_gpu.get(gpu.id, [])) for gpu in machine.gpus]
+    return [_gpu(machine, gpu, holders_by_gpu.get((machine.id, gpu.id), [])) for gpu in machine.gpus]
 
 
 def _gpu(machine: Machine, gpu: GpuDevice, holders: list[Answer]) -> Answer:

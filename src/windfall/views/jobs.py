@@ -12,7 +12,7 @@ _OF_ATTEMPT = (
     "number environment instance instance_type market usd_hour placed_at prepared_at started_at exited_at stopped_at"
     " stop_at stop_cause stop_words deadline_at exit_code reason status_reason doing alarm commit"
 )
-_OF_PROGRESS = "at step first_step_at restored_step saved_step stall_s steps_redone loss"
+_OF_PROGRESS = "at step steps first_step_at restored_step saved_step stall_s steps_redone loss"
 
 
 def attempts(job: Job) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windfall.advisor.samples import GpuSample, Recording, Sample, SampledGpu
-from windfall.capacity.machines import own_machine
+from windfall.capacity.machines import NAME_FACT, own_machine
 from windfall.control.state import State
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import JobId, QueueName, TaskId
@@ -41,6 +41,8 @@ class RunningJob:
     memory_mib: int
     gpu_ids: tuple[str, ...]
     instance_type: str | None
+    #: What its machine is called; None for the daemon's own.
+    machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class HostFacts:
     load: tuple[float, float, float]
 
 
-def running_job(job: Job, attempt: Attempt) -> RunningJob:
-    """A copy of what is told about a job with an attempt under way."""
+def running_job(job: Job, attempt: Attempt, machine: str | None = None) -> RunningJob:
+    """A copy of what is told about a job with an attempt under way, and on which other machine it is."""
     return RunningJob(
         job_id=job.id,
         job_name=job.submission.name,
@@ -82,7 +84,14 @@ def running_job(job: Job, attempt: Attempt) -> RunningJob:
         memory_mib=job.resources.memory_mib,
         gpu_ids=attempt.gpu_ids,
         instance_type=attempt.instance_type,
+        machine=machine,
     )
+
+
+def _name_of_machine(state: State, attempt: Attempt) -> str | None:
+    instance = state.instances.get(attempt.instance)
+    machine = None if instance is None or instance.machine is None else state.machines.get(instance.machine)
+    return None if machine is None else machine.facts.get(NAME_FACT)
 
 
 def occupied(state: State) -> Occupied:
@@ -97,14 +106,14 @@ def occupied(state: State) -> Occupied:
             {
                 **picked(gpu, "id name memory_mib simulated"),
                 "fence": machine.why_fenced(gpu),
-                "heldBy": [holder["jobId"] for holder in by_gpu.get(gpu.id, [])],
+                "heldBy": [holder["jobId"] for holder in by_gpu.get((machine.id, gpu.id), [])],
             }
             for gpu in machine.gpus
         ]
     return Occupied(
         None if machine is None else machine.total.vcpus,
         gpus,
-        [running_job(job, attempt) for job, attempt in live[:TOP_JOBS]],
+        [running_job(job, attempt, _name_of_machine(state, attempt)) for job, attempt in live[:TOP_JOBS]],
         len(live),
         state.backlog.count,
     )
@@ -136,7 +145,7 @@ def job_now(job: RunningJob, newest: Sample | None, cause: str | None, now: int)
     """One job of Top, with its newest sample and what limits it, in one word."""
     sample = None if newest is None else fresh(newest, now)
     return {
-        **picked(job, "job_id job_name state attempt started_at doing vcpus memory_mib"),
+        **picked(job, "job_id job_name state attempt started_at doing vcpus memory_mib machine"),
         "gpuIds": list(job.gpu_ids),
         "sample": _sample(sample),
         "cause": cause,

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from windfall.advisor.samples import GpuSample, Sample
+from windfall.capacity.machines import NAME_FACT
 from windfall.control.state import State
-from windfall.jobs.ids import QueueName
+from windfall.jobs.ids import MachineId, QueueName
 from windfall.jobs.states import JobState
 from windfall.views.capacity import holders
 from windfall.views.measurements import MachineSample, RunningJob, running_job
@@ -72,6 +73,9 @@ class _Device:
     #: The newest job that holds it.
     holder: str | None
     simulated: bool
+    #: The machine that has it, and the name that somebody gave that.
+    machine: MachineId
+    machine_name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +117,10 @@ def scraped(state: State) -> Scrape:
                 gpu.name,
                 gpu.memory_mib,
                 machine.why_fenced(gpu),
-                by_gpu[gpu.id][-1]["jobId"] if gpu.id in by_gpu else None,
+                by_gpu[machine.id, gpu.id][-1]["jobId"] if (machine.id, gpu.id) in by_gpu else None,
                 gpu.simulated,
+                machine.id,
+                machine.facts.get(NAME_FACT),
             )
             for machine in state.machines.values()
             for gpu in machine.gpus
@@ -173,19 +179,30 @@ _JOB_VALUES: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (
 )
 
 
-def of_gpus(devices: Sequence[_Device], newest: MachineSample | None) -> list[Family]:
-    """All GPUs, with the newest sample of each."""
-    samples = {} if newest is None else dict(zip((gpu.id for gpu in newest[0]), newest[1].gpus, strict=False))
+def of_gpus(
+    devices: Sequence[_Device], newest_of: Callable[[str | None], MachineSample | None]
+) -> list[Family]:
+    """All GPUs, with the newest sample of each; asked by the id of a machine that has a name, or None for this host."""
+    samples: dict[tuple[str, str], GpuSample] = {}
+    for machine, is_named in {(device.machine, device.machine_name is not None) for device in devices}:
+        if (newest := newest_of(machine if is_named else None)) is not None:
+            sampled = zip((gpu.id for gpu in newest[0]), newest[1].gpus, strict=False)
+            samples.update(((machine, gpu_id), sample) for gpu_id, sample in sampled)
     memory = Family("windfall_gpu_memory_bytes", "gauge", "Memory of the GPU.")
     fenced = Family("windfall_gpu_fenced", "gauge", "1 for a GPU that no new job gets.")
     in_use = Family("windfall_gpu_held", "gauge", "1 for a GPU that a job holds; job_id names the job.")
     values = [(Family(name, "gauge", text), value) for name, text, value in _GPU_VALUES]
     for device in devices:
-        labels = {"gpu": device.id, "name": device.name, "simulated": "true" if device.simulated else None}
+        labels = {
+            "gpu": device.id,
+            "name": device.name,
+            "simulated": "true" if device.simulated else None,
+            "machine": device.machine_name,
+        }
         memory.add(None if device.memory_mib is None else device.memory_mib * _MIB, **labels)
         fenced.add(float(device.fence is not None), **labels)
         in_use.add(float(device.holder is not None), **labels, job_id=device.holder)
-        sample = samples.get(device.id)
+        sample = samples.get((device.machine, device.id))
         if sample is not None:
             for family, value in values:
                 family.add(value(sample), **labels)

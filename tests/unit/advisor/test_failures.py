@@ -66,6 +66,10 @@ gpu-fault|RuntimeError: CUDA error: an illegal memory access was encountered
 gpu-fault|RuntimeError: CUDA error: uncorrectable ECC error encountered
 nccl|torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:219, network error
 missing-module|ModuleNotFoundError: No module named 'transformers'
+missing-script|python3: can't open file '/tmp/attempts/a/train.py': [Errno 2] No such file or directory
+missing-script|/usr/bin/python3.11: can't open file 'train.py': [Errno 2] No such file or directory
+missing-script|sh: 0: cannot open train.sh: No such file
+missing-script|bash: train.sh: No such file or directory
 missing-module|ImportError: libcudnn.so.9: cannot open shared object file: No such file
 disk-full|OSError: [Errno 28] No space left on device
 |ValueError: batch size must be positive

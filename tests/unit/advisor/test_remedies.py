@@ -83,3 +83,8 @@ def test_a_missing_module_is_named():
     job = a_failed_job()
     job.submission = replace(job.submission, directory="/home/me/project")
     assert "install it into the environment that the job runs with" in told(FailureCause.MISSING_MODULE, job)
+
+
+def test_a_script_that_is_not_there_is_sent_along_or_run_where_it_is():
+    assert "windfall run --git URL@REV" in told(FailureCause.MISSING_SCRIPT)
+    assert "leave --clean out" in told(FailureCause.MISSING_SCRIPT)

@@ -84,11 +84,23 @@ def test_a_record_of_zeros_that_a_crash_left_is_left_out():
         b"[1]\n",
         b'{"version":1,"gpus":3}\n',
         b"\xff\n",
+        # What a hostile machine may send as its own.
+        b'{"version":1,"gpus":' + b"[" * 20_000 + b"]" * 20_000 + b"}\n",
+        b'{"version":1,"token":"t","vcpus":"many","memory_mib":64,"gpus":[],"merges":1}\n' + bytes(200),
+        b'{"version":1,"token":"t","vcpus":NaN,"memory_mib":64,"gpus":[],"merges":1}\n' + bytes(200),
+        b'{"version":1,"token":"t","vcpus":1,"memory_mib":64,"gpus":[{"id":[],"name":1}],"merges":1}\n',
     ],
 )
 def test_what_is_no_such_file_is_not_read(content):
     assert parse(content) is None
     assert newest(content) is None
+
+
+def test_measures_that_no_reader_could_have_are_unknown_and_a_time_beyond_all_calendars_is_no_sample():
+    content = a_file(Header("job#1", 1.0, 64), [a_sample(1, cpu_cores=math.inf), a_sample(1 << 63)])
+    (sample,) = recording(content).samples
+    assert sample.at == 1
+    assert math.isnan(sample.cpu_cores)
 
 
 def test_two_samples_become_one_by_their_spans():

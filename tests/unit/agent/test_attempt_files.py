@@ -44,6 +44,10 @@ def test_the_size_before_a_time_leaves_out_what_was_written_at_it(recorded):
     assert [times.size_before(at) for at in (0, 100, 101, 200, 300, 301, 9999)] == [0, 0, 10, 10, 20, 35, 35]
 
 
+def test_no_time_of_a_log_is_beyond_the_calendar(recorded):
+    assert recorded((10, (1 << 64) - 1)).at(5) == 253_402_300_799_999
+
+
 def test_no_records_are_no_times(recorded, tmp_path):
     for times in (RecordedLog(str(tmp_path / "other.log")), recorded(), recorded(torn=b"\1\2\3")):
         assert times.at(1) is None

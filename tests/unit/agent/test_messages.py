@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.agent.errors import ProtocolError
+from windfall.agent.line_reader import LineReader
 from windfall.agent.messages import (
     PROTOCOL,
     Exited,
     Forget,
     Hello,
-    LineReader,
     Lost,
     Start,
     Stop,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.agent.machine import find_network_mbits
+from windfall.agent.network import find_network_mbits, interface_of, own_address
 
 HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 
@@ -97,3 +97,10 @@ def test_no_route_and_no_file_are_not_known(host, tmp_path):
 def test_this_machine_answers_without_fail():
     found = find_network_mbits()
     assert found is None or found > 0
+
+
+def test_the_address_of_this_machine_belongs_to_one_of_its_interfaces():
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.77") == interface_of("") == ""
+    address = own_address()
+    assert not address or interface_of(address)

@@ -11,9 +11,10 @@ from tests.unit.agent.stories import attempt_of
 from windfall.agent.credentials import JobUser
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotStart
+from windfall.agent.log_room import open_log
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
-from windfall.agent.preparation import intend, job_environment, open_log, prepare
+from windfall.agent.preparation import intend, job_environment, prepare
 from windfall.agent.sandbox import SandboxTools
 from windfall.agent.settings import AgentSettings
 from windfall.agent.stages import Story

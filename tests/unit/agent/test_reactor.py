@@ -14,6 +14,7 @@ from windfall.agent.events import (
     Began,
     Brought,
     Delayed,
+    Deserted,
     Drop,
     EndWithin,
     Failed,
@@ -45,7 +46,7 @@ from windfall.agent.messages import (
     Started,
     Stop,
 )
-from windfall.agent.reactor import AgentState, Reaction, on_event
+from windfall.agent.reactor import ALONE, AgentState, Reaction, on_event
 from windfall.agent.records import (
     Accepted,
     Departed,
@@ -243,6 +244,17 @@ def test_notice_is_written_before_the_job_is_told_and_can_only_become_shorter():
 
 def test_notice_shortens_the_storing_of_what_was_left():
     assert at(Stage.STAGING_OUT, staged=True).hear(Interrupt("t", 9_000)) == [GiveNotice("t"), StageOut("t")]
+
+
+def test_an_attempt_that_must_not_run_on_alone_gets_notice_and_its_end_says_so(agent: Agent):
+    agent.hear(ordered(), TakenByLauncher("t"), SPAWNED)
+    assert agent.hear(Deserted("t", 9_000)) == [GiveNotice("t")]
+    assert agent.story.noticed == Noticed("t", NOW, 9_000, ALONE, alone=True)
+    agent.hear(Interrupt("t", 8_000, "why"))
+    assert agent.story.noticed == Noticed("t", NOW, 8_000, "why", alone=True)
+    agent.hear(Left("t", Exited("t", 143, None, 1, 2, "")))
+    assert agent.story.result == Exited("t", 143, None, 1, 2, "", alone=True)
+    assert agent.hear(Deserted("t", 9_000), Deserted("never-heard-of", 9_000)) == []
 
 
 def test_a_keeper_whose_job_has_not_begun_is_stopped_at_once_by_a_notice(agent: Agent):

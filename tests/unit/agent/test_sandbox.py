@@ -110,7 +110,7 @@ def test_a_directory_that_was_replaced_after_it_was_checked_is_not_given_to_the_
         env={"PATH": DEFAULT_PATH},
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert (ran.returncode, ran.stdout) == ((126, b"") if replaced else (0, b"started\n")), ran.stderr
 
@@ -124,7 +124,7 @@ def run_script(argv: list[str], environment: dict[str, str]) -> dict[str, object
         env={"PATH": DEFAULT_PATH},
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     arguments, seen = json.loads(answer.stdout)
     return {"argv": arguments, "environment": seen}

@@ -83,7 +83,7 @@ def test_keras_interrupted_three_times_ends_with_the_same_weights(backend, tmp_p
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert done.stdout.splitlines() == [
         "crashed at 2",

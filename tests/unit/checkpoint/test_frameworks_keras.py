@@ -180,6 +180,6 @@ def test_keras_on_another_backend_is_restored_too(backend):
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert done.stdout.strip() == f"{backend} {{'{backend}'}} True True", done.stderr[-3000:]

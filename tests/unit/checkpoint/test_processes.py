@@ -120,15 +120,15 @@ def test_a_killed_writer_costs_one_save_and_no_more(tmp_path, caplog):
         run.track(state=state)
         run.resume()
         state["x"][:] = 1
-        run.snapshot(1).result(60)
+        run.snapshot(1).result(200)
         state["x"][:] = 2
         os.kill(run._engine.link.process.pid, signal.SIGSTOP)
         doomed = run.snapshot(2)
         os.kill(run._engine.link.process.pid, signal.SIGKILL)
         with pytest.raises(ckpt.SaveFailed, match="writer"):
-            doomed.result(60)
+            doomed.result(200)
         state["x"][:] = 3
-        run.snapshot(3).result(60)
+        run.snapshot(3).result(200)
     again = {"x": numpy.zeros(2_000_000)}
     with ckpt.open(tmp_path) as run:
         run.track(state=again)
@@ -262,10 +262,10 @@ def test_on_a_full_disk_older_checkpoints_make_room_and_the_newest_stays(small_d
         run.resume()
         for step in range(1, 6):
             state["x"][:] = step
-            run.snapshot(step).result(60)
+            run.snapshot(step).result(200)
         state["y"] = numpy.ones(2_000_000)
         with pytest.raises(ckpt.SaveFailed, match=r"No space|no room"):
-            run.snapshot(6).result(60)
+            run.snapshot(6).result(200)
         del state["y"]
     again = {"x": numpy.zeros(500_000)}
     with ckpt.open(small_disk) as run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from windfall.checkpoint.errors import Mismatch, NothingUsable, WrongUse
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 
 
-def opened(directory: Path, **more) -> ckpt.Run:
+def opened(directory: Path | None, **more) -> ckpt.Run:
     return ckpt.open(directory, **{"every": 10**9, **more})
 
 
@@ -28,10 +29,10 @@ def saved(directory: Path, *steps: int, **more) -> None:
         run.resume()
         for step in steps:
             state["x"][:] = step
-            run.snapshot(step).result(60)
+            run.snapshot(step).result(200)
 
 
-def resumed(directory: Path) -> tuple[int, float]:
+def resumed(directory: Path | None) -> tuple[int, float]:
     """The step that a new run begins with, and what the array holds then."""
     state = {"x": numpy.full(5000, -1.0), "note": "b"}
     with opened(directory) as run:
@@ -43,6 +44,23 @@ def resumed(directory: Path) -> tuple[int, float]:
 
 def test_an_empty_directory_begins_at_zero(tmp_path):
     assert resumed(tmp_path / "new") == (0, -1.0)
+
+
+def test_a_run_that_finds_a_checkpoint_says_so_once_and_how_to_begin_anew(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("WINDFALL_CHECKPOINT_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    saved(Path("checkpoints"), 1_200)
+    assert capfd.readouterr().err == "", "nothing was there"
+    (manifest,) = (tmp_path / "checkpoints").glob("step-*/manifest*")
+    os.utime(manifest, (0, manifest.stat().st_mtime - 7_200))
+    assert resumed(None) == (1_200, 1_200.0)
+    assert capfd.readouterr().err == (
+        f"windfall.checkpoint: resumed at step 1,200, saved 2 h ago, from {tmp_path}/checkpoints;"
+        " to begin anew, remove that directory or open another one\n"
+    )
+    monkeypatch.setenv("WINDFALL_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
+    assert resumed(None) == (1_200, 1_200.0)
+    assert capfd.readouterr().err == "", "Windfall put it there"
 
 
 def test_the_newest_checkpoint_comes_back_into_the_same_array(tmp_path):
@@ -70,7 +88,7 @@ def test_a_snapshot_holds_the_moment_of_the_call(tmp_path):
             snapshot = run.snapshot(step)
             for array in state.values():
                 array[:] = -step
-            snapshot.result(60)
+            snapshot.result(200)
             found = ckpt.reading.read_manifest(snapshot.path)
             image = memoryview(bytearray(found.size))
             ckpt.reading.read_image(snapshot.path, found, image)
@@ -190,7 +208,7 @@ def test_random_generators_are_part_of_the_state_unless_told_otherwise(tmp_path)
     numpy.random.seed(5)
     with opened(tmp_path) as run:
         run.resume()
-        run.snapshot(1).result(60)
+        run.snapshot(1).result(200)
     expected = (random.random(), numpy.random.rand())
     random.seed(6)
     numpy.random.seed(6)
@@ -214,7 +232,7 @@ def test_plain_files_come_back(tmp_path, monkeypatch):
     with opened(tmp_path / "ck") as run:
         run.track_files("logs/*.csv")
         run.resume()
-        run.snapshot(1).result(60)
+        run.snapshot(1).result(200)
     (work / "logs" / "loss.csv").write_text("1,2\n3,4\n")
     (work / "logs" / "other.csv").write_text("stays")
     with opened(tmp_path / "ck") as run:
@@ -229,9 +247,9 @@ def test_state_that_grows_is_saved_whole(tmp_path):
     with opened(tmp_path) as run:
         run.track(state=state)
         run.resume()
-        run.snapshot(1).result(60)
+        run.snapshot(1).result(200)
         state["y"] = numpy.full(400_000, 2.0)
-        run.snapshot(2).result(60)
+        run.snapshot(2).result(200)
     again = {"x": numpy.zeros(10), "y": numpy.zeros(400_000)}
     with opened(tmp_path) as run:
         run.track(state=again)
@@ -280,15 +298,15 @@ def test_progress_is_written_for_windfall(tmp_path, monkeypatch):
     monkeypatch.setenv("WINDFALL_PROGRESS_FILE", str(told))
     saved(tmp_path / "ck", 9)
     told.write_text(json.dumps({"step": 12}))
-    with opened(tmp_path / "ck") as run:
+    with opened(tmp_path / "ck", steps=40) as run:
         run.track(state={"x": numpy.zeros(5000), "note": ""})
         run.resume()
         run.step(10, loss=0.5)
-        run.snapshot(10).result(60)
-        wait_until(lambda: json.loads(told.read_text()).get("saved_step") == 10, "progress", 20)
+        run.snapshot(10).result(200)
+        wait_until(lambda: json.loads(told.read_text()).get("saved_step") == 10, "progress")
     found = json.loads(told.read_text())
+    assert (found["steps"], found["loss"]) == (40, 0.5)
     assert (found["step"], found["restored_step"], found["steps_redone"]) == (10, 9, 3)
-    assert found["loss"] == 0.5
     assert found["stall_s"] > 0
     assert found["first_step_at"] <= found["at"]
 

@@ -47,7 +47,7 @@ class Rig:
 
     def stored(self, snapshot) -> set[int]:
         """The values that the committed checkpoint is made of."""
-        path = snapshot.result(60)
+        path = snapshot.result(200)
         found = reading.read_manifest(path)
         image = memoryview(bytearray(found.size))
         reading.read_image(path, found, image)

@@ -70,7 +70,7 @@ def fake_daemon(directory: Path, clock: Callable[[], float]) -> Iterator[FakeDae
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=10)
+        thread.join(timeout=120)
 
 
 def _handler(daemon: FakeDaemon, clock: Callable[[], float]) -> type[BaseHTTPRequestHandler]:

@@ -14,6 +14,7 @@ ONE, TWO = "GPU-5d7decd3-cb70-24fb", "MIG-14a247de-5616-58fe"
 def a_gpu(gpu_id: str, **facts: Any) -> dict[str, Any]:
     return {
         "machine": "this-host",
+        "machineName": "gpu1",
         "id": gpu_id,
         "name": "NVIDIA H200",
         "memoryMib": 143_771,
@@ -98,16 +99,27 @@ def test_a_fence_names_a_gpu_by_as_much_as_is_needed(answers, daemon, windfall, 
     assert windfall("gpus", "fence", text, "--reason", "fan").out == (
         f"{ONE} gets no new job; 2 jobs on it will end as ever\n"
     )
-    assert daemon.params_of("FenceGpu") == [{"gpuId": ONE, "reason": "fan"}]
+    assert daemon.params_of("FenceGpu") == [{"gpuId": ONE, "reason": "fan", "machineId": "this-host"}]
 
 
 def test_unfencing_sends_no_reason(answers, daemon, windfall):
     answers["FenceGpu"] = {"gpuId": TWO, "reason": None, "heldBy": 0}
     assert windfall("gpus", "unfence", "MIG").out == f"{TWO} gets new jobs again\n"
-    assert daemon.params_of("FenceGpu") == [{"gpuId": TWO}]
+    assert daemon.params_of("FenceGpu") == [{"gpuId": TWO, "machineId": "this-host"}]
 
 
 def test_a_gpu_that_nobody_knows_is_refused(answers, windfall):
     ran = windfall("gpus", "fence", "x", "--reason", "fan")
     assert ran.code == 1
     assert ran.err == "windfall: no GPU has an id that begins with 'x'; `windfall gpus` lists them\n"
+
+
+def test_gpus_of_several_machines_name_their_host_and_a_fence_chooses_one(answers, daemon, windfall):
+    answers["Gpus"] = {"gpus": [a_gpu(ONE), a_gpu(ONE, machine="other", machineName="gpu2")]}
+    page = squeezed(windfall("gpus").out)
+    assert page.startswith("HOST GPU NAME")
+    assert f"\ngpu2 {ONE} NVIDIA H200" in page
+    refused = windfall("gpus", "fence", ONE, "--reason", "fan")
+    assert refused.err.endswith("`windfall gpus` lists them, and --host chooses a machine\n")
+    windfall("gpus", "fence", ONE, "--reason", "fan", "--host", "gpu2")
+    assert daemon.params_of("FenceGpu") == [{"gpuId": ONE, "reason": "fan", "machineId": "other"}]

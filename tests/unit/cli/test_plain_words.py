@@ -8,8 +8,7 @@ import pytest
 
 from tests.builders import a_busy_world, a_job
 from windfall.advisor.remedies import remedies
-from windfall.cli import plain_words
-from windfall.cli.plain_words import cannot_start, is_of_run, plainly, with_options
+from windfall.cli.plain_words import is_of_run, with_options
 from windfall.cli.run import run
 from windfall.jobs.attempts import PREEMPTIONS
 from windfall.jobs.aws_texts import EXITED, FAILED_TO_START, TIMED_OUT, AwsReason, host_lost
@@ -17,7 +16,9 @@ from windfall.jobs.aws_texts import AwsQuotaReason as QuotaWords
 from windfall.jobs.diagnosis import Diagnosis, FailureCause
 from windfall.jobs.ids import InstanceId
 from windfall.scheduling.reasons import NoneAvailable
+from windfall.views import plain_reasons
 from windfall.views.endings import REMEDIES
+from windfall.views.plain_reasons import cannot_start, plainly
 
 AWS_TEXTS = [
     EXITED,
@@ -53,7 +54,7 @@ def test_what_matters_stays():
     assert plainly(f"{AwsReason.NO_CAPACITY} [p5, p4]") == "no instance of type p5, p4 is available now"
     assert plainly("my own reason") == "my own reason"
     local = NoneAvailable("windfall", ("local",)).text()
-    assert plainly(local) == "windfall has this host alone, and it is in use"
+    assert plainly(local) == "windfall can use this host alone for it, and it is in use"
 
 
 def test_the_reason_of_an_attempt_that_did_not_start_is_said_once():
@@ -64,7 +65,7 @@ def test_the_reason_of_an_attempt_that_did_not_start_is_said_once():
 
 
 def test_the_same_words_as_the_core():
-    assert plain_words.EXITED == EXITED
+    assert plain_reasons.EXITED == EXITED
 
 
 def test_some_reasons_last():

@@ -28,16 +28,16 @@ class Real:
             text=True,
         )
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments, **variables):
         return subprocess.run(
             [*RUN, *arguments],
-            env=self._environ,
+            env={**self._environ, **variables},
             # A directory that the job's user can enter, whoever runs the tests.
             cwd="/",
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=200,
         )
 
 
@@ -61,6 +61,12 @@ def test_from_up_to_down(real):
     for refused in (["--share", "blue"], ["--queue", "none"], ["--name", "not a name"], ["--git", "nowhere"]):
         assert real("run", *refused, "--", "true").returncode in (1, 2)
     assert json.loads(real("status", "--json").stdout)["environments"] == []
+
+    # Making a queue takes an admin key; others are told whom to ask.
+    key = json.loads(real("keys", "create", "--json").stdout)["accessKeyId"]
+    first = real("run", "--", "true", AWS_ACCESS_KEY_ID=key)
+    assert first.returncode == 1
+    assert "ask an administrator of this daemon to run `windfall run -- true` once" in first.stderr
 
     ran = real("run", "--gpus", "1", "--env", "GREETING=grüezi", "--", "sh", "-c", 'echo "$GREETING"; exit 3')
     assert (ran.returncode, ran.stdout) == (3, "grüezi\n"), ran.stderr
@@ -98,11 +104,11 @@ def test_a_daemon_that_is_interrupted_says_that_running_jobs_go_on(real, tmp_pat
         lambda: json.loads(real("describe", job, "--json").stdout)["status"] == "RUNNING", "the job runs"
     )
     real.process.send_signal(signal.SIGINT)
-    _, said = real.process.communicate(timeout=100)
+    _, said = real.process.communicate(timeout=200)
     assert "stopped; 1 running job goes on, and the next `windfall up` adopts what still runs" in said
 
     following = Real(tmp_path / "data")
     assert following.process.stdout.readline()
     assert following("down", "--kill").returncode == 0
-    _, said = following.process.communicate(timeout=100)
+    _, said = following.process.communicate(timeout=200)
     assert "goes on" not in said

@@ -476,6 +476,9 @@ def test_spot_in_a_queue_without_spot_capacity_is_told(ready, windfall):
     ready.answers["Status"] = {**MACHINE, "environments": [{"name": "own", "type": "EC2", "engine": None}]}
     ran = windfall("run", "--spot", "--queue", "q", "--detach", "--", "true")
     assert "queue q has no spot capacity, so the job runs on demand" in ran.err
+    ran = windfall("run", "--deadline", "8h", "--work", "1h", "--queue", "q", "--detach", "--", "true")
+    assert "queue q has no spot capacity, so the deadline saves nothing" in ran.err
+    assert ran.err.count("no spot capacity") == 1
 
 
 def test_a_job_waits_for_those_that_it_comes_after(ready, windfall):

@@ -315,3 +315,13 @@ def test_top_asks_each_queue_for_the_jobs_that_start_next(windfall, daemon):
     assert [line.split()[1] for line in ran.out.splitlines()[-3:-1]] == ["next-0", "next-1"]
     assert ran.out.splitlines()[-1].startswith("3 jobs wait; see")
     assert [job["jobId"] for job in json.loads(windfall("top", "--json").out)["front"]] == ids
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_jobs_on_other_machines_name_their_host(width):
+    answer = an_answer(a_job(1, machine="gpu1"), a_job(2, machine=None))
+    lines = plain(screen(answer, width, None))
+    assert all(len(line) <= width for line in lines)
+    assert next(line for line in lines if line.startswith("JOB")).split()[:3] == ["JOB", "NAME", "HOST"]
+    assert any("train-1  gpu1" in line for line in lines)
+    assert any("train-2  here" in line for line in lines)

@@ -9,11 +9,12 @@ import pytest
 from tests.builders import HOST, TestWorld, a_busy_world, a_job, a_machine
 from windfall.capacity.machines import GpuDevice
 from windfall.control import events
+from windfall.control.commands.hosts import FenceDevice
 from windfall.control.devices import SICK_NOTICE_MS
 from windfall.control.instructions import InterruptAttempt
 from windfall.control.why import why
 from windfall.jobs.errors import Invalid, NotFound
-from windfall.jobs.ids import JobId
+from windfall.jobs.ids import JobId, MachineId
 from windfall.jobs.states import FAILED, RUNNABLE, RUNNING, STARTING, SUCCEEDED
 
 SICK = "XID 119: its system processor does not answer (since then)"
@@ -148,7 +149,7 @@ def test_why_names_the_fence_also_where_another_gpu_is_merely_taken():
 
 def test_a_fence_by_hand_stays_over_reports_and_restarts_and_moves_nobody():
     world = a_host(gpus=1).submits(a_job("train").gpus(1)).starts("train")
-    assert world.happens(events.FenceDevice("gpu0", "to be replaced on Monday")) == 1
+    assert world.happens(FenceDevice("gpu0", "to be replaced on Monday")) == 1
     assert world.asked_for(InterruptAttempt) == []
     world.exits("train")
     world.submits(a_job("next").gpus(1))
@@ -158,14 +159,14 @@ def test_a_fence_by_hand_stays_over_reports_and_restarts_and_moves_nobody():
     machine = world.state.machines[HOST]
     assert machine.why_fenced(machine.gpus[0]) == "to be replaced on Monday"
     assert world.state_of("next") is RUNNABLE
-    assert world.happens(events.FenceDevice("gpu0", None)) == 0
+    assert world.happens(FenceDevice("gpu0", None)) == 0
     assert world.state_of("next") is STARTING
 
 
 def test_a_fence_of_the_agents_own_can_be_taken_back_until_it_finds_another():
     world = a_host(gpus=1)
     falls_ill(world, "gpu0")
-    world.happens(events.FenceDevice("gpu0", None))
+    world.happens(FenceDevice("gpu0", None))
     world.submits(a_job("train").gpus(1)).starts("train")
     assert world.state_of("train") is RUNNING
     world.machine = replace(world.machine, gpus=devices_of(world))
@@ -181,19 +182,31 @@ def test_a_fence_of_the_agents_own_can_be_taken_back_until_it_finds_another():
 def test_what_does_not_exist_or_makes_no_sense_is_refused():
     world = a_host()
     with pytest.raises(NotFound, match="windfall gpus"):
-        world.happens(events.FenceDevice("GPU-x", "why"))
+        world.happens(FenceDevice("GPU-x", "why"))
     for reason in ("", "  ", "a\nb", "x" * 201):
         with pytest.raises(Invalid, match="line of 1 to 200"):
-            world.happens(events.FenceDevice("gpu0", reason))
-    assert world.happens(events.FenceDevice("gpu0", None)) == 0, "twice is once"
+            world.happens(FenceDevice("gpu0", reason))
+    assert world.happens(FenceDevice("gpu0", None)) == 0, "twice is once"
+
+
+def test_of_two_machines_with_a_gpu_of_one_name_the_one_is_fenced_that_is_named():
+    world = a_host(gpus=1)
+    twin = replace(world.state.machines[HOST], id=MachineId("twin"), facts={"name": "gpu2"})
+    world.state.machines[twin.id] = twin
+    with pytest.raises(Invalid, match=r"Several machines have a GPU gpu0: .*gpu2; name one of them"):
+        world.happens(FenceDevice("gpu0", "fan"))
+    with pytest.raises(NotFound):
+        world.happens(FenceDevice("gpu0", "fan", MachineId("elsewhere")))
+    world.happens(FenceDevice("gpu0", "fan", twin.id))
+    assert [dict(machine.fences) for machine in world.state.machines.values()] == [{}, {"gpu0": "fan"}]
 
 
 def test_a_lost_gpu_cannot_be_talked_into_existence():
     world = a_host(gpus=1)
-    world.happens(events.FenceDevice("gpu0", "new fan"))
+    world.happens(FenceDevice("gpu0", "new fan"))
     falls_ill(world, "gpu0", lost=True)
-    world.happens(events.FenceDevice("gpu0", None))
+    world.happens(FenceDevice("gpu0", None))
     with pytest.raises(Invalid, match="does not answer"):
-        world.happens(events.FenceDevice("gpu0", None))
+        world.happens(FenceDevice("gpu0", None))
     world.submits(a_job("train").gpus(1))
     assert world.state_of("train") is RUNNABLE

@@ -6,7 +6,8 @@ import pytest
 
 from tests.builders import HOST, a_busy_world, a_job
 from windfall.capacity.machines import Offer
-from windfall.control.events import CancelJob, HoldJob, ReleaseJob
+from windfall.control.commands.turns import HoldJob, ReleaseJob
+from windfall.control.events import CancelJob
 from windfall.control.rebuild import rebuild
 from windfall.control.why import why
 from windfall.jobs.errors import Invalid

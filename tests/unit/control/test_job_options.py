@@ -150,3 +150,12 @@ def test_the_next_attempt_takes_the_commit_of_the_first(world):
     assert again.staging.git.revision == "4f2a91c"
     assert again.staging.checkpoints == start.staging.checkpoints
     assert again.fence > start.fence
+
+
+def test_a_job_lowers_the_limit_of_its_log(world):
+    world.submits(a_job("a").tagged(log_limit="500m"))
+    assert world.job("a").submission.log_limit_bytes == 500 << 20
+    assert [start.log_limit_bytes for start in world.asked_for(StartAttempt)] == [500 << 20]
+    for text in ("", "500", "0m", "much"):
+        with pytest.raises(Invalid, match="windfall:log-limit must be a size from 1m on"):
+            world.submits(a_job("b").tagged(log_limit=text))

@@ -112,3 +112,15 @@ def test_what_comes_after_it_was_given_up_is_terminated_and_its_machine_not_reme
     world.happens(events.InterruptInstance(launch.instance, 5))
     world.happens(events.InstanceReady(launch.instance, machine), events.AgentConnected(machine))
     assert machine.id not in world.state.machines
+
+
+def test_a_machine_that_is_launched_again_soon_after_it_went_is_used(world):
+    world.submits(a_job("a", "both")).ready()
+    ((lost, instance),) = world.state.instances.items()
+    machine = world.state.machines[instance.machine]
+    world.happens(events.InstanceLost(lost))
+    assert machine.id not in world.state.machines
+    world.submits(a_job("b", "both"))
+    launch = [one for one in world.asked if isinstance(one, LaunchInstance)][-1]
+    world.happens(events.InstanceReady(launch.instance, machine))
+    assert machine.id in world.state.machines

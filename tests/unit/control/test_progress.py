@@ -10,7 +10,7 @@ from windfall.control.reactor import handle
 from windfall.control.round import Round
 from windfall.jobs.attempts import Attempt
 from windfall.jobs.ids import AttemptToken, JobId
-from windfall.jobs.staging import Mark, Progress
+from windfall.jobs.staging import MARKS_MAX, Mark, Progress
 from windfall.jobs.storage import StorageLayout
 
 
@@ -62,6 +62,17 @@ def test_progress_is_noted_always_and_written_every_few_seconds(world):
         writes += written(world, progress=Progress(second + 1, second + 1))
         assert known(world).progress == Progress(second + 1, second + 1)
     assert writes == 12
+
+
+def test_the_loss_becomes_a_curve_of_a_bounded_number_of_points(world):
+    for second in range(1, 5_001):
+        world.now += 1_000
+        written(world, progress=Progress(second, second, loss=1 / second))
+    losses = known(world).losses
+    assert 100 <= len(losses) <= MARKS_MAX + 1
+    assert losses[0] == (1, 1, 1.0)
+    assert losses[-1][0] > 4_990
+    assert list(losses) == sorted(losses)
 
 
 def test_that_something_is_being_done_is_news_and_how_far_it_is_can_wait(world):

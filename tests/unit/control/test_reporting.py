@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import a_busy_world, a_definition, a_job, a_machine, a_world
@@ -114,6 +116,32 @@ def test_a_lost_attempt_reads_as_a_lost_host_and_is_tried_again(world):
     assert (first.exit_code, second.token) == (None, "a#2")
     world.happens(AttemptLost("a#2", world.now))
     assert world.state_of("a") is FAILED
+
+
+def test_an_attempt_that_its_agent_ended_for_lack_of_a_daemon_was_interrupted(world):
+    world.submits(a_job("a").retried(2).tagged(partition="stop"))
+    [start] = world.asked_for(StartAttempt)
+    assert start.stops_alone
+    world.starts("a").happens(AttemptExited("a#1", world.now, 143, None, 1, alone=True))
+    first, second = world.job("a").attempts
+    assert first.status_reason == f"Host EC2 (instance {first.instance}) terminated."
+    assert (first.interrupted, first.exit_code, second.token) == (True, 143, "a#2")
+    world.starts("a").happens(AttemptExited("a#2", world.now, 0, None, 1, alone=True))
+    assert world.state_of("a") is SUCCEEDED, "it ended well in time"
+
+
+@pytest.mark.parametrize(
+    ("job", "environment", "stops"),
+    [(None, "stop", True), ("continue", "stop", False), (None, None, False), (None, "nonsense", False)],
+)
+def test_a_compute_environment_may_say_what_its_jobs_do_alone(job, environment, stops):
+    world = a_busy_world()
+    [name] = world.state.environments
+    tags = {"windfall:partition": environment} if environment else {}
+    world.state.environments[name] = replace(world.state.environments[name], tags=tags)
+    submitted = a_job("a") if job is None else a_job("a").tagged(partition=job)
+    world.submits(submitted)
+    assert [start.stops_alone for start in world.asked_for(StartAttempt)] == [stops]
 
 
 def test_a_refused_attempt_failed_to_start(world):

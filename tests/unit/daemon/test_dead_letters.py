@@ -41,7 +41,7 @@ def written(directory: Path, webhook: str | None = None) -> Any:
         letters = DeadLetters(heard, directory, webhook, lambda key: f"arn:{key}")  # type: ignore[arg-type]  # a fake
         letters.carry_out(LETTER)
         try:
-            return await asyncio.wait_for(heard.commands.get(), 20)
+            return await asyncio.wait_for(heard.commands.get(), 120)
         finally:
             letters.let_go()
 

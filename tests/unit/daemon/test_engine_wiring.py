@@ -28,6 +28,7 @@ class FakeEngine:
         self.machines: tuple[Any, ...] = ()
         self.away = None
         self.ended: list[str] = []
+        self._over = asyncio.Event()
 
     def check(self, environment: Any, /) -> None:
         """Take any."""
@@ -45,13 +46,14 @@ class FakeEngine:
         """Known at once."""
 
     async def run(self) -> None:
-        await asyncio.Event().wait()
+        await self._over.wait()
 
     async def dial(self, instance: Any, /) -> tuple[Any, Any]:
         return self.name, instance
 
     async def shut_down(self, *, kill: bool) -> None:
         self.ended.append(f"shut down, kill={kill}")
+        self._over.set()
 
     def let_go(self) -> None:
         self.ended.append("let go")
@@ -83,7 +85,7 @@ def led(context: DaemonContext, play: Any) -> None:
             await leading.end(kill=False)
 
     try:
-        asyncio.run(asyncio.wait_for(lead(), 60))
+        asyncio.run(asyncio.wait_for(lead(), 120))
     finally:
         context.store.close()
 
@@ -113,7 +115,7 @@ def test_an_engine_that_does_not_know_its_machines_keeps_the_daemon_from_startin
 
 
 def test_the_engine_of_environments_that_name_none_comes_first(tmp_path: Path):
-    for default, others in (("local", ["simulated"]), ("simulated", ["local"])):
+    for default, others in (("local", ["simulated", "hosts"]), ("simulated", ["local", "hosts"])):
         settings, directory = Settings(tmp_path, engine=default), DataDirectory(tmp_path)
 
         async def make(settings: Settings = settings, directory: DataDirectory = directory) -> list[str]:
@@ -125,7 +127,7 @@ def test_the_engine_of_environments_that_name_none_comes_first(tmp_path: Path):
 
 def test_machines_of_ones_own_have_no_market_price_and_bound_training_jobs():
     data = Path("/nowhere")
-    assert unpriced_engines(Settings(data)) == {"local", None}
-    assert unpriced_engines(Settings(data, engine="simulated")) == {"local"}
+    assert unpriced_engines(Settings(data)) == {"local", "hosts", None}
+    assert unpriced_engines(Settings(data, engine="simulated")) == {"local", "hosts"}
     assert trains_on_own_machines(Settings(data))
     assert not trains_on_own_machines(Settings(data, training_engine="simulated"))

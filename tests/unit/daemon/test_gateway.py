@@ -28,7 +28,7 @@ def test_long_answers_leave_readers_to_short_questions():
     async def ask() -> None:
         pages = [asyncio.create_task(long_reads.read(page)) for _ in range(3 * READERS)]
         await asyncio.to_thread(begun.wait, 30)
-        short = await asyncio.wait_for(gateway.read(lambda store: store), 30)
+        short = await asyncio.wait_for(gateway.read(lambda store: store), 120)
         assert short is store
         go_on.set()
         await asyncio.gather(*pages)

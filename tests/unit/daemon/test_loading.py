@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import windfall
-from windfall.daemon.leading import _spared_by_the_collector
+from windfall.daemon.leading import spared_by_the_collector
 
 SOURCES = Path(windfall.__file__).parent.parent
 
@@ -52,7 +52,7 @@ def test_is_not_loaded_at_the_start(module: str, late: str) -> None:
 def test_what_is_loaded_is_never_collected_again() -> None:
     before, thresholds = gc.get_freeze_count(), gc.get_threshold()
     try:
-        with _spared_by_the_collector():
+        with spared_by_the_collector():
             assert not gc.isenabled()
             kept = [[] for _ in range(1_000)]  # type: ignore[var-annotated]  # what is in them does not matter
         assert gc.isenabled()

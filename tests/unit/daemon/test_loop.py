@@ -107,7 +107,7 @@ class World:
 
 
 def run(story) -> None:
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 def test_a_caller_is_answered_after_the_commit_and_engines_act_after_it():
@@ -261,7 +261,7 @@ class SlowStore(FakeStore):
         before = repr(changes)
         if self.slow:
             self.begun.set()
-            assert self.may_end.wait(20)
+            assert self.may_end.wait(120)
         self.seen.append((before, repr(changes)))
         return super().commit(changes)
 

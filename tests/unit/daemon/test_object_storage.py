@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from windfall.daemon.errors import DaemonError
-from windfall.daemon.object_storage import ObjectStorage
+from windfall.daemon.object_storage import ObjectStorage, for_machines
 from windfall.daemon.settings import Settings
 from windfall.jobs.storage import Grant, StoragePlace
 from windfall.objects.credentials import ObjectOptions, resolved
@@ -188,3 +188,44 @@ def test_the_s3_server_is_told_what_tenants_own_whenever_it_changes(settings):
     storage.restart_if_ended(owned)
     storage.restart_if_ended(None)
     assert server.starts == 1
+
+
+def test_machines_that_do_not_share_the_disk_get_no_path_of_it(settings, tmp_path):
+    storage = opened(
+        settings, tmp_path / "objects.json", AWS_REGION="eu-west-1", AWS_CONFIG_FILE="/x", AWS_PROFILE="p"
+    )
+    assert storage.for_machines == {"AWS_REGION": "eu-west-1"}
+
+
+def test_keys_of_a_profile_become_variables_for_other_machines(settings, tmp_path):
+    (tmp_path / "credentials").write_text(
+        "[p]\naws_access_key_id = ID\naws_secret_access_key = SECRET\naws_session_token = TOKEN\n"
+    )
+    storage = opened(
+        settings,
+        tmp_path / "objects.json",
+        AWS_PROFILE="p",
+        AWS_SHARED_CREDENTIALS_FILE=str(tmp_path / "credentials"),
+        AWS_ENDPOINT_URL_S3="https://s3.example.com",
+    )
+    assert storage.for_machines == {
+        "AWS_ACCESS_KEY_ID": "ID",
+        "AWS_SECRET_ACCESS_KEY": "SECRET",
+        "AWS_SESSION_TOKEN": "TOKEN",
+        "AWS_ENDPOINT_URL_S3": "https://s3.example.com",
+    }
+
+
+def test_an_s3_on_loopback_is_reached_at_its_other_address_or_not_at_all():
+    variables = {
+        "AWS_ACCESS_KEY_ID": "ID",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:8471",
+        "WINDFALL_STS_URL": "http://127.0.0.1:8471",
+    }
+    assert for_machines(variables, {}, None) is None
+    assert for_machines(variables, {}, "http://10.0.0.5:8471") == {
+        "AWS_ACCESS_KEY_ID": "ID",
+        "AWS_ENDPOINT_URL_S3": "http://10.0.0.5:8471",
+        "WINDFALL_STS_URL": "http://10.0.0.5:8471",
+        "AWS_ALLOW_HTTP": "true",
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.capacity.environments import ComputeEnvironment, Provisioning
-from windfall.capacity.machines import Instance, Offer
+from windfall.capacity.machines import Instance, Machine, Offer
 from windfall.control.events import CreateComputeEnvironment, TagResource, UpdateComputeEnvironment
 from windfall.control.instructions import (
     ForgetAttempt,
@@ -18,7 +18,7 @@ from windfall.control.instructions import (
 from windfall.control.state import State
 from windfall.daemon.routing import Routing
 from windfall.jobs.errors import Invalid
-from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, TaskId
+from windfall.jobs.ids import AttemptToken, EnvironmentName, InstanceId, MachineId, TaskId
 from windfall.jobs.resources import Resources
 
 SMALL = Resources(2, 1024)
@@ -188,3 +188,43 @@ def test_homes_of_instances_long_gone_are_dropped():
     stop = StopAttempt(AttemptToken("a#1"), InstanceId("i-0"), 1)
     world.routing.carry_out(world.state, [stop])
     assert world.local.told == [stop]  # nobody remembers whose it was: all are asked
+
+
+def test_hosts_serve_environments_that_name_no_engine_beside_this_host_and_keep_their_instances():
+    local, hosts = FakeEngine("local"), FakeEngine("hosts")
+    routing = Routing({"local": local, "hosts": hosts})
+    state = State()
+    for environment in (
+        an_environment("any", None),
+        an_environment("own", "local"),
+        an_environment("far", "hosts"),
+    ):
+        state.environments[environment.name] = environment
+    assert [offer.type for offer in routing.offers(state)[EnvironmentName("any")]] == [
+        "local for any",
+        "hosts for any",
+    ]
+    assert [offer.type for offer in routing.offers(state)[EnvironmentName("own")]] == ["local for own"]
+    far = Machine(MachineId("hosts-a"), SMALL, facts={"engine": "hosts"})
+    state.machines[far.id] = far
+    launch = LaunchInstance(InstanceId("i-1"), EnvironmentName("any"), Offer("t", SMALL, machine=far.id))
+    near = LaunchInstance(
+        InstanceId("i-2"), EnvironmentName("any"), Offer("t", SMALL, machine=MachineId("m"))
+    )
+    routing.carry_out(state, [launch, near])
+    assert (hosts.told, local.told) == ([launch], [near])
+    state.instances[InstanceId("i-1")] = Instance(
+        InstanceId("i-1"), EnvironmentName("any"), "t", SMALL, machine=far.id
+    )
+    again = Routing({"local": local, "hosts": hosts})
+    again.adopt(state)
+    assert [instance.id for instance in hosts.holdings.instances] == ["i-1"]
+    assert list(hosts.holdings.machines) == [far]
+    assert list(local.holdings.instances) == []
+
+
+def test_hosts_do_not_serve_what_a_market_is_the_default_for():
+    market, hosts = FakeEngine("simulated"), FakeEngine("hosts")
+    routing, state = Routing({"simulated": market, "hosts": hosts}), State()
+    state.environments[EnvironmentName("any")] = an_environment("any", None)
+    assert [offer.type for offer in routing.offers(state)[EnvironmentName("any")]] == ["simulated for any"]

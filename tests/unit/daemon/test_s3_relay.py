@@ -23,7 +23,7 @@ async def passed_on(pieces, complete=lambda head: head):
 
     behind = await asyncio.start_server(note, "127.0.0.1", 0)
     port = behind.sockets[0].getsockname()[1]
-    relay = await serve_relay("127.0.0.1", 0, ("127.0.0.1", port), complete)
+    relay = await serve_relay(["127.0.0.1"], 0, ("127.0.0.1", port), complete)
     reader, writer = await asyncio.open_connection("127.0.0.1", relay.sockets[0].getsockname()[1])
     for piece in pieces:
         writer.write(piece)
@@ -88,7 +88,7 @@ def test_an_endless_head_is_refused():
 
 def test_without_a_server_behind_it_the_client_is_told_to_come_again():
     async def asked():
-        relay = await serve_relay("127.0.0.1", 0, ("127.0.0.1", 1), lambda head: head)
+        relay = await serve_relay(["127.0.0.1"], 0, ("127.0.0.1", 1), lambda head: head)
         reader, writer = await asyncio.open_connection("127.0.0.1", relay.sockets[0].getsockname()[1])
         answer = await reader.read()
         await close(writer, relay)

@@ -114,7 +114,7 @@ def test_a_scraper_reads_the_series_of_its_tenant_s_jobs(gateway, tenant, job, o
         net_tx_bytes_s=0,
         gpus=[],
     )
-    samples = SimpleNamespace(machine_head=lambda: None, latest=lambda _: sample)
+    samples = SimpleNamespace(machine_head=lambda *_: None, latest=lambda _: sample)
     page = MetricsPage(gateway, samples, SimpleNamespace(find=lambda _: key))
     shown = b"Basic " + base64.b64encode(b"WNDFKEY:secret")
     request = HttpRequest("GET", "/metrics", "", {b"authorization": shown}, b"")

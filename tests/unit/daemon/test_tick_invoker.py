@@ -97,7 +97,7 @@ def invoked(
             submitter=submitter,
         )
         invoker.carry_out(InvokeTarget(schedule, DUE, 1))
-        await asyncio.wait_for(asyncio.gather(*invoker._tasks), 20)
+        await asyncio.wait_for(asyncio.gather(*invoker._tasks), 120)
         return gate.heard
 
     return asyncio.run(ask())

@@ -63,7 +63,7 @@ def created(payload: str, gate: FakeGate) -> list[Any]:
 
     async def create() -> None:
         host_known = asyncio.Event()
-        settings = TrainingSettings(host=lambda: Resources(4, 4096) if host_known.is_set() else None)
+        settings = TrainingSettings(machines=lambda: (Resources(4, 4096),) if host_known.is_set() else ())
         services = OwnCalls(
             gate, "123456789012", lambda: 0, AttemptDirectory(Path("/nowhere")), settings, host_known.wait
         )
@@ -74,7 +74,7 @@ def created(payload: str, gate: FakeGate) -> list[Any]:
         await asyncio.sleep(0)
         assert gate.done == []
         host_known.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await gate.asked.wait()
 
     asyncio.run(create())

@@ -83,7 +83,7 @@ class Story:
 
 def run(story: Callable[[], object]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(story(), 60))  # type: ignore[arg-type] # a coroutine function
+        runner.run(asyncio.wait_for(story(), 120))  # type: ignore[arg-type] # a coroutine function
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -305,3 +305,80 @@ def test_the_socket_of_an_agent_may_be_anything(tmp_path: Path, caplog: pytest.L
 
     with caplog.at_level(logging.WARNING):
         run(play)
+
+
+def test_another_machine_deposes_no_daemon_by_its_word(tmp_path: Path):
+    settings = AgentSettings(str(tmp_path), str(tmp_path / "attempts"))
+    agent = FakeAgent(settings)
+    sense, agent.greeting = agent.greeting, messages.encode([messages.Rejected("a newer\x1b[2J\none", 7)])
+    link = AgentLink(
+        UnixReach(settings), 1, lambda *_: None, lambda _: None, QUICK, leased=True, is_afar=True
+    )
+    link.wanted.set()
+
+    async def play() -> None:
+        running = asyncio.create_task(link.run())
+        async with agent.serving():
+            await until(lambda: agent.greeted > 2)
+            assert link.trouble is not None
+            assert "refuses this daemon (a newer [2J one)" in link.trouble
+            agent.greeting = sense
+            await link.connected.wait()
+            assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b'{"type":"Pong","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+        b'{"type":"Rejected","reason":"","epoch":' + b"9" * 400 + b"}\n",
+        b"x" * (33 << 20),
+    ],
+    ids=["deep", "epoch", "endless line"],
+)
+def test_nothing_that_a_machine_says_ends_the_link(tmp_path: Path, nonsense: bytes):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    sense = agent.greeting
+    agent.greeting = nonsense if b"Rejected" in nonsense else sense + nonsense
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await until(lambda: agent.greeted > 1)
+            agent.greeting = sense
+            await story.link.connected.wait()
+            assert not link.done()
+
+    run(play)
+
+
+def test_a_clock_that_cannot_be_is_not_believed(tmp_path: Path):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    agent.greeting = agent.greeting.replace(b'"settings"', b'"now":' + b"9" * 400 + b',"settings"')
+
+    async def play() -> None:
+        async with agent.serving(), story.running() as link:
+            await until(lambda: story.link.connected.is_set() or link.done())
+            assert not link.done()
+
+    run(play)
+
+
+def test_an_agent_that_asks_and_never_reads_is_cut_off(tmp_path: Path):
+    story = Story(tmp_path)
+    agent = FakeAgent(story.settings)
+    answer = messages.Forget(["x" * (1 << 20)])
+
+    async def play() -> None:
+        async with agent.serving(), story.running():
+            await story.link.connected.wait()
+            for _ in range(80):
+                story.link.write([answer])
+            await until(lambda: agent.greeted > 1)
+
+    run(play)

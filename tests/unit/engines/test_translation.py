@@ -18,10 +18,10 @@ from windfall.control.instructions import (
     StopAttempt,
     TerminateInstance,
 )
-from windfall.engines.local.engine import machine_of_host
 from windfall.engines.translation import (
     in_its_time,
     in_our_time,
+    machine_of_host,
     to_connected,
     to_devices,
     to_messages,
@@ -92,10 +92,15 @@ def test_moments_are_told_in_the_clock_of_the_side_that_hears_them():
     stop = messages.Stop("a#1", 30, save_within_s=5)
     assert in_its_time(stop, ahead) is stop, "what is said as a length needs no clock"
     mark, old = Mark("m", 8_000, 7_500, 1), Mark("old", 8_000, 7_000, 1)
-    exited = messages.Exited("a#1", 0, None, 6_000, 9_000, "process", 8_500, mark, Progress(8_200, 3, 6_100))
+    exited = messages.Exited(
+        "a#1", 0, None, 6_000, 9_000, "process", 8_500, mark, Progress(8_200, 3, first_step_at=6_100)
+    )
     ours = in_our_time(exited, ahead)
     assert (ours.started_at, ours.at, ours.exited_at, ours.exit_code) == (1_000, 4_000, 3_500, 0)
-    assert (ours.checkpoint, ours.progress) == (Mark("m", 3_000, 2_500, 1), Progress(3_200, 3, 1_100))
+    assert (ours.checkpoint, ours.progress) == (
+        Mark("m", 3_000, 2_500, 1),
+        Progress(3_200, 3, first_step_at=1_100),
+    )
     told = in_our_time(messages.Progressed("a#1", 9_000, restored=old), ahead)
     assert (told.at, told.restored) == (4_000, old), "another machine may have written it"
     inventory = an_inventory(messages.AttemptStatus("a#1", "t", "running", 1, 6_000, "process", 5_900))

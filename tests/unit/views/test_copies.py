@@ -57,7 +57,7 @@ class Held:
 class NoSamples:
     """A machine on which nothing was measured."""
 
-    def machine_head(self) -> None:
+    def machine_head(self, machine: str | None = None) -> None:
         return None
 
     def latest(self, _: str) -> Sample | None:

@@ -18,15 +18,23 @@ import windfall
 from windfall.agent.attempt import Attempt
 from windfall.agent.container.finding import NO_ENGINE, EngineFacts
 from windfall.agent.container.notebook import ORDERS, PIPES, SECRETS, STATE
-from windfall.agent.container.request import WORK, Wanted, create_body, isolation_words, network_of
+from windfall.agent.container.request import (
+    WORK,
+    Wanted,
+    create_body,
+    is_published,
+    isolation_words,
+    network_of,
+)
 from windfall.agent.container.state import KeeperState
 from windfall.agent.errors import CannotStart
 from windfall.agent.host_names import training_hosts
 from windfall.agent.launching import SOCKET_NAME
+from windfall.agent.log_room import open_log
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Start
 from windfall.agent.places import OWN, PROGRESS_DIRECTORY, Places, check_bind
-from windfall.agent.preparation import check_start, job_environment, open_log, places_of
+from windfall.agent.preparation import check_start, job_environment, places_of
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE
 from windfall.agent.records import Intended
 from windfall.agent.sandbox import DEFAULT_PATH
@@ -34,6 +42,8 @@ from windfall.agent.spawner import Launch, errno_words
 
 DIRECTORY_NAME = "containers"
 _METADATA = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+#: What a server that is a process, or is on the host's network, is told.
+_PORT_VARIABLES = ("SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE")
 _KEEPER = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
     " from windfall.agent.container.keeper import main; sys.exit(main(sys.argv[2]))"
@@ -236,6 +246,9 @@ def _environment(
     if network == "host" and machine.credentials is not None:
         # They are at the host's own loopback address.
         environment = {**machine.credentials.variables(start), **environment}
+    if start.container is not None and is_published(network, start.container.options):
+        # In a network of its own it listens where the contract says.
+        environment = {name: value for name, value in environment.items() if name not in _PORT_VARIABLES}
     if places is None:
         return environment
     launching = attempt.story.launching

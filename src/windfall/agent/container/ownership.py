@@ -6,9 +6,14 @@ standard library alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 
 from windfall.agent.container.engine import Engine
+
+_LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ACCESS_LIST = "system.posix_acl_access"
 
 _BLOCK_BYTES = 512
 _SIZE_AT = slice(124, 136)
@@ -33,24 +38,42 @@ def user_of(engine: Engine, container: str, user: str) -> tuple[int, int]:
 
 
 def hand_over(root: str, own: str, kept: list[str], owner: tuple[int, int]) -> None:
-    """Make a directory and all in it the owner's, except what is in `own`, of which only `kept` is."""
+    """Make a directory and all in it the owner's, except what is in `own`, of which only `kept` is.
+
+    Other jobs of the job's user can still change what is in there: everything is reached by open directories, and no
+    link is followed. Pipes stay with the process that feeds them; everybody who can reach them may use them.
+    """
     _give(root, own, owner)
-    inside = os.path.join(root, own)
-    if os.path.isdir(inside):
-        os.chown(inside, -1, owner[1], follow_symlinks=False)
+    if own:
+        with contextlib.suppress(OSError):
+            fd = os.open(os.path.join(root, own), _LOOK)
+            try:
+                # The list of access rights that sealing has made lets no group in.
+                with contextlib.suppress(OSError):
+                    os.removexattr(fd, _ACCESS_LIST)
+                os.fchown(fd, -1, owner[1])
+            finally:
+                os.close(fd)
     for name in kept:
         _give(os.path.join(root, name), "", owner)
 
 
 def _give(top: str, skipped: str, owner: tuple[int, int]) -> None:
-    if not os.path.isdir(top):
+    from windfall.agent.walking import (
+        entries_below,
+    )  # few containers need it, and a keeper is small without it
+
+    try:
+        fd = os.open(top, _LOOK)
+    except (FileNotFoundError, NotADirectoryError):
         return
-    os.chown(top, *owner, follow_symlinks=False)
-    for directory, names, files in os.walk(top):
-        if skipped and directory == top and skipped in names:
-            names.remove(skipped)
-        for name in (*names, *files):
-            os.chown(os.path.join(directory, name), *owner, follow_symlinks=False)
+    try:
+        os.fchown(fd, *owner)
+        for path, status, above in entries_below(fd, enter=lambda path: path != skipped):
+            if path != skipped and not stat.S_ISFIFO(status.st_mode):
+                os.chown(os.path.basename(path), *owner, dir_fd=above, follow_symlinks=False)
+    finally:
+        os.close(fd)
 
 
 def _entry(engine: Engine, container: str, path: str, name: str) -> list[str] | None:

@@ -19,6 +19,8 @@ from windfall.jobs.containers import ContainerOptions, ContainerRun, Mount
 WORK = "/workspace"
 #: Where secrets are seen as files.
 SECRETS_SEEN = "/run/secrets"
+#: Where the server of a model listens in a container of its own network, and the variable with the host's address.
+SERVED_PORT, SERVE_ADDRESS = "8080/tcp", "WINDFALL_SERVE_ADDRESS"
 AGENT_LABEL = "windfall.agent"
 TOKEN_LABEL = "windfall.attempt"  # noqa: S105 - a label's name
 TASK_LABEL = "windfall.task"
@@ -58,7 +60,14 @@ def network_of(engine: EngineFacts, options: ContainerOptions, *, wants_host: bo
     """Return the network of a container: its own wish, else one of its own where there is any, else the host's."""
     if options.network is not None:
         return options.network
+    if options.publishes is not None and engine.has_bridge:
+        return "bridge"
     return "host" if wants_host or not engine.has_bridge else "bridge"
+
+
+def is_published(network: str, options: ContainerOptions) -> bool:
+    """Return whether a port of a container is found at another one of the host."""
+    return options.publishes is not None and network not in ("host", "none")
 
 
 def isolation_words(engine: EngineFacts, network: str, options: ContainerOptions) -> str:
@@ -91,6 +100,8 @@ def create_body(engine: EngineFacts, wanted: Wanted) -> dict[str, Any]:
     if wanted.work is not None:
         body["WorkingDir"] = wanted.work
     network = body["HostConfig"]["NetworkMode"]
+    if is_published(network, options):
+        body["ExposedPorts"] = {SERVED_PORT: {}}
     if len(wanted.hosts) == 1 and network != "host":
         body["Hostname"] = wanted.hosts[0][0]
     return body
@@ -112,6 +123,9 @@ def _host_config(engine: EngineFacts, wanted: Wanted) -> dict[str, Any]:
     if host["NetworkMode"] == "host" and not options.privileged:
         # On the host's network it could read what others send over the loopback address.
         host["CapDrop"] = ["NET_RAW"]
+    if is_published(host["NetworkMode"], options):
+        address = wanted.environment.get(SERVE_ADDRESS, "127.0.0.1")
+        host["PortBindings"] = {SERVED_PORT: [{"HostIp": address, "HostPort": str(options.publishes)}]}
     if options.init:
         host["Init"] = True
     if options.ulimits:

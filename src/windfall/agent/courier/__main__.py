@@ -37,7 +37,7 @@ from windfall.agent.courier.messages import (
     encode,
 )
 from windfall.agent.demotion import Identity
-from windfall.agent.messages import LineReader
+from windfall.agent.line_reader import LineReader
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say
 from windfall.agent.steward.leaving import leave_root

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windfall.agent.courier.archives import unpack
-from windfall.agent.courier.channels import INPUT, bring_channel, checked_name
+from windfall.agent.courier.channels import bring_channel, checked_name
 from windfall.agent.courier.errors import CannotBring
-from windfall.agent.courier.feeder import Order, make_pipe
+from windfall.agent.courier.feeder import Order, failed_path, make_pipe
 from windfall.agent.courier.git import Checkout, Permission
 from windfall.agent.courier.means import Means
 from windfall.agent.courier.messages import Errand
@@ -21,7 +21,7 @@ from windfall.agent.courier.porters import porter_mark
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.taking import check_output
 from windfall.agent.courier.tree import Tree
-from windfall.agent.places import OWN
+from windfall.agent.places import INPUT, OWN
 from windfall.agent.settings import AgentSettings
 from windfall.agent.sync.checkpoint_sync import CheckpointSync
 from windfall.jobs.staging import Archive, Channel, Mark
@@ -163,7 +163,8 @@ class Bringing:
         return Permission.of(name, found[-1])
 
     def _bring_channel(self, channel: Channel) -> None:
-        bring_channel(channel, self.stores, self.tree, f"{self.tree.root}/{_INCOMING}")
+        base = None if channel.path is None else self._inside(channel.path)
+        bring_channel(channel, self.stores, self.tree, f"{self.tree.root}/{_INCOMING}", base)
 
     def _open_pipes(self) -> None:
         piped = tuple(channel for channel in self.errand.places.staging.channels if channel.mode == "Pipe")
@@ -172,8 +173,14 @@ class Bringing:
         self.tree.make(INPUT)
         for channel in piped:
             checked_name(channel.name)
-            make_pipe(self.tree, channel, 0)
+            make_pipe(self.tree, channel, 0, is_foreign=self.errand.is_foreign)
         order = Order(
-            self.tree.root, piped, self.errand.owner, self.settings.objects_file, self.errand.storage
+            self.tree.root,
+            piped,
+            self.errand.owner,
+            self.settings.objects_file,
+            self.errand.storage,
+            failed_path(self.errand),
+            self.errand.is_foreign,
         )
         self.means.start_feeder(order)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
+from windfall.agent.places import INPUT
 from windfall.jobs.staging import Channel
 from windfall.objects.port import Entry, ObjectStore
 
-INPUT = "input/data"
 _AT_ONCE, _ASKED_FOR = 8, 256
 _RANGE_BYTES = 4 << 20
 #: Names of about two million objects.
@@ -81,6 +81,8 @@ def _of_manifest(channel: Channel, stores: Stores) -> Iterator[Piece]:
         prefix, keys = lines[0]["prefix"], lines[1:]
         if not all(isinstance(text, str) for text in (prefix, *keys)):
             raise TypeError
+        for text in (prefix, *keys):
+            text.encode()  # JSON can spell half a character, which names nothing.
     except (ValueError, LookupError, TypeError, RecursionError):
         raise CannotBring(
             f'{uri} is not a manifest: it must read [{{"prefix": "s3://..."}}, "key", ...]'
@@ -124,16 +126,32 @@ def named_in_file(uri: str, channel: Channel, stores: Stores) -> str:
         raise CannotBring(
             f'channel {channel.name}: {channel.uri} names "{uri}"; a manifest may name s3:// objects alone'
         )
+    encoded(uri, channel)
     return stores.access.resolved(uri)
+
+
+def encoded(text: str, channel: Channel) -> bytes:
+    """Return what a manifest says as bytes; CannotBring for half a character, which JSON can spell."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise CannotBring(
+            f"channel {channel.name}: {channel.uri} has a text that is not valid Unicode: {text[:100]!a}"
+        ) from None
 
 
 def _plain(entries: Iterator[Entry]) -> list[Entry]:
     return sorted((entry for entry in entries if not entry.key.endswith("/")), key=lambda entry: entry.key)
 
 
-def bring_channel(channel: Channel, stores: Stores, tree: Tree, incoming: str) -> None:
-    """Make every object of a channel a file of the job; it comes by way of a directory that the job cannot write."""
-    base = f"{INPUT}/{checked_name(channel.name)}"
+def bring_channel(
+    channel: Channel, stores: Stores, tree: Tree, incoming: str, base: str | None = None
+) -> None:
+    """Make every object of a channel a file of the job; it comes by way of a directory that the job cannot write.
+
+    `base` is a directory of its own, relative to the attempt's; None means that of its name.
+    """
+    base = base or f"{INPUT}/{checked_name(channel.name)}"
     tree.make(base)
     pieces = pieces_of(channel, stores)
     for piece in pieces:

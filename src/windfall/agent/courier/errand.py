@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from windfall.agent.courier.bringing import Bringing, Brought
 from windfall.agent.courier.errors import CalledOff, CannotBring
-from windfall.agent.courier.feeder import FAILED
+from windfall.agent.courier.feeder import failed_path
 from windfall.agent.courier.imds import Facts, MetadataService
 from windfall.agent.courier.means import Means, OwnMeans
 from windfall.agent.courier.messages import (
@@ -137,7 +137,7 @@ class RunningErrand:
     def _look_at_feeder(self) -> None:
         if not self._pipes or self._broken:
             return
-        reason = self._tree.read(FAILED, 1 << 12)
+        reason = self._tree.read(failed_path(self.errand), 1 << 12)
         if reason:
             self._broken = True
             self._tell(Broken(self.errand.token, reason.decode(errors="replace")))

@@ -2,7 +2,8 @@
 
 CourierError
 ├── CannotBring     what the attempt needs is not there, or is not what it should be; trying again does not help
-├── BadArchive      an archive holds something that must not be unpacked
+│   ├── Replaced    what is to be stored is not where it was
+│   └── BadArchive  an archive holds something that must not be unpacked
 └── CalledOff       nobody wants it any more
 """
 
@@ -17,6 +18,10 @@ class CourierError(AgentError):
 
 class CannotBring(CourierError):
     """What the attempt needs is not there; the text is for the user."""
+
+
+class Replaced(CannotBring):
+    """The job has removed a directory that is to be stored, or put something else in its place."""
 
 
 class BadArchive(CannotBring):

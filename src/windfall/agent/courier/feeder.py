@@ -10,6 +10,7 @@ before.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import stat
@@ -19,14 +20,14 @@ import time
 
 import msgspec
 
-from windfall.agent.courier.channels import INPUT
 from windfall.agent.courier.errors import CannotBring
+from windfall.agent.courier.messages import Errand
 from windfall.agent.courier.pipes import epoch
 from windfall.agent.courier.stores import Stores
 from windfall.agent.courier.tree import Tree
 from windfall.agent.demotion import Identity
 from windfall.agent.errors import AgentError
-from windfall.agent.places import PROGRESS_DIRECTORY
+from windfall.agent.places import INPUT, PROGRESS_DIRECTORY
 from windfall.agent.speech import say
 from windfall.agent.steward.client import Door
 from windfall.agent.steward.leaving import leave_root
@@ -49,6 +50,10 @@ class Order(msgspec.Struct, frozen=True):
     owner: tuple[int, int] | None
     objects_file: str | None
     storage: StorageAccess
+    #: Where it says why a channel cannot be fed, below `root`.
+    failed: str = FAILED
+    #: Whether the job is another user than the feeder: the pipes are then for all who can reach them.
+    is_foreign: bool = False
 
 
 class Apart(msgspec.Struct, frozen=True):
@@ -68,14 +73,36 @@ class Told(msgspec.Struct, frozen=True):
     apart: Apart | None = None
 
 
-def make_pipe(tree: Tree, channel: Channel, number: int) -> str:
+def failed_path(errand: Errand) -> str:
+    """Return where the feeder of an attempt says why it failed.
+
+    A container's user may be another one, whose file the feeder could not replace: its name is one that the job cannot
+    know.
+    """
+    if not errand.is_foreign:
+        return FAILED
+    return f"{FAILED}-{hashlib.sha256(errand.secret.encode()).hexdigest()[:16]}"
+
+
+def make_pipe(tree: Tree, channel: Channel, number: int, *, is_foreign: bool = False) -> str:
     """Make the pipe of one epoch, for the job to read; return its name among the inputs."""
     name = f"{channel.name}_{number}"
     with tree.directory(INPUT) as at, contextlib.suppress(FileExistsError):
         os.mkfifo(name, 0o600, dir_fd=at)
+        if is_foreign:
+            _open_to_all(name, at)
         if tree.owner is not None:
             os.chown(name, *tree.owner, dir_fd=at, follow_symlinks=False)
     return name
+
+
+def _open_to_all(name: str, directory: int) -> None:
+    """Let everybody use a pipe who may enter its directory: the job, whose user only its container's engine knows."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.chmod(f"/proc/self/fd/{fd}", 0o666)  # noqa: S103 - the directory is closed to others
+    finally:
+        os.close(fd)
 
 
 def open_pipe(tree: Tree, name: str) -> int:
@@ -90,15 +117,15 @@ def open_pipe(tree: Tree, name: str) -> int:
         raise CannotBring(f"{INPUT}/{name} is no longer a pipe: the job must not replace it") from None
 
 
-def tell_failure(tree: Tree, reason: str) -> None:
+def tell_failure(tree: Tree, reason: str, path: str = FAILED) -> None:
     """Write down for the courier why a channel cannot be fed.
 
     The job may write there: by a link it could otherwise have any file of the host overwritten, with its own words.
     """
     try:
-        tree.put(FAILED, reason.encode(errors="replace"))
+        tree.put(path, reason.encode(errors="replace"))
     except (OSError, AgentError) as error:
-        say(f"{FAILED} cannot be written, so the job waits for its time to be over: {error}")
+        say(f"{path} cannot be written, so the job waits for its time to be over: {error}")
 
 
 def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
@@ -124,11 +151,11 @@ def spawn_feeder(told: Told, environment: dict[str, str]) -> int:
 def feed(order: Order, channel: Channel, stores: Stores) -> None:
     """Feed one channel's pipes, epoch after epoch; ends only by an error that a retry does not fix."""
     number, tree = 0, Tree(order.root, order.owner)
-    name = make_pipe(tree, channel, number)
+    name = make_pipe(tree, channel, number, is_foreign=order.is_foreign)
     while True:
         fd = open_pipe(tree, name)
         number += 1
-        following = make_pipe(tree, channel, number)
+        following = make_pipe(tree, channel, number, is_foreign=order.is_foreign)
         # A reader may have read all that it wants of this epoch.
         with contextlib.suppress(BrokenPipeError):
             _feed_epoch(fd, channel, stores, number - 1)
@@ -186,9 +213,8 @@ def main() -> None:
             feed(order, channel, stores)
         except Exception as error:  # noqa: BLE001 - the edge of the thread: the job must not wait for ever
             say(f"channel {channel.name} cannot be fed: {error}")
-            tell_failure(
-                Tree(order.root, order.owner), f"Data download failed for channel {channel.name}: {error}"
-            )
+            reason = f"Data download failed for channel {channel.name}: {error}"
+            tell_failure(Tree(order.root, order.owner), reason, order.failed)
 
     for channel in order.channels:
         threading.Thread(target=run, args=(channel,), name=channel.name, daemon=True).start()

@@ -1,6 +1,7 @@
 """What an ended attempt left and no store has taken: tried again and again until it is stored.
 
-Decides how often it is tried and when nobody wants it any more. Must not know what becomes of the attempt.
+Decides how often it is tried, when nobody wants it any more, and what no further try can store. Must not know what
+becomes of the attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from windfall.agent.courier.errors import CannotBring
+from windfall.agent.courier.errors import CannotBring, Replaced
 from windfall.agent.courier.means import Means, OwnMeans
 from windfall.agent.courier.messages import Line, Store, Stored
 from windfall.agent.courier.stores import Stores
@@ -62,21 +63,29 @@ class LateErrand:
         }
         if self._order.checkpoint:
             left["the last checkpoint"] = self._take_checkpoint
-        for name, take in left.items():
-            self._store(name, take)
-        self._tell(Stored(self.errand.token))
+        stored = [self._store(name, take) for name, take in left.items()]
+        if all(stored):
+            self._tell(Stored(self.errand.token))
 
-    def _store(self, name: str, take: Callable[[], None]) -> None:
-        """Try, ever less often, until it is stored or the directory is gone."""
+    def _store(self, name: str, take: Callable[[], None]) -> bool:
+        """Try, ever less often, until it is stored or the directory is gone; False where no try can store it."""
         pause_s, token = _AGAIN_S, self.errand.token
         while True:
             try:
                 take()
-                return
+                return True
             except Exception as error:  # noqa: BLE001 - whatever it is may be over at the next try
-                if not os.path.isdir(self.errand.places.root):
+                root = self.errand.places.root
+                if not os.path.isdir(root):
                     say(f"{token}: what it left was removed, so it is not stored")
-                    return
+                    return True
+                if isinstance(error, Replaced):
+                    # Not removed: what the job has made may be somewhere else in there.
+                    say(
+                        f"{token}: {name} is not stored: {error}. What the job left stays in {root}:"
+                        " take from it what you need, and remove it"
+                    )
+                    return False
                 say(f"{token}: {name} cannot be stored yet: {error}")
             time.sleep(pause_s)
             pause_s = min(_AGAIN_MOST_S, pause_s * 2)

@@ -7,6 +7,7 @@ Decides who does it: this process, where it has the agent's own rights, or the s
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ from windfall.agent.directories import shared_directory
 from windfall.agent.secrets import git_credential
 from windfall.agent.settings import AgentSettings
 from windfall.agent.steward.client import Door
+from windfall.agent.sync.writers import FileId, open_for_writing
 from windfall.objects.errors import Unreachable
 
 
@@ -48,6 +50,10 @@ class Means(Protocol):
 
     def credential(self) -> str | None:
         """Return the credential for Git that the attempt's code may be fetched with."""
+        ...
+
+    def writers(self, files: Collection[FileId]) -> Mapping[FileId, bool]:
+        """Return those of some files that are open for writing, and whether they are only appended to."""
         ...
 
     def close(self) -> None:
@@ -86,6 +92,10 @@ class OwnMeans:
         """Read it from the daemon's secrets."""
         return git_credential(self._settings.secrets_directory, self._errand.credential)
 
+    def writers(self, files: Collection[FileId]) -> Mapping[FileId, bool]:
+        """Look into all processes that this one may look into."""
+        return open_for_writing(files)
+
     def close(self) -> None:
         """Nothing is kept open."""
 
@@ -123,6 +133,12 @@ class StewardMeans:
     def credential(self) -> str | None:
         """Ask for it, if there can be one."""
         return self._door.credential() if self._errand.credential else None
+
+    def writers(self, files: Collection[FileId]) -> Mapping[FileId, bool]:
+        """Look into the processes of the job's user; those of a container may be anybody's, so the steward is asked."""
+        if self._errand.is_foreign:
+            return self._door.writers(list(files)) if files else {}
+        return open_for_writing(files)
 
     def close(self) -> None:
         """Close the connections to the steward."""

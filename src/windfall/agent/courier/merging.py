@@ -1,4 +1,4 @@
-"""One output of a job of several nodes: what they leave is put together on this host, and goes to the store as one.
+"""One output of a job of several nodes: what they leave is put together on a machine, and goes to the store as one.
 
 Every node moves its files into a directory of their common try, one node at a time, and stores all that is there by
 then; so what the last one stores is complete. Of a file that several nodes leave, the one that came last stands. Files
@@ -12,13 +12,14 @@ import errno
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 import time
 from collections.abc import Iterator
 
 from windfall.agent.courier.archives import files_below
-from windfall.agent.walking import opened_directory, remove_below, removed
+from windfall.agent.walking import open_plain, opened_directory, remove_below, removed
 from windfall.jobs.staging import Output
 
 _PREFIX = "merged-"
@@ -41,6 +42,8 @@ class MergedOutput:
         self._of_job = f"{_PREFIX}{_short(f'{job} {born_at}')}-"
         self._name = f"{self._of_job}{number}-{_short(output.path)}"
         self._of = output.merged_of
+        #: With nodes on other machines, a part is stored for every node: its count must become known.
+        self._always = output.merged_in_store
         self._root = os.path.join(above, self._name)
         self._files, self._stored = f"{self._root}/files", f"{self._root}/stored"
         self._pending = f"{self._root}/pending"
@@ -58,7 +61,7 @@ class MergedOutput:
         lock = os.open(f"{self._root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.listdir(self._stored) or _has_files(directory):
+            if self._always or not os.listdir(self._stored) or _has_files(directory):
                 # Before anything is moved: the successor of a killed courier must know that there is something.
                 _touch(self._pending)
             _move_all(directory, self._files)
@@ -76,6 +79,18 @@ class MergedOutput:
                 removed(self._files)
         finally:
             os.close(lock)
+
+    def part(self, token: str) -> tuple[str, int]:
+        """What this machine is called within the try, and how many of its nodes have added theirs, with this one."""
+        path = f"{self._root}/machine"
+        try:
+            with open(path, encoding="ascii") as file:
+                machine = file.read()
+        except FileNotFoundError:
+            machine = secrets.token_hex(8)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(machine)
+        return machine, len({*os.listdir(self._stored), _short(token)})
 
     def _remove_old(self) -> None:
         """Remove what earlier tries of the job have left, and what nobody can be waiting for."""
@@ -145,7 +160,26 @@ def _move(name: str, holder: int, place: int) -> None:
     try:
         os.rename(name, name, src_dir_fd=holder, dst_dir_fd=place)
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        # A job may have had a file system of its own mounted there; and what a container left is not ours to move.
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EACCES):
             raise
-        # A job may have had a file system of its own mounted there.
-        shutil.copy2(f"/proc/self/fd/{holder}/{name}", f"/proc/self/fd/{place}/{name}", follow_symlinks=False)
+        _copy(name, holder, place)
+
+
+def _copy(name: str, holder: int, place: int) -> None:
+    """Copy a regular file, or a link as such; whatever stands there by now, no link is followed."""
+    try:
+        linked = os.readlink(name, dir_fd=holder)
+    except OSError:
+        linked = None
+    if linked is not None:
+        os.symlink(linked, name, dir_fd=place)
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(open_plain(name, holder), "rb") as source:
+        status = os.fstat(source.fileno())
+        with open(os.open(name, flags, 0o600, dir_fd=place), "wb") as target:
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.fchmod(target.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
+            os.utime(target.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))

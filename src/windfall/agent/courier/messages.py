@@ -41,6 +41,8 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True):
     secret: str = ""
     #: The kept name of the credential that its code may be fetched with; empty where it can have none.
     credential: str = ""
+    #: Whether the job's files belong to another user than the courier's own: that of a container's image.
+    is_foreign: bool = False
 
     def source_of(self, output: Output) -> str:
         """Return the directory on this host that an output is taken from."""

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 
-from windfall.agent.courier.channels import Piece, manifest_of, named_in_file, pieces_of, ranges
+from windfall.agent.courier.channels import Piece, encoded, manifest_of, named_in_file, pieces_of, ranges
 from windfall.agent.courier.errors import CannotBring
 from windfall.agent.courier.stores import Stores
 from windfall.jobs.staging import Channel
@@ -117,4 +117,5 @@ def _attributes(channel: Channel, line: dict[str, object], stores: Stores) -> It
             store, name = stores.open_object(named_in_file(str(value), channel, stores))
             yield ranges(Piece(store, name, name))
         else:
-            yield [value.encode() if isinstance(value, str) else json.dumps(value).encode()]
+            text = value if isinstance(value, str) else json.dumps(value)
+            yield [encoded(text, channel)]

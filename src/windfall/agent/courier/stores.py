@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from windfall.agent.courier.errors import CalledOff
-from windfall.agent.object_access import object_environment
+from windfall.agent.object_access import attempt_environment
 from windfall.jobs.storage import FILE, StorageAccess, allowed, covering, locate, not_allowed
 from windfall.objects.errors import Full, Refused, Unreachable
 from windfall.objects.opening import located, open_objects
@@ -82,7 +82,7 @@ class Stores:
 
     def variables(self) -> dict[str, str]:
         """Return what opens the stores now."""
-        return {} if self._opener is not None else object_environment(self._objects_file)
+        return {} if self._opener is not None else attempt_environment(self._objects_file, self.access)
 
     def reach(self, uri: str, variables: dict[str, str], *, write: bool) -> ObjectStore:
         """Open a store itself, without any check."""
@@ -129,28 +129,32 @@ class Stores:
 
 
 class _Cuttable:
-    """A store that asks before each call whether it may; opened anew when it fails and its address has changed."""
+    """A store that asks before each call whether it may; opened anew when its address or credentials have changed."""
 
     def __init__(self, uri: str, stores: Stores, *, write: bool, only: frozenset[str] | None = None) -> None:
         self._stores = stores
         self._write = write
         self._only = only
-        self._variables = stores.variables()
-        self._inner = stores.reach(uri, self._variables, write=write)
-        self.uri = self._inner.uri
         self._opened_as = uri
+        self._variables: dict[str, str] | None = None
+        self._opened: ObjectStore | None = None
+        try:
+            self.uri = self._open().uri
+        except Unreachable:
+            self.uri = uri.rstrip("/")
+
+    def _open(self) -> ObjectStore:
+        """The store with the credentials of now; Unreachable while there are none."""
+        variables = self._stores.variables()
+        if self._opened is None or variables != self._variables:
+            self._opened = self._stores.reach(self._opened_as, variables, write=self._write)
+            self._variables = variables
+        return self._opened
 
     @contextmanager
     def _asking(self) -> Iterator[ObjectStore]:
         self._stores.check()
-        try:
-            yield self._inner
-        except (Unreachable, Refused):
-            variables = self._stores.variables()
-            if variables != self._variables:
-                self._variables = variables
-                self._inner = self._stores.reach(self._opened_as, variables, write=self._write)
-            raise
+        yield self._open()
 
     @contextmanager
     def _giving(self) -> Iterator[ObjectStore]:

@@ -6,14 +6,17 @@ it may take; it is cut off from outside.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import posixpath
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from windfall.agent.courier.archives import content_of, files_below, packed
-from windfall.agent.courier.errors import CannotBring
+from windfall.agent.courier.errors import CannotBring, Replaced
 from windfall.agent.courier.means import Means
+from windfall.agent.courier.meeting import open_parts, store_part
 from windfall.agent.courier.merging import MergedOutput
 from windfall.agent.courier.messages import Errand, Finish
 from windfall.agent.courier.stores import Stores
@@ -52,6 +55,8 @@ def check_output(output: Output, stores: Stores) -> None:
         else:
             store, name = stores.open(output.uri.rstrip("/"), write=True), ""
         next(iter(store.list(name)), None)
+        if output.merged_in_store:
+            next(iter(open_parts(output, stores).list()), None)
     except NotFound as error:
         raise CannotBring(
             f"{output.path} could not be stored in {output.uri}: {error}; make it, or name another"
@@ -67,10 +72,14 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, mean
     if output.patterns:
         _take_matching(output, errand, stores, means)
         return
-    with tree.directory(errand.places.inside(output.path)) as directory:
+    with _opened(output, errand, tree) as directory:
         if output.archived and output.merged_as is not None:
-            with MergedOutput(means.merge_directory, output).joined(directory, errand.token) as whole:
-                if whole is not None:
+            merged = MergedOutput(means.merge_directory, output)
+            with merged.joined(directory, errand.token) as whole:
+                if whole is not None and output.merged_in_store:
+                    part = merged.part(errand.token)
+                    store_part(output, stores, whole, part, means.merge_directory)
+                elif whole is not None:
                     store, name = stores.open_object(output.uri, write=True)
                     store.put_pieces(name, packed(whole))
             return
@@ -82,6 +91,22 @@ def take_output(output: Output, errand: Errand, tree: Tree, stores: Stores, mean
         for name, status, fd in files_below(directory):
             if stat.S_ISREG(status.st_mode):
                 store.put_pieces(_object_name(name), content_of(name, fd))
+
+
+@contextlib.contextmanager
+def _opened(output: Output, errand: Errand, tree: Tree) -> Iterator[int]:
+    """Open an output's directory; Replaced where the job has removed it, or put something else in its place."""
+    with contextlib.ExitStack() as stack:
+        try:
+            directory = stack.enter_context(tree.directory(errand.places.inside(output.path)))
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise Replaced(
+                f"{output.path} is not the directory any more that the job was given"
+                f" ({error.strerror}); links are not followed"
+            ) from None
+        yield directory
 
 
 def _take_matching(output: Output, errand: Errand, stores: Stores, means: Means) -> None:
@@ -126,6 +151,7 @@ def checkpoint_sync(
         uid=uid,
         gid=gid,
         say=say,
+        writers=means.writers,
     )
 
 

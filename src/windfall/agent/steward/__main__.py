@@ -20,7 +20,7 @@ import msgspec
 
 from windfall.agent.courier.porters import kill_porters
 from windfall.agent.errors import AgentError
-from windfall.agent.messages import LineReader
+from windfall.agent.line_reader import LineReader
 from windfall.agent.secrets import git_credential
 from windfall.agent.settings import AgentSettings
 from windfall.agent.speech import say

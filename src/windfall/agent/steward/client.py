@@ -14,17 +14,19 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from windfall.agent.steward.messages import (
     INLINE_BYTES,
+    MOST_FILES,
     NAMES_BYTES,
     WHOLE_BYTES,
     Answer,
     AskCredential,
+    AskWriters,
     Copy,
     Delete,
     Done,
@@ -41,6 +43,7 @@ from windfall.agent.steward.messages import (
     Poured,
     Put,
     Request,
+    Writers,
     answers,
     encode,
 )
@@ -89,6 +92,15 @@ class Door:
         with self.line() as line:
             found = line.ask(AskCredential(), Done).content
         return found.decode() if found is not None else None
+
+    def writers(self, files: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bool]:
+        """Return those of some files (device, inode) that are open for writing, and whether they are only added to."""
+        found: dict[tuple[int, int], bool] = {}
+        with self.line() as line:
+            for first in range(0, len(files), MOST_FILES):
+                answer = line.ask(AskWriters(tuple(files[first : first + MOST_FILES])), Writers)
+                found |= {(device, inode): appends for device, inode, appends in answer.files}
+        return found
 
     def close(self) -> None:
         """Keep no connection open; one that is in use is closed after it."""

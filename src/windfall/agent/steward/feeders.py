@@ -18,6 +18,8 @@ from windfall.agent.steward.messages import Admit
 def start_feeder(settings: AgentSettings, admit: Admit, content: bytes | bytearray) -> None:
     """Start a feeder for an attempt; DecodeError where its order cannot be read."""
     order = msgspec.json.decode(content, type=Order)
-    apart = Apart(admit.user, settings.directory, settings.attempts_directory, admit.token, admit.secret)
+    # It needs no right but that of writing into pipes of its own.
+    user = msgspec.structs.replace(admit.user, reads_all=False)
+    apart = Apart(user, settings.directory, settings.attempts_directory, admit.token, admit.secret)
     told = Told(msgspec.structs.replace(order, owner=None, storage=admit.storage), apart)
     spawn_feeder(told, {**plain_environment(), **porter_mark(admit.token, settings.agent_id)})

@@ -20,6 +20,7 @@ from windfall.agent.courier.errors import CourierError
 from windfall.agent.courier.metadata import LOOPBACK
 from windfall.agent.processes import attempt_token, read_stat
 from windfall.agent.speech import say
+from windfall.agent.spot_notices import is_ec2_instance
 
 ADDRESS = "169.254.169.254"
 _PORT = 80
@@ -139,11 +140,8 @@ def _check_machine() -> bool:
     """Refuse where it must not be done; tell whether a steward before this one has left the address."""
     if os.geteuid() != 0:
         raise CannotServe("only root can give the loopback interface an address")
-    for path in ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_asset_tag", "/sys/hypervisor/uuid"):
-        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            vendor = file.read().strip()
-            if vendor == "Amazon EC2" or vendor.startswith(("i-", "ec2")):
-                raise CannotServe("this machine is an EC2 instance and has metadata of its own")
+    if is_ec2_instance():
+        raise CannotServe("this machine is an EC2 instance and has metadata of its own")
     labels = list(_labels())
     if any(label != _LABEL for label in labels):
         raise CannotServe("an interface of this machine has that address already")

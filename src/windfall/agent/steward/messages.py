@@ -20,6 +20,8 @@ INLINE_BYTES = 32 << 10
 WHOLE_BYTES = 256 << 20
 #: The most bytes of names in one packet.
 NAMES_BYTES = 40 << 10
+#: The most files that are asked about in one packet.
+MOST_FILES = 1_000
 
 
 class Admit(msgspec.Struct, frozen=True, tag=True):
@@ -131,6 +133,12 @@ class AskCredential(Request, frozen=True, tag=True):
     """Answer with the credential for Git that the attempt's code may be fetched with, if there is one."""
 
 
+class AskWriters(Request, frozen=True, tag=True):
+    """Answer which of some files (device, inode) are open for writing: only root sees the processes of a container."""
+
+    files: tuple[tuple[int, int], ...]
+
+
 class Reply(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Base of the steward's answers."""
 
@@ -140,6 +148,12 @@ class Done(Reply, frozen=True, tag=True):
 
     size: int = 0
     content: bytes | None = None
+
+
+class Writers(Reply, frozen=True, tag=True):
+    """The files that are open for writing (device, inode), and whether they are only appended to."""
+
+    files: tuple[tuple[int, int, bool], ...]
 
 
 class Entries(Reply, frozen=True, tag=True):
@@ -161,9 +175,21 @@ class NotAdmitted(Reply, frozen=True, tag=True):
 
 
 Asked: TypeAlias = (
-    Hello | Get | Put | Pour | Poured | List | Head | Copy | Delete | Feed | EndPorters | AskCredential
+    Hello
+    | Get
+    | Put
+    | Pour
+    | Poured
+    | List
+    | Head
+    | Copy
+    | Delete
+    | Feed
+    | EndPorters
+    | AskCredential
+    | AskWriters
 )
-Answer: TypeAlias = Done | Entries | Failed | NotAdmitted
+Answer: TypeAlias = Done | Entries | Writers | Failed | NotAdmitted
 
 orders = msgspec.json.Decoder(Order)
 requests = msgspec.msgpack.Decoder(Asked)

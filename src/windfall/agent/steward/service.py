@@ -23,12 +23,14 @@ from windfall.agent.courier.errors import CalledOff
 from windfall.agent.courier.stores import Stores
 from windfall.agent.steward.messages import (
     INLINE_BYTES,
+    MOST_FILES,
     NAMES_BYTES,
     WHOLE_BYTES,
     Admit,
     Answer,
     AskCredential,
     Asked,
+    AskWriters,
     Copy,
     Delete,
     Done,
@@ -44,10 +46,12 @@ from windfall.agent.steward.messages import (
     Pour,
     Poured,
     Put,
+    Writers,
     encode,
     requests,
 )
 from windfall.agent.steward.packets import BadPacket, receive, send
+from windfall.agent.sync.writers import open_for_writing
 from windfall.objects.errors import BadUri, ObjectsError
 from windfall.objects.port import Content, ObjectStore, checked_key
 
@@ -174,6 +178,13 @@ class Service:
             case Delete():
                 names = [checked_key(key) for key in request.keys]
                 admitted.store(request.uri, names, write=True).delete(names)
+            case _:
+                return self._serve_courier(admitted, request, descriptor)
+        return Done()
+
+    def _serve_courier(self, admitted: Admitted, request: Asked, descriptor: int | None) -> Answer:
+        """Do what is not about objects."""
+        match request:
             case Feed():
                 if request.size > _ORDER_BYTES:
                     raise BadPacket("an order is too long")
@@ -182,8 +193,13 @@ class Service:
             case EndPorters():
                 self._porters.end(admitted.admit.token)
             case AskCredential():
-                found = self._porters.credential(admitted.admit.credential)
-                return Done(content=found.encode() if found is not None else None)
+                secret = self._porters.credential(admitted.admit.credential)
+                return Done(content=secret.encode() if secret is not None else None)
+            case AskWriters():
+                if len(request.files) > MOST_FILES or not admitted.admit.user.reads_all:
+                    raise BadPacket("only the courier of a container asks who writes to some files")
+                found = open_for_writing(request.files)
+                return Writers(tuple((*file, appends) for file, appends in found.items()))
             case _:
                 raise BadPacket("a request came out of turn")
         return Done()

@@ -23,9 +23,10 @@ from windfall.agent.container.launcher import ContainerLauncher, inside_of, tell
 from windfall.agent.directories import PrivateDirectories
 from windfall.agent.errors import CannotEnter
 from windfall.agent.launchers import Leave, ProcessLauncher
+from windfall.agent.log_room import open_log
 from windfall.agent.machine import Machine
 from windfall.agent.messages import Lost, Message, Start
-from windfall.agent.preparation import intend, job_umask, job_user, open_log, prepare
+from windfall.agent.preparation import intend, job_umask, job_user, prepare
 from windfall.agent.processes import AGENT_VARIABLE, TOKEN_VARIABLE, ProcessStat, send, signal_together
 from windfall.agent.records import Hosted
 from windfall.agent.sandbox import DEFAULT_PATH
@@ -159,7 +160,7 @@ class WarmWorkers:
             self.release(attempt)  # It is tried for a second time.
         user = job_user(attempt, self._machine)
         with contextlib.ExitStack() as undoing:
-            log_fd = open_log(start.log_path)
+            log_fd = open_log(attempt.intended.log_path)
             undoing.callback(os.close, log_fd)
             worker = self._coming.take(start.token) or self._find_free(start) or self._new(start)
             ours, theirs = socket.socketpair()

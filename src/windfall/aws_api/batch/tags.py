@@ -1,6 +1,7 @@
 """Tags: what AWS allows, and those that the wire itself reads and writes.
 
-`windfall:engine` on a compute environment names the engine that serves it. Windfall itself writes three among a job's
+`windfall:engine` on a compute environment names the engine that serves it, and `windfall:labels` the labels of the
+machines that it means. Windfall itself writes three among a job's
 tags, as AWS writes `aws:` tags: `windfall:isolation` says what isolated its latest attempt from the host,
 `windfall:not-applied` which containers of its task do not run and which of its containerProperties had no effect
 because it ran as a process, and `windfall:diagnosis` why its latest attempt failed. An unknown tag that begins with
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from windfall.aws_api.batch.rejections import client_exception, shown
+from windfall.capacity.labels import LABELS
 from windfall.capacity.market_tags import MARKET_TAGS
 from windfall.control.job_options import GIT, JOB_TAGS, secret_in_git
 
@@ -29,7 +31,7 @@ VALUE_MAX = 256
 _SHOWN_ONLY = frozenset({ISOLATION, NOT_APPLIED, DIAGNOSIS})
 #: What the tags begin with that mean something to Windfall.
 OWN = "windfall:"
-_KNOWN = frozenset({ENGINE, SCHEDULE, DUE_AT, RETRY_OF, *_SHOWN_ONLY, *JOB_TAGS, *MARKET_TAGS})
+_KNOWN = frozenset({ENGINE, LABELS, SCHEDULE, DUE_AT, RETRY_OF, *_SHOWN_ONLY, *JOB_TAGS, *MARKET_TAGS})
 
 
 def is_own(key: str) -> bool:

@@ -36,7 +36,7 @@ class AttemptLog:
         self._rest_at = max(file.written_at, file.timed_at)
         settled = ending.ended or now - file.written_at >= SETTLE_MS
         end = file.size if settled else min(file.size, file.timed_size)
-        self.lines = LogLines(file.read, end, final=ending.ended, chunk_bytes=chunk_bytes)
+        self.lines = LogLines(file.read, end, final=ending.ended, chunk_bytes=chunk_bytes, gap=file.gap)
         #: A last line without newline becomes an event only when the attempt ends, so that is its time.
         self._unterminated = ending.ended and end > 0 and self.lines.read(end - 1, 1) != b"\n"
         self._last_at = max(self._rest_at, ending.at or 0) if self._unterminated else self._rest_at

@@ -8,7 +8,7 @@ know times, streams or tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 LINE_LIMIT_BYTES = 256 * 1024
@@ -16,6 +16,9 @@ LINE_LIMIT_BYTES = 256 * 1024
 _SPILL_BYTES = 3
 _BACKWARD_BYTES = 64 * 1024
 _NEAR_BYTES = 4 * 1024
+#: A log has one gap, unless the job made others itself.
+_GAPS_MAX = 1_000
+_MANY_NEWLINES = b"\n" * 1024
 
 
 class LinePiece(NamedTuple):
@@ -30,7 +33,8 @@ class LinePiece(NamedTuple):
 class LogLines:
     """The lines of one log up to `end`; when it is `final`, an unterminated rest is a line too.
 
-    `read` takes an offset and a length, and returns fewer bytes where the log ends.
+    `read` takes an offset and a length, and returns fewer bytes where the log ends. `gap` finds the first part at or
+    behind an offset that was not kept: `read` has newlines there, and lines go on behind it.
     """
 
     def __init__(
@@ -41,9 +45,11 @@ class LogLines:
         final: bool,
         chunk_bytes: int = 256 * 1024,
         line_limit_bytes: int = LINE_LIMIT_BYTES,
+        gap: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
         self._limit = line_limit_bytes
         self._read = read
+        self._gap = gap
         self.end = end
         self._final = final
         self._chunk_bytes = chunk_bytes
@@ -53,8 +59,33 @@ class LogLines:
         length = min(length, self.end - offset)
         return self._read(offset, length) if length > 0 else b""
 
+    def gap(self, position: int) -> tuple[int, int]:
+        """Return the first part at or behind `position` that was not kept; the end twice where there is none."""
+        start, end = (self.end, self.end) if self._gap is None else self._gap(position)
+        return min(start, self.end), min(end, self.end)
+
+    def before_gap(self, position: int) -> int:
+        """Return where the part begins that was not kept and ends at `position` or holds it; else `position`."""
+        at = 0
+        for _ in range(_GAPS_MAX):
+            start, end = self.gap(at)
+            if start >= position or start == end:
+                return position
+            if end >= position:
+                return start
+            at = end
+        return position
+
     def forward(self, position: int) -> Iterator[LinePiece]:
         """Yield pieces from `position`, which must be where one begins."""
+        while position < self.end:
+            start, end = self.gap(position)
+            reached = (yield from self._forward(position, start)) if position < start else start
+            position = end if reached == start else reached
+
+    def _forward(self, position: int, until: int) -> Generator[LinePiece, None, int]:
+        """Yield pieces up to the end, or to a part that was not kept; return how far that is."""
+        final = self._final or until < self.end
         buffer, base, index = b"", position, 0
         # Whether the piece continues a line: its first bytes may end a character of the piece before.
         continued = position > 0 and self.read(position - 1, 1) != b"\n"
@@ -68,29 +99,31 @@ class LogLines:
                 continued, index = False, newline + 1
                 continue
             left = len(buffer) - index
-            more = (
-                b"" if left > self._limit + _SPILL_BYTES else self.read(base + len(buffer), self._chunk_bytes)
-            )
+            at = base + len(buffer)
+            wanted = min(self._chunk_bytes, until - at)
+            more = b"" if left > self._limit + _SPILL_BYTES else self.read(at, wanted)
             if more:
+                if not left and more.startswith(_MANY_NEWLINES) and self.gap(at)[0] == at:
+                    return at  # Dropped since this began.
                 buffer, base, index = buffer[index:] + more, base + index, 0
                 continue
-            settled = self._final or buffer.find(b"\n", index + self._limit) >= 0
+            settled = final or buffer.find(b"\n", index + self._limit) >= 0
             if left > self._limit + (0 if settled else _SPILL_BYTES):
                 cut = (base + index) // self._limit * self._limit + self._limit - base
                 content = buffer[index : cut + _spill(buffer[cut : cut + _SPILL_BYTES])]
                 yield LinePiece(base + index, _without_spill(content) if continued else content, base + cut)
                 continued, index = True, cut
                 continue
-            if left and self._final:
+            if left and final:
                 content = buffer[index:].rstrip(b"\r")
                 yield LinePiece(
                     base + index, _without_spill(content) if continued else content, base + len(buffer)
                 )
-            return
+            return until
 
     def backward(self, position: int) -> Iterator[LinePiece]:
         """Yield the pieces before `position`, the nearest first."""
-        while position > 0:
+        while (position := self.before_gap(position)) > 0:
             low = self.boundary(position - min(self._chunk_bytes, _BACKWARD_BYTES))
             pieces = []
             for piece in self.forward(low):
@@ -120,7 +153,8 @@ class LogLines:
             if piece.end > position:
                 break
             start = piece.end
-        return start
+        gap, behind = self.gap(start)
+        return behind if gap == start else start
 
 
 def _spill(following: bytes) -> int:

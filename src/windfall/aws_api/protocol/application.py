@@ -7,12 +7,14 @@ every error AWS's form; internal errors go to the log and not to the caller. Mus
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from windfall.aws_api.protocol.cbor import cbor_refusal, speaks_cbor
 from windfall.aws_api.protocol.errors import (
+    AccessDeniedError,
     AnsweredElsewhereError,
     ApiError,
     RequestSizeError,
@@ -25,7 +27,7 @@ from windfall.aws_api.protocol.keys import KeyRing
 from windfall.aws_api.protocol.refusals import JSON, json_refusal, speaks_query, xml_refusal
 from windfall.aws_api.protocol.request import HttpRequest, Response
 from windfall.aws_api.protocol.service import ApiService, Caller
-from windfall.aws_api.protocol.sigv4 import verify
+from windfall.aws_api.protocol.sigv4 import Signer, verify
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +39,13 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-#: Answers a GET of one path.
-Page = Callable[[HttpRequest], Awaitable[Response]]
+#: Answers a GET of one path; None leaves it to the services.
+Page = Callable[[HttpRequest], Awaitable[Response | None]]
 #: Has a request answered by another daemon, as it was signed; None when there is none that can.
 Elsewhere = Callable[[HttpRequest], Awaitable[Response | None]]
+
+#: Answers all requests below one folder itself, from connection to answer.
+Folder = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _HEALTHY = Response(200, JSON, b'{"status":"ok"}')
 
@@ -62,8 +67,14 @@ class Application:
         body_timeout_s: float = BODY_TIMEOUT_S,
         pages: Mapping[str, Page] | None = None,
         elsewhere: Elsewhere | None = None,
+        folders: Mapping[str, Folder] | None = None,
     ) -> None:
-        """`clock` gives seconds since the epoch. `pages` are read by GET, and see to readers' rights themselves."""
+        """`clock` gives seconds since the epoch. `pages` are read by GET, and see to readers' rights themselves.
+
+        A page whose path ends in a slash answers for all paths below it, except for the root. `folders` are paths that
+        end in a slash; whatever is below one is answered there, signatures included.
+        """
+        self._folders = folders or {}
         self._pages = pages or {}
         self._elsewhere = elsewhere
         self._services = {service.signing_name: service for service in services}
@@ -82,12 +93,19 @@ class Application:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1003})
             return
+        folder = self._folders.get(_first_folder(scope["path"]))
+        if folder is not None:
+            await folder(scope, receive, send)
+            return
         request_id = self._new_request_id()
         try:
             response = await self._respond(scope, receive, request_id)
         except _ClientLeft:
             return
-        await _send_response(send, response, request_id)
+        if response.more is None:
+            await _send_response(send, response, request_id)
+        else:
+            await _send_while_heard(receive, send, response, request_id)
 
     async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
         if scope["path"] == "/healthz" and scope["method"] == "GET":
@@ -96,8 +114,9 @@ class Application:
         request: HttpRequest | None = None
         try:
             request = await self._read(scope, receive)
-            if request.method == "GET" and request.path in self._pages:
-                return await self._pages[request.path](request)
+            if (answer := await self._page(request)) is not None:
+                return answer
+            _check_origin(request)
             if speaks_query(request):
                 refuse = xml_refusal
             elif speaks_cbor(request):
@@ -111,8 +130,7 @@ class Application:
                 )
             if not speaks_cbor(request):
                 refuse = service.refuse_to(request)
-            caller = Caller.of(signer.key)
-            return await service.answer(request, caller, signer.region, request_id)
+            return await service.answer(request, _caller(signer), signer.region, request_id)
         except AnsweredElsewhereError as error:
             if request is None or self._elsewhere is None:
                 return refuse(error, request_id)
@@ -125,6 +143,12 @@ class Application:
             # The edge of the loop: one faulty request must not take the others with it.
             logger.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"][:200])
             return refuse(internal_failure(), request_id)
+
+    async def _page(self, request: HttpRequest) -> Response | None:
+        if request.method != "GET":
+            return None
+        page = self._pages.get(request.path) or self._pages.get(_first_folder(request.path))
+        return None if page is None else await page(request)
 
     async def _read(self, scope: Scope, receive: Receive) -> HttpRequest:
         headers: dict[bytes, bytes] = {}
@@ -174,8 +198,50 @@ async def _collect(receive: Receive) -> bytes:
     return b"".join(pieces)
 
 
+def _first_folder(path: str) -> str:
+    return path[: path.find("/", 1) + 1]
+
+
+def _check_origin(request: HttpRequest) -> None:
+    """Refuse what a page of another address made a browser send, whatever its signature."""
+    origin = request.headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != request.headers.get(b"host"):
+        raise AccessDeniedError(
+            "A page of another address sent this request. Open Windfall's own page, or use the command line."
+        )
+
+
+def _caller(signer: Signer) -> Caller:
+    if signer.parent is None or signer.ends_at is None:
+        return Caller.of(signer.key)
+    return Caller.of_session(signer.key, signer.parent, signer.ends_at)
+
+
 def _refuse_in_json(error: ApiError, _request_id: str) -> Response:
     return json_refusal(error, JSON)
+
+
+async def _send_while_heard(receive: Receive, send: Send, response: Response, request_id: str) -> None:
+    """Send an answer of many parts until its end, or until its client has left."""
+    sending = asyncio.create_task(_send_response(send, response, request_id))
+    leaving = asyncio.create_task(_left(receive))
+    try:
+        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            await sending
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        # One that was cancelled between two parts has not ended by that.
+        if isinstance(response.more, AsyncGenerator):
+            await response.more.aclose()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _send_response(send: Send, response: Response, request_id: str) -> None:

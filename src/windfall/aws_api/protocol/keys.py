@@ -17,7 +17,7 @@ import pwd
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,34 @@ def revoke_key(path: Path, access_key_id: str, *, now: int) -> Key:
     return revoked
 
 
+def join_keys(path: Path, others: Iterable[Key]) -> list[Key]:
+    """Add keys that are kept elsewhere too to the file, and return all; a key that is revoked in either is revoked."""
+    with _locked(path):
+        own = load_keys(path) if path.exists() else []
+        joined = {key.access_key_id: key for key in own}
+        for key in sorted(others, key=lambda key: key.created_at):
+            mine = joined.get(key.access_key_id, key)
+            revocations = [at for at in (mine.revoked_at, key.revoked_at) if at is not None]
+            joined[key.access_key_id] = replace(mine, revoked_at=min(revocations, default=None))
+        keys = list(joined.values())
+        if keys != own:
+            _save(path, keys)
+    return keys
+
+
+def encode_key(key: Key) -> bytes:
+    """A key as JSON, for where keys are kept besides the file."""
+    return json.dumps(_entry(key)).encode()
+
+
+def decode_key(content: bytes) -> Key:
+    """A key from JSON; raise KeyFileError where it is damaged."""
+    try:
+        return _parse_key(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KeyFileError(f"A shared key is damaged ({type(error).__name__}).") from None
+
+
 class KeyRing:
     """The valid keys of a file, read again whenever it changes: a revocation acts on the next request."""
 
@@ -247,6 +275,10 @@ def _parse_key(entry: Mapping[str, Any]) -> Key:
     return key
 
 
+def _entry(key: Key) -> dict[str, Any]:
+    return {**asdict(key), "role": key.role.name.lower()}
+
+
 def _new_key(role: Role, tenant: str, *, now: int, with_session_token: bool) -> Key:
     return Key(
         access_key_id="WNDF" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(16)),
@@ -259,7 +291,7 @@ def _new_key(role: Role, tenant: str, *, now: int, with_session_token: bool) -> 
 
 
 def _save(path: Path, keys: list[Key]) -> None:
-    entries = [{**asdict(key), "role": key.role.name.lower()} for key in keys]
+    entries = [_entry(key) for key in keys]
     content = json.dumps({"version": _FORMAT_VERSION, "keys": entries}, indent=2) + "\n"
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

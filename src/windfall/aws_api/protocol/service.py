@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windfall.aws_api.protocol.errors import (
@@ -55,17 +55,35 @@ _PLAIN_DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The key that signed a request: its role, its tenant and the Unix account that its jobs run as, if any."""
+    """The key that signed a request: its role, its tenant and the Unix account that its jobs run as, if any.
+
+    Of a session it is the key that it was made from, with the session's role.
+    """
 
     access_key_id: str
     role: Role
     tenant: str
     user: str | None = None
+    #: When a session ends, in milliseconds since the epoch; None for a key.
+    ends_at: int | None = None
+    #: Whether it is a session of an admin key that may only read: it sees what its key sees.
+    reads_all: bool = False
 
     @classmethod
     def of(cls, key: Key) -> Caller:
         """The caller that holds a key."""
         return cls(key.access_key_id, key.role, key.tenant, key.user)
+
+    @classmethod
+    def of_session(cls, session: Key, parent: Key, ends_at: int) -> Caller:
+        """The caller that holds a session of a key."""
+        reads_all = parent.role is Role.ADMIN and session.role is Role.READ
+        return replace(cls.of(session), ends_at=ends_at, reads_all=reads_all)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether what other tenants have exists for it."""
+        return self.role is Role.ADMIN or self.reads_all
 
     @classmethod
     def of_submitter(cls, submitter: Submitter) -> Caller:

@@ -27,6 +27,7 @@ from windfall.aws_api.protocol.errors import (
 )
 from windfall.aws_api.protocol.keys import Key
 from windfall.aws_api.protocol.request import HttpRequest, query_pairs
+from windfall.aws_api.protocol.sessions import is_session, session_key
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = b"UNSIGNED-PAYLOAD"
@@ -51,6 +52,9 @@ class Signer:
     key: Key
     region: str
     service: str
+    #: The key that a session was made from, and when the session ends, in milliseconds; None for a key itself.
+    parent: Key | None = None
+    ends_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,11 @@ def verify(request: HttpRequest, find_key: Callable[[str], Key | None], now: flo
     else:
         raise missing_authentication()
     key = find_key(claim.access_key_id)
+    parent, ends_at = None, None
+    if key is not None and claim.session_token is not None and is_session(claim.session_token):
+        derived = session_key(key, claim.session_token, now)
+        parent = key
+        key, ends_at = (None, None) if derived is None else derived
     if key is None:
         raise unrecognized_client()
     _check_time(claim, now)
@@ -110,7 +119,7 @@ def verify(request: HttpRequest, find_key: Callable[[str], Key | None], now: flo
             "and that nothing between it and Windfall changes requests."
         )
     _check_session_token(key, claim.session_token)
-    return Signer(key, claim.region, claim.service)
+    return Signer(key, claim.region, claim.service, parent, ends_at)
 
 
 def sign(

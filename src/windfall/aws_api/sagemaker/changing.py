@@ -101,11 +101,16 @@ async def delete_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
 async def list_tags(context: TrainingContext, call: Call) -> dict[str, Any]:
     """ListTags, by key."""
     job = await context.require(names.name_in_arn(call.params["ResourceArn"]))
-    tags = tag_list(job.submission.tags)
-    if token := call.params.get("NextToken"):
+    return tag_page(job.submission.tags, call.params)
+
+
+def tag_page(all_tags: Mapping[str, str], params: Mapping[str, Any]) -> dict[str, Any]:
+    """One page of tags."""
+    tags = tag_list(all_tags)
+    if token := params.get("NextToken"):
         last = _position(token)
         tags = [tag for tag in tags if tag["Key"] > last]
-    size = call.params.get("MaxResults", PAGE_MAX)
+    size = params.get("MaxResults", PAGE_MAX)
     more = len(tags) > size
     return {"Tags": tags[:size], "NextToken": token_of(tags[size - 1]["Key"]) if more else None}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windfall.aws_api.sagemaker.rejections import invalid, missing, shown
-from windfall.jobs.nodes import NODES_MAX, OWN_NAME
+from windfall.jobs.nodes import NODES_MAX, OWN_INTERFACE, OWN_NAME
 
 HOST_PREFIX = "algo-"
 #: The group of a cluster whose instances are all alike.
@@ -91,8 +91,8 @@ class TrainingHost:
                 }
                 for group in self.cluster.groups
             ],
-            # All addresses are loopback ones; a name that this host does not have would break those who bind to it.
-            "network_interface_name": "lo",
+            # Known when the nodes have their places; a name that a host does not have would break those who bind to it.
+            "network_interface_name": OWN_INTERFACE if self.cluster.count > 1 else "lo",
         }
 
 

@@ -6,7 +6,7 @@ Turns the core's refusals into SageMaker's errors. Must not know any operation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from windfall.aws_api.sagemaker.rejections import in_use, invalid, not_found
 from windfall.aws_api.tenants.gate import TenantGate
 from windfall.control.events import Command
 from windfall.control.ports import CorePort, Store
+from windfall.hosting.endpoint import HostedConfig, HostedEndpoint, HostedModel
 from windfall.jobs.errors import Conflict, Rejected
 from windfall.jobs.job import Job
 from windfall.jobs.resources import Resources
@@ -38,8 +39,8 @@ class TrainingSettings:
     python: str = "python3"
     #: Where each tenant's buckets lie when there is no S3 server.
     storage: StorageLayout = field(default_factory=StorageLayout)
-    #: What this host has, for jobs that run on it; None while unknown, and on engines with instances of their own.
-    host: Callable[[], Resources | None] = lambda: None
+    #: The machines that jobs run on; none while they are unknown, and on engines with instances of their own.
+    machines: Callable[[], Sequence[Resources]] = tuple
     #: What spot costs of the price on demand, where no price is known.
     spot_factor: float = 0.3
 
@@ -99,4 +100,13 @@ def check_may_steer(job: Job, call: Call) -> None:
         raise AccessDeniedError(
             f"This decides how the training job {job.submission.name} is run again, and it has other rights than jobs"
             f" of the key {call.caller.access_key_id}: use a key like the one that created it, or an admin key."
+        )
+
+
+def check_may_steer_hosted(hosted: HostedModel | HostedConfig | HostedEndpoint, call: Call) -> None:
+    """As `check_may_steer`, for what the replicas of an endpoint run."""
+    if not call.caller.submitter.may_steer(hosted.submitter):
+        raise AccessDeniedError(
+            f"This decides what {hosted.name} runs, and it has other rights than jobs of the key"
+            f" {call.caller.access_key_id}: use a key like the one that created it, or an admin key."
         )

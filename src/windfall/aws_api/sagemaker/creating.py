@@ -46,9 +46,9 @@ async def create_training_job(context: TrainingContext, call: Call) -> dict[str,
     script = _runnable_script(request)
     images = await context.read(lambda store: store.images())
     cluster = cluster_of(request["ResourceConfig"])
-    host = context.settings.host()
+    machines = context.settings.machines()
     kinds = [(group.instance_type, group.count) for group in cluster.groups]
-    places = dict(zip(cluster.groups, placement.places_for(kinds, host), strict=True))
+    places = dict(zip(cluster.groups, placement.places_for(kinds, machines), strict=True))
     groups = [
         _nodes_alike(call, arn, script, host, places[host[0].group], context.settings)
         for host in hosts_of(cluster)

@@ -50,15 +50,22 @@ def training_arn(region: str, account_id: str, name: str) -> str:
     return f"arn:aws:sagemaker:{region}:{account_id}:training-job/{name}"
 
 
-def name_in_arn(arn: str) -> str:
-    """The training job that an ARN means; one daemon has one account and serves every region."""
+def split_arn(arn: str) -> tuple[str, str]:
+    """The kind and the name that an ARN means; one daemon has one account and serves every region."""
     match = _ARN.fullmatch(arn)
     if match is None:
         raise invalid(f"Invalid ARN {shown(arn)}")
-    if match[1] != "training-job":
+    return match[1], match[2]
+
+
+def name_in_arn(arn: str) -> str:
+    """The training job that an ARN means."""
+    kind, name = split_arn(arn)
+    if kind != "training-job":
         raise invalid(
-            f"Windfall has training jobs only, so that a {match[1]} cannot have tags here; its ARN was {shown(arn)}"
+            f"Windfall has training jobs, models, endpoint configurations and endpoints, and {kind} cannot have"
+            f" tags here; its ARN was {shown(arn)}"
         )
-    if _NAME.fullmatch(given_name(match[2])) is None:
+    if _NAME.fullmatch(given_name(name)) is None:
         raise not_found()
-    return match[2]
+    return name

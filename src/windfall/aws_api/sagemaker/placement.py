@@ -1,7 +1,7 @@
 """From SageMaker's instance type to what the core places: an environment, and amounts of vCPUs, memory and
 GPUs.
 
-Decides how much of a type a host of its own can give, and says so. Must not know what is free.
+Decides how much of a type machines of one's own can give, and says so. Must not know what is free.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from windfall.aws_api.sagemaker.rejections import invalid
 from windfall.capacity import catalog
 from windfall.capacity.environments import (
+    ENDPOINTS,
     TRAINING_ON_DEMAND,
     TRAINING_SPOT,
     ComputeEnvironment,
     Provisioning,
 )
+from windfall.jobs.ids import EnvironmentName
 from windfall.jobs.resources import Resources
 
 #: The environments of training jobs have no bound of their own: the engine's machines are the bound.
@@ -34,33 +36,41 @@ class InstancePlacement:
     instance_type: str
     resources: Resources
     has_accelerator: bool
-    #: What the host lacks of the type, in words; None when it lacks nothing.
+    #: What its machine lacks of the type, in words; None when it lacks nothing.
     note: str | None = None
 
 
-def place_for(wanted: str, host: Resources | None) -> InstancePlacement:
-    """What a type asks for; no more than the host has, where the job runs on a host of its own."""
+def place_for(wanted: str, machines: Sequence[Resources]) -> InstancePlacement:
+    """What a type asks for; no more than one of the machines has, where jobs run on machines of one's own."""
     kind = catalog.find(wanted)
     if kind is None:
         raise invalid(_unknown_type(wanted))
     requested = kind.resources
     accelerated = bool(requested.gpus or kind.chips)
-    if host is None or requested.fits_in(host):
+    if not machines or any(requested.fits_in(machine) for machine in machines):
         return InstancePlacement(kind.name, requested, accelerated)
+    nearest = max(machines, key=lambda machine: _rank(_clipped(requested, machine)))
+    whose = "this host" if len(machines) == 1 else "the machine that comes nearest"
     return InstancePlacement(
-        kind.name, _clipped(requested, host), accelerated, _shortfall(wanted, requested, host)
+        kind.name, _clipped(requested, nearest), accelerated, _shortfall(wanted, requested, nearest, whose)
     )
 
 
-def places_for(groups: Sequence[tuple[str, int]], host: Resources | None) -> list[InstancePlacement]:
-    """What each of several kinds of instances asks for, given how many there are; in total at most what the host has.
+def _rank(resources: Resources) -> tuple[float, float, int]:
+    return (resources.gpus, resources.vcpus, resources.memory_mib)
 
-    If they do not fit on one host together, each gets at most an equal part of it.
+
+def places_for(groups: Sequence[tuple[str, int]], machines: Sequence[Resources]) -> list[InstancePlacement]:
+    """What each of several kinds of instances asks for, given how many there are.
+
+    If they do not fit together on the only machine, each gets at most an equal part of it. With several machines each
+    gets what one of them can give.
     """
     total = sum(count for _, count in groups)
-    wanted = [place_for(kind, None) for kind, _ in groups]
-    if host is None or total == 1:
-        return [place_for(kind, host) for kind, _ in groups]
+    wanted = [place_for(kind, ()) for kind, _ in groups]
+    if total == 1 or len(machines) != 1:
+        return [place_for(kind, machines) for kind, _ in groups]
+    host = machines[0]
     together = Resources(
         sum(place.resources.vcpus * count for place, (_, count) in zip(wanted, groups, strict=True)),
         sum(place.resources.memory_mib * count for place, (_, count) in zip(wanted, groups, strict=True)),
@@ -91,10 +101,21 @@ def _clipped(requested: Resources, most: Resources) -> Resources:
 
 def environment(spot: bool, engine: str | None, created_at: int) -> ComputeEnvironment:
     """The environment of all training jobs of one kind of capacity; its queue has the same name."""
-    name = TRAINING_SPOT if spot else TRAINING_ON_DEMAND
+    provisioning = Provisioning.SPOT if spot else Provisioning.EC2
+    return _unbounded(TRAINING_SPOT if spot else TRAINING_ON_DEMAND, provisioning, engine, created_at)
+
+
+def endpoint_environment(engine: str | None, created_at: int) -> ComputeEnvironment:
+    """The environment of all replicas of endpoints; its queue has the same name."""
+    return _unbounded(ENDPOINTS, Provisioning.EC2, engine, created_at)
+
+
+def _unbounded(
+    name: EnvironmentName, provisioning: Provisioning, engine: str | None, created_at: int
+) -> ComputeEnvironment:
     return ComputeEnvironment(
         name=name,
-        provisioning=Provisioning.SPOT if spot else Provisioning.EC2,
+        provisioning=provisioning,
         min_vcpus=0,
         max_vcpus=UNBOUNDED_VCPUS,
         engine=engine,
@@ -115,16 +136,16 @@ def _unknown_type(wanted: str) -> str:
     return f"InstanceType: {wanted} stands for several types; choose one, such as {near}"
 
 
-def _shortfall(wanted: str, requested: Resources, host: Resources) -> str:
+def _shortfall(wanted: str, requested: Resources, host: Resources, whose: str) -> str:
     lacks = []
     if requested.gpus > host.gpus:
         lacks.append(
-            f"{requested.gpus} GPU{'s' if requested.gpus > 1 else ''}, this host has {host.gpus or 'none'}"
+            f"{requested.gpus} GPU{'s' if requested.gpus > 1 else ''}, {whose} has {host.gpus or 'none'}"
         )
     if requested.vcpus > host.vcpus:
-        lacks.append(f"{requested.vcpus:g} vCPUs, this host has {host.vcpus:g}")
+        lacks.append(f"{requested.vcpus:g} vCPUs, {whose} has {host.vcpus:g}")
     if requested.memory_mib > host.memory_mib:
-        lacks.append(f"{_gib(requested.memory_mib)} GiB of memory, this host has {_gib(host.memory_mib)}")
+        lacks.append(f"{_gib(requested.memory_mib)} GiB of memory, {whose} has {_gib(host.memory_mib)}")
     return f"{wanted} asks for {'; for '.join(lacks)}"
 
 

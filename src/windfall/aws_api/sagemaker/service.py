@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from windfall.aws_api.protocol.service import Call, ModelledService, Role
-from windfall.aws_api.sagemaker import changing, creating, listing
+from windfall.aws_api.sagemaker import changing, creating, endpoints, hosted_tags, listing
+from windfall.aws_api.sagemaker import model_declarations as declarations
 from windfall.aws_api.sagemaker.context import TrainingContext, TrainingSettings
 from windfall.aws_api.sagemaker.metrics import FinalMetrics
 from windfall.aws_api.sagemaker.rejections import VALIDATION
@@ -29,9 +30,23 @@ OPERATIONS: Mapping[str, tuple[Role, Work]] = {
     "StopTrainingJob": (Role.SUBMIT, changing.stop_training_job),
     "DeleteTrainingJob": (Role.SUBMIT, changing.delete_training_job),
     "UpdateTrainingJob": (Role.SUBMIT, changing.update_training_job),
-    "AddTags": (Role.SUBMIT, changing.add_tags),
-    "ListTags": (Role.READ, changing.list_tags),
-    "DeleteTags": (Role.SUBMIT, changing.delete_tags),
+    "CreateModel": (Role.SUBMIT, declarations.create_model),
+    "DescribeModel": (Role.READ, declarations.describe_model),
+    "ListModels": (Role.READ, declarations.list_models),
+    "DeleteModel": (Role.SUBMIT, declarations.delete_model),
+    "CreateEndpointConfig": (Role.SUBMIT, declarations.create_endpoint_config),
+    "DescribeEndpointConfig": (Role.READ, declarations.describe_endpoint_config),
+    "ListEndpointConfigs": (Role.READ, declarations.list_endpoint_configs),
+    "DeleteEndpointConfig": (Role.SUBMIT, declarations.delete_endpoint_config),
+    "CreateEndpoint": (Role.SUBMIT, endpoints.create_endpoint),
+    "DescribeEndpoint": (Role.READ, endpoints.describe_endpoint),
+    "ListEndpoints": (Role.READ, endpoints.list_endpoints),
+    "UpdateEndpoint": (Role.SUBMIT, endpoints.update_endpoint),
+    "UpdateEndpointWeightsAndCapacities": (Role.SUBMIT, endpoints.update_weights_and_capacities),
+    "DeleteEndpoint": (Role.SUBMIT, endpoints.delete_endpoint),
+    "AddTags": (Role.SUBMIT, hosted_tags.add_tags),
+    "ListTags": (Role.READ, hosted_tags.list_tags),
+    "DeleteTags": (Role.SUBMIT, hosted_tags.delete_tags),
 }
 
 
@@ -49,8 +64,13 @@ def training_service(
         {name: partial(_in_context, contexts, work) for name, (_, work) in OPERATIONS.items()},
         {name: role for name, (role, _) in OPERATIONS.items()},
         # The catalog checks instance types, with a more helpful error.
-        lenient_enums=frozenset({"ResourceConfig.InstanceType"}),
-        tenant_names={"TrainingJobName": "/"},
+        lenient_enums=frozenset({"ResourceConfig.InstanceType", "ProductionVariant.InstanceType"}),
+        tenant_names={
+            "TrainingJobName": "/",
+            "ModelName": "/",
+            "EndpointConfigName": "/",
+            "EndpointName": "/",
+        },
         validation_code=VALIDATION,
         unsupported_code=VALIDATION,
     )

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
-from windfall.aws_api.protocol.service import Caller, Role
+from windfall.aws_api.protocol.service import Caller
 from windfall.aws_api.tenants.store import TenantStore
-from windfall.control.commands import calendar, logs
+from windfall.control.commands import calendar, hosting, logs
 from windfall.control.events import (
     Command,
     DeregisterJobDefinition,
@@ -29,9 +29,10 @@ from windfall.jobs.ids import JobId, QueueName, split_child, split_node
 from windfall.jobs.submitters import DEFAULT_TENANT
 from windfall.jobs.tenants import View, split_name, split_schedule
 
-#: What jobs are called in texts: an id of Batch's, or of a training job.
+#: What jobs are called in texts: an id of Batch's, of a training job or of a replica.
 _JOB_ID = re.compile(
-    r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|training-[A-Za-z0-9._-]+)(?::[0-9]+|#[0-9]+)?(?: \([^()]*\))?"
+    r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:training|replica)-[A-Za-z0-9._-]+)"
+    r"(?::[0-9]+|#[0-9]+)?(?: \([^()]*\))?"
 )
 _SOMEBODY = "a job of another tenant"
 
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 def view_of(caller: Caller) -> View:
     """What a caller sees: its own tenant's things, or with an admin key those of all."""
-    return View(caller.tenant, sees_all=caller.role is Role.ADMIN)
+    return View(caller.tenant, sees_all=caller.sees_all)
 
 
 class PerView(Generic[T]):
@@ -56,7 +57,7 @@ class PerView(Generic[T]):
 
     def of(self, caller: Caller) -> T:
         """What this caller has."""
-        key = (caller.tenant, caller.role is Role.ADMIN)
+        key = (caller.tenant, caller.sees_all)
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= _VIEWS_KEPT:
@@ -205,6 +206,19 @@ _RENAMED: Mapping[type, Callable[[View, Any], Command]] = {
     **dict.fromkeys(
         (logs.CreateLogGroup, logs.DeleteLogGroup, logs.SetLogGroup),
         lambda view, command: replace(command, name=view.kept_log_group(command.name)),
+    ),
+    hosting.CreateModel: lambda view, command: replace(
+        command, model=replace(command.model, name=view.kept(command.model.name))
+    ),
+    hosting.CreateEndpointConfig: lambda view, command: replace(
+        command, config=replace(command.config, name=view.kept(command.config.name))
+    ),
+    hosting.CreateEndpoint: lambda view, command: replace(
+        command, endpoint=replace(command.endpoint, name=view.kept(command.endpoint.name))
+    ),
+    **dict.fromkeys(
+        (hosting.UpdateEndpoint, hosting.ResizeVariants, hosting.DeleteHosted, hosting.TagHosted),
+        lambda view, command: replace(command, name=view.kept(command.name)),
     ),
     calendar.TagSchedules: lambda view, command: replace(command, group=view.kept(command.group)),
 }

@@ -20,6 +20,7 @@ from windfall.control.ports import (
     ServiceJobPage,
     Store,
 )
+from windfall.hosting.endpoint import HostedConfig, HostedEndpoint, HostedModel
 from windfall.jobs.definitions import JobDefinition
 from windfall.jobs.ids import DefinitionKey, JobId, QueueName
 from windfall.jobs.images import ImageMapping
@@ -68,6 +69,12 @@ class TenantStore:
     def counts(self, tenant: str | None = None) -> Mapping[tuple[QueueName, JobState], int]:
         """How many of the caller's jobs each queue has in each state."""
         return self._store.counts(self._tenant if tenant is None else tenant)
+
+    def submitted(
+        self, span: tuple[int, int], step_ms: int, queue: QueueName | None = None, tenant: str | None = None
+    ) -> Mapping[tuple[int, JobState], int]:
+        """How many of the caller's jobs were created in each step of a span, by their present state."""
+        return self._store.submitted(span, step_ms, queue, self._tenant if tenant is None else tenant)
 
     def service_jobs(self, ids: Sequence[JobId]) -> list[ServiceJob]:
         """These service jobs, in the order asked, without those that the caller cannot see."""
@@ -150,6 +157,10 @@ class TenantStore:
             ]
             shown = [replace(it, name=self._view.shown_log_group(it.name)) for it in logged]
             return cast(list[D], shown)
+        if kind in (HostedModel, HostedConfig, HostedEndpoint):
+            hosted = cast(list[HostedModel], declarations)
+            seen = [it for it in hosted if self._sees_name(it.name)]
+            return cast(list[D], [replace(it, name=self._view.shown(it.name)) for it in seen])
         return declarations
 
     def ticks(self, schedule: str, limit: int, before: int | None = None) -> list[Tick]:

@@ -6,26 +6,28 @@ Decides what is offered and when an instance is ready. What keeps the agent aliv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from windfall.agent import messages
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.launching import LOG_NAME
-from windfall.agent.own_directory import BEFORE_NAMES
 from windfall.agent.reach import Reach, Stream
 from windfall.capacity.environments import ComputeEnvironment
+from windfall.capacity.labels import refuse_tag
 from windfall.capacity.machines import Machine, Offer
-from windfall.capacity.market_tags import market_tags_of
+from windfall.capacity.market_tags import refuse_market_tags
 from windfall.control.events import DevicesChanged, InstanceLost, InstanceReady
 from windfall.control.instructions import Instruction, LaunchInstance, TerminateInstance
-from windfall.control.job_users import ANY_USER
-from windfall.control.look_ahead import KEEPS_STANDBYS
 from windfall.control.ports import Holdings, Sink
 from windfall.engines.agent_link import AgentLink
-from windfall.engines.translation import to_connected, to_devices, to_messages, to_report
-from windfall.jobs.errors import Invalid
+from windfall.engines.translation import (
+    machine_of_host,
+    to_connected,
+    to_messages,
+    to_notices,
+    to_report,
+    with_devices,
+)
 from windfall.jobs.ids import InstanceId, MachineId
-from windfall.jobs.resources import Resources
 
 INSTANCE_TYPE = "local"
 
@@ -46,6 +48,8 @@ class LocalEngine:
         self._launching: list[InstanceId] = []
         self._placed: dict[InstanceId, MachineId] = {}
         self._machine: Machine | None = None
+        #: Whether the host itself is about to be taken away.
+        self._notice = messages.Noticed()
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -61,16 +65,17 @@ class LocalEngine:
 
     @property
     def away(self) -> str | None:
-        """Why the agent does not do what it is told; None while it answers."""
+        """Why the agent does not do what it is told, or is told nothing new; None while it answers."""
+        if self._link.away is None and self._notice.deadline_at is not None:
+            return (
+                f"nothing new is placed on this host, which is about to be taken away: {self._notice.words}"
+            )
         return self._link.away
 
     def check(self, environment: ComputeEnvironment) -> None:
         """Refuse tags of a market that this host does not have, rather than let them do nothing."""
-        if named := market_tags_of(environment.tags):
-            raise Invalid(
-                f"{', '.join(named)} is for the simulated market, and {environment.name} would run on this host;"
-                " add the tag windfall:engine=simulated, or leave it out"
-            )
+        refuse_market_tags(environment.tags, f"{environment.name} would run on this host")
+        refuse_tag(environment, self.name)
 
     def adopt(self, holdings: Holdings) -> None:
         """Remember on which machine each share was: shares exist as long as the core says so and the machine does."""
@@ -79,8 +84,8 @@ class LocalEngine:
         }
 
     def offers(self, _environment: ComputeEnvironment) -> tuple[Offer, ...]:
-        """This host, if its agent has answered."""
-        if self._machine is None:
+        """This host, if its agent has answered and nobody is about to take it away."""
+        if self._machine is None or self._notice.deadline_at is not None:
             return ()
         return (Offer(INSTANCE_TYPE, self._machine.total, 1, self._machine.id),)
 
@@ -95,14 +100,18 @@ class LocalEngine:
         self._link.write(to_messages(instructions, self.files.log_path))
 
     def _report_ready(self) -> None:
-        if self._machine is not None:
-            for instance in self._launching:
-                self._placed[instance] = self._machine.id
-                self._sink(InstanceReady(instance, self._machine))
+        if self._machine is None:
+            return
+        for instance in self._launching:
+            self._placed[instance] = self._machine.id
+            self._sink(InstanceReady(instance, self._machine))
+        if self._launching:
             self._launching.clear()
+            self._pass_on_notice()
 
     def _introduce(self, inventory: messages.Inventory, results: list[messages.Result]) -> None:
         self._machine = machine_of_host(inventory)
+        self._notice = messages.Noticed()  # One that is in force is said again.
         self._sink(to_connected(self._machine, inventory, results))
         for instance, machine in list(self._placed.items()):
             if machine != self._machine.id:
@@ -113,11 +122,20 @@ class LocalEngine:
 
     def _hear(self, message: messages.ToDaemon) -> None:
         if isinstance(message, messages.Devices) and self._machine is not None:
-            self._machine = _with_devices(self._machine, message)
+            self._machine = with_devices(self._machine, message)
             self._sink(DevicesChanged(self._machine.id, self._machine.gpus))
+            return
+        if isinstance(message, messages.Noticed):
+            self._notice = message
+            self._pass_on_notice()
             return
         report = to_report(message)
         if report is not None:
+            self._sink(report)
+
+    def _pass_on_notice(self) -> None:
+        """Tell the shares of this host that it will go, or may go soon."""
+        for report in to_notices(self._notice, self._placed):
             self._sink(report)
 
     async def settle(self, *, or_unfit: bool = False) -> None:
@@ -139,25 +157,3 @@ class LocalEngine:
     def let_go(self) -> None:
         """Leave the agent to itself."""
         self._link.let_go()
-
-
-def machine_of_host(inventory: messages.Inventory) -> Machine:
-    """This host, as its agent describes it."""
-    gpus = to_devices(inventory.gpus)
-    facts = {
-        "hostname": inventory.hostname,
-        "job_user": inventory.job_user,
-        "isolation": ", ".join(inventory.abilities) or "process",
-        "containers": inventory.containers,
-        "network_mbits": "" if inventory.network_mbits is None else str(inventory.network_mbits),
-        "warnings": "\n".join(inventory.warnings),
-        **({ANY_USER: "yes"} if inventory.any_user else {}),
-        **({KEEPS_STANDBYS: "yes"} if inventory.keeps_standbys else {}),
-    }
-    name = MachineId(inventory.machine_id or BEFORE_NAMES)
-    return Machine(name, Resources(inventory.vcpus, inventory.memory_mib, len(gpus)), gpus, facts)
-
-
-def _with_devices(machine: Machine, reported: messages.Devices) -> Machine:
-    gpus = to_devices(reported.gpus)
-    return replace(machine, gpus=gpus, total=replace(machine.total, gpus=len(gpus)))

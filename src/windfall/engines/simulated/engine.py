@@ -19,6 +19,7 @@ from windfall.agent import messages
 from windfall.agent.attempt_files import AttemptDirectory
 from windfall.agent.reach import Stream, UnixReach
 from windfall.capacity.environments import ComputeEnvironment
+from windfall.capacity.labels import refuse_tag
 from windfall.capacity.machines import Instance, InstanceState, Machine, Offer
 from windfall.control.events import (
     DevicesChanged,
@@ -104,6 +105,7 @@ class SimulatedEngine:
 
     def check(self, environment: ComputeEnvironment) -> None:
         """Refuse types, tags and traces that cannot be used."""
+        refuse_tag(environment, self.name)
         open_offering(environment, self._settings)
 
     def adopt(self, holdings: Holdings) -> None:

@@ -10,6 +10,7 @@ from windfall.store.migrations import APPLIED, NOTE, RECORD, Migration, migratio
 from windfall.store.postgres.database import Connection, PostgresDatabase, in_dialect
 from windfall.store.postgres.inbox import PostgresInbox
 from windfall.store.postgres.leadership import PostgresLeadership
+from windfall.store.postgres.shared_values import PostgresSharedValues
 from windfall.store.sql_store import SqlStore
 
 #: Daemons that start at the same time migrate one after the other; the number is arbitrary, but ours.
@@ -37,12 +38,14 @@ def open_postgres(
         database.close()
         raise
     leadership, inbox = PostgresLeadership(database, identity), PostgresInbox(database)
+    shared = PostgresSharedValues(database, identity)
 
     def close() -> None:
         leadership.close()
         inbox.close()
+        shared.close()
 
-    return SqlStore(database, identity, Coordination(leadership, inbox, close))
+    return SqlStore(database, identity, Coordination(leadership, inbox, shared, close))
 
 
 def _identity(connection: Connection) -> str | None:

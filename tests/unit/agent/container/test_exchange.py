@@ -86,7 +86,7 @@ def answering(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
     yield serve
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     for one in open_sockets:
         one.close()
 

@@ -130,6 +130,18 @@ def test_the_network_is_the_jobs_wish_or_one_of_its_own_or_the_hosts():
     assert words == "container (docker 20.10.24, host network: the engine has no bridge, privileged)"
 
 
+def test_the_server_of_a_model_is_found_at_a_port_of_the_host():
+    served = body(
+        publishes=20001, environment={"WINDFALL_SERVE_ADDRESS": "10.0.0.7"}, wants_host_network=True
+    )
+    assert served["HostConfig"]["NetworkMode"] == "bridge", "two of them would want the same port of the host"
+    assert served["ExposedPorts"] == {"8080/tcp": {}}
+    assert served["HostConfig"]["PortBindings"] == {"8080/tcp": [{"HostIp": "10.0.0.7", "HostPort": "20001"}]}
+    assert host(publishes=20001)["PortBindings"]["8080/tcp"][0]["HostIp"] == "127.0.0.1"
+    no_bridge = msgspec.structs.replace(DOCKER, has_bridge=False)
+    assert "PortBindings" not in host(no_bridge, publishes=20001), "it listens there itself"
+
+
 def test_nobody_listens_to_the_hosts_network():
     assert host(network="host")["CapDrop"] == ["NET_RAW"]
     assert "CapDrop" not in host(network="bridge")

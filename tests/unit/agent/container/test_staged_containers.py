@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import subprocess
 import time
@@ -9,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.test_courier_rights import companions, status
 from tests.conftest import require_part
 from tests.docker_engine import RunningEngine
 from tests.unit.agent.container.house import ContainerHouse, over_both
 from tests.waiting import wait_until
-from windfall.agent.messages import Exited, Forget, Interrupt, Refused
+from windfall.agent.messages import Exited, Forget, Interrupt, Progressed, Refused
 from windfall.jobs.staging import (
     WORKING_DIRECTORY,
     Channel,
@@ -113,6 +116,69 @@ def test_a_link_of_a_container_leads_its_feeder_nowhere(house: ContainerHouse):
     exited = daemon.exited("a")
     assert "a manifest may name s3:// objects alone" in str(exited.failure)
     assert (house.log("a"), precious.read_text()) == ("linked\n", "as it was")
+
+
+@pytest.mark.parametrize("user", [None, "1000:1000"])
+def test_the_courier_of_a_container_is_the_jobs_user_and_may_only_read(
+    house: ContainerHouse, user: str | None
+):
+    require_part(os.geteuid() == 0, "only the courier of root's agent is another user")
+    precious = house.root / "precious"
+    precious.write_text("of root alone")
+    precious.chmod(0o600)
+    script = (
+        f"umask 077; cd $WINDFALL_CHECKPOINT_DIR; echo w > w; ln -s {precious} link; mkdir d; echo x > d/x;"
+        " echo ready; exec 3>half; echo 1 >&3; sleep 600"
+    )
+    daemon = house.daemon()
+    daemon.send(house.contain_shell("a", script, staging=kept(house), fence=FENCE, user=user))
+    daemon.until(lambda message: isinstance(message, Progressed) and message.checkpoint is not None)
+    (courier,) = companions(daemon.inventory.agent_pid, "windfall.agent.courier")
+    fields = status(courier)
+    nobody = pwd.getpwnam("nobody")
+    assert fields["Uid"].split() == [str(nobody.pw_uid)] * 4
+    assert fields["Gid"].split() == [str(nobody.pw_gid)] * 4
+    rights = {name: int(fields[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    reads = 1 << 2  # CAP_DAC_READ_SEARCH
+    assert rights == {"CapInh": 0, "CapPrm": reads, "CapEff": reads, "CapBnd": 0, "CapAmb": 0}
+    assert fields["NoNewPrivs"] == "1"
+    house.stop_now("a")
+    daemon.exited("a")
+    listing = "cd $WINDFALL_CHECKPOINT_DIR; find . -type f | sort; cat w d/x"
+    daemon.send(house.contain_shell("b", listing, staging=kept(house), fence=FENCE + 1, user=user))
+    daemon.exited("b")
+    assert house.log("b") in ("./d/x\n./half\n./w\nw\nx\n", "./d/x\n./w\nw\nx\n")
+    stored = [path.read_bytes() for path in (house.root / "store").rglob("*") if path.is_file()]
+    assert not any(b"of root alone" in content for content in stored)
+
+
+def test_a_file_that_a_container_still_writes_is_not_taken_for_whole(house: ContainerHouse):
+    """Only root sees what other users have open, so the courier asks."""
+    script = (
+        "cd $WINDFALL_CHECKPOINT_DIR; exec 3>half; echo begun >&3; echo whole > whole; echo ready;"
+        " while [ ! -e /opt/ml/go ]; do sleep 0.05; done"
+    )
+    daemon = house.daemon()
+    daemon.send(house.contain_shell("a", script, staging=kept(house), fence=FENCE, user="1000:1000"))
+    told = daemon.until(lambda message: isinstance(message, Progressed) and message.checkpoint is not None)
+    assert isinstance(told, Progressed)
+    assert told.checkpoint is not None
+    assert told.checkpoint.bytes == len("whole\n"), "the one that is whole"
+    (house.root / "attempts" / "a.ml" / "go").touch()
+    assert daemon.exited("a").exit_code == 0
+
+
+@pytest.mark.parametrize("user", [None, "1000:1000"])
+def test_pipes_reach_a_container_epoch_after_epoch(house: ContainerHouse, user: str | None):
+    (house.root / "store").mkdir()
+    (house.root / "store" / "data").write_text("rows\n")
+    channel = Channel("c", f"file://{house.root}/store/data", "Pipe")
+    script = "for n in 0 1 2; do cat /opt/ml/input/data/c_$n; done"
+    daemon = house.daemon()
+    staging = Staging(channels=(channel,), wants_ml_root=True)
+    daemon.send(house.contain_shell("a", script, staging=staging, fence=FENCE, user=user))
+    exited = daemon.exited("a")
+    assert (exited.exit_code, house.log("a")) == (0, "rows\n" * 3)
 
 
 def test_files_that_could_not_be_kept_refuse_the_attempt(house: ContainerHouse):

@@ -180,8 +180,11 @@ def test_a_stop_is_heard_by_the_child_and_takes_the_container_with_it(
     none_left(house, engine)
     daemon.send(child(house, "b", "echo ready; sleep 1000"), child(house, "c", GATED, 4))
     speaks(house, "b", "ready")
-    wait_until(lambda: len(boxes(house, engine)) == 2, "a container for each")
-    pids = {int(one["State"]["Pid"]) for one in boxes(house, engine).values()}
+
+    def running() -> set[int]:
+        return {int(one["State"]["Pid"]) for one in boxes(house, engine).values()} - {0}
+
+    pids = wait_until(lambda: pids if len(pids := running()) == 2 else None, "a container for each")
     daemon.send(Stop("b", 0.0))
     assert daemon.exited("b").exit_code == 137
     assert sum(is_alive(pid) for pid in pids) == 1, (

@@ -17,7 +17,7 @@ from windfall.agent.courier.pipes import epoch, record
 from windfall.agent.courier.tree import Tree
 from windfall.jobs.staging import Channel
 from windfall.jobs.storage import Grant, StorageAccess
-from windfall.objects.errors import BadUri, NotFound, Refused
+from windfall.objects.errors import BadUri, NotFound, ObjectsError, Refused
 
 
 @pytest.fixture
@@ -175,6 +175,51 @@ def test_an_augmented_manifest_names_nothing_but_what_the_job_may_read(mood: Moo
     channel = Channel("c", "s3://mine/m", "Pipe", "AugmentedManifestFile", attributes=("x-ref",))
     with pytest.raises(Refused, match="may not read s3://other/b"):
         list(epoch(channel, mood.stores(MINE), 0))
+
+
+#: What a line of an augmented manifest may say in the place of an object of the job's own.
+HOSTILE_REFERENCES = (
+    '"file:///etc/passwd"',
+    '"FILE:///etc/passwd"',
+    '"/etc/passwd"',
+    '"s3:/other/b"',
+    '"s3:///other/b"',
+    '"s3://other/b"',
+    '"S3://other/b"',
+    '"s3://mine/../other/b"',
+    '"s3://mine/./../other/b"',
+    '"s3://mine/%2e%2e/other/b"',
+    '"s3://mine//../../other/b"',
+    '"s3://mine@other/b"',
+    '"s3://mine"',
+    '"s3://mine/"',
+    '"s3://mine/a\\u0000b"',
+    '"s3://mine/\\ud800"',
+    '"s3://mine/' + "x" * 100_000 + '"',
+    '""',
+    "null",
+    "5",
+    '["s3://other/b"]',
+    '{"uri": "s3://other/b"}',
+)
+
+
+@pytest.mark.parametrize("reference", HOSTILE_REFERENCES, ids=lambda text: text[:24])
+def test_no_spelling_in_an_augmented_manifest_leads_elsewhere(mood: Mood, reference: str):
+    fill(mood, mine__m=f'{{"x-ref": {reference}}}', other__b="not for you", mine__a="1")
+    channel = Channel("c", "s3://mine/m", "Pipe", "AugmentedManifestFile", attributes=("x-ref",))
+    with pytest.raises((CannotBring, ObjectsError)) as refused:
+        list(epoch(channel, mood.stores(MINE), 0))
+    assert "not for you" not in str(refused.value)
+
+
+def test_half_a_character_in_a_manifest_is_refused_in_words(mood: Mood):
+    fill(mood, mine__m='{"x": "\\ud800"}', mine__n=json.dumps([{"prefix": "s3://mine/"}, "\ud800"]))
+    channel = Channel("c", "s3://mine/m", "Pipe", "AugmentedManifestFile", attributes=("x",))
+    with pytest.raises(CannotBring, match="s3://mine/m has a text that is not valid Unicode"):
+        list(epoch(channel, mood.stores(MINE), 0))
+    with pytest.raises(CannotBring, match="s3://mine/n is not a manifest"):
+        pieces_of(Channel("c", "s3://mine/n", kind="ManifestFile"), mood.stores(MINE))
 
 
 def test_buckets_in_manifests_are_the_tenants_directories(mood: Mood):

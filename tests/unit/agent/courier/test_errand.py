@@ -134,7 +134,7 @@ def test_a_store_that_is_away_for_a_channel_is_an_alarm(tmp_path: Path):
 
 def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(run: Run, tmp_path: Path):
     run.prepared().write("checkpoints/state", "old")
-    wait_until(lambda: run.running.board.checkpoint, "the first is safe", 20)
+    wait_until(lambda: run.running.board.checkpoint, "the first is safe")
     run.write("checkpoints/state", "newer")
     run.finish()
     run.finished()
@@ -166,7 +166,7 @@ def test_an_interruption_ends_at_its_deadline_with_the_newest_that_is_safe(
     run: Run, tmp_path: Path, hangs: bool
 ):
     run.prepared().write("checkpoints/state", "1")
-    wait_until(lambda: run.running.board.checkpoint, "the first is safe", 20)
+    wait_until(lambda: run.running.board.checkpoint, "the first is safe")
     run.write("checkpoints/state", "22")
     if hangs:
         run.mood.flowing.clear()

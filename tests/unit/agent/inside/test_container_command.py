@@ -70,7 +70,7 @@ class PlayedEngine:
     def close(self) -> None:
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(self.path)
-        self._thread.join(10)
+        self._thread.join(120)
         self._listener.close()
 
 

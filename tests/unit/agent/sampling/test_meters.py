@@ -213,7 +213,7 @@ def test_a_device_that_hangs_does_not_stop_the_others_and_comes_back():
     finally:
         meter.go.set()
     for asking in watch._hung.values():
-        asking.join(10)
+        asking.join(120)
     assert sorted(watch.read(gpus, [])) == ["GPU-1", "GPU-2", "GPU-3"]
 
 

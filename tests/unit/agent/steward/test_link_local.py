@@ -28,7 +28,7 @@ assert served is not None
 ask = '''
 import urllib.error, urllib.request
 try:
-    print(urllib.request.urlopen("http://169.254.169.254/latest/meta-data/instance-id", timeout=10).read().decode())
+    print(urllib.request.urlopen("http://169.254.169.254/latest/meta-data/instance-id", timeout=120).read().decode())
 except urllib.error.HTTPError as error:
     print(error.code)
 '''

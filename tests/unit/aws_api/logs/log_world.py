@@ -199,6 +199,6 @@ def served(world: World) -> Iterator[tuple[str, Key]]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", key
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=120)
         listener.close()
         assert not thread.is_alive()

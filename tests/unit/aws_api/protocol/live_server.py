@@ -160,6 +160,6 @@ def live_server(
         yield Live(listener.getsockname()[1], admin, keys_path, recorder)
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=120)
         listener.close()
         assert not thread.is_alive()

@@ -58,7 +58,7 @@ def error_of(call, **params) -> dict:
 def post(url: str, body: bytes = b"", headers: dict | None = None, method: str = "POST"):
     request = urllib.request.Request(url, data=body or None, headers=headers or {}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status, dict(answer.headers), answer.read()
     except urllib.error.HTTPError as error:
         with error:

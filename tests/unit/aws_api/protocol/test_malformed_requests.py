@@ -24,7 +24,7 @@ def live(tmp_path_factory):
 
 def exchange(live: Live, content: bytes) -> tuple[int, bytes]:
     """Send bytes and return status and body of the first answer."""
-    with socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", live.port), timeout=120) as connection:
         connection.sendall(content)
         response = HTTPResponse(connection, method="HEAD" if content.startswith(b"HEAD ") else "GET")
         response.begin()

@@ -65,7 +65,7 @@ def test_the_wait_for_capacity_is_bounded_for_accelerators_alone(world):
 
 
 def test_a_type_that_is_larger_than_this_host_gets_what_the_host_has_and_says_so(world):
-    world.has_settings(host=lambda: Resources(4, 16384, 1))
+    world.has_settings(machines=lambda: (Resources(4, 16384, 1),))
     command = world.submitted(ResourceConfig={"InstanceType": "ml.p3.16xlarge", "InstanceCount": 1})
     assert command.container.resources == Resources(4, 16384, 1)
     (transition,) = world.call("DescribeTrainingJob", TrainingJobName="first")["SecondaryStatusTransitions"]
@@ -73,6 +73,20 @@ def test_a_type_that_is_larger_than_this_host_gets_what_the_host_has_and_says_so
         "ml.p3.16xlarge asks for 8 GPUs, this host has 1; for 64 vCPUs, this host has 4"
         in (transition["StatusMessage"])
     )
+
+
+def test_of_several_machines_the_one_counts_that_comes_nearest(world):
+    world.has_settings(
+        machines=lambda: (Resources(64, 262_144), Resources(8, 65_536, 4), Resources(4, 16_384, 4))
+    )
+    pair = {"InstanceType": "ml.p3.16xlarge", "InstanceCount": 2}
+    assert world.submitted(ResourceConfig=pair).container.resources == Resources(8, 65_536, 4), (
+        "they share none"
+    )
+    (transition,) = world.call("DescribeTrainingJob", TrainingJobName="first")["SecondaryStatusTransitions"]
+    assert "8 GPUs, the machine that comes nearest has 4" in transition["StatusMessage"]
+    fits = {"InstanceType": "ml.m5.4xlarge", "InstanceCount": 9}
+    assert world.submitted(name="fits", ResourceConfig=fits).container.resources == Resources(16, 65_536)
 
 
 def test_engines_without_machines_of_their_own_have_instances_of_the_very_type(world):
@@ -428,7 +442,7 @@ def of_group(command, number: int):
 
 
 def test_several_instances_are_equal_nodes_that_know_one_another_by_name(world):
-    world.has_settings(host=lambda: Resources(64, 262_144))
+    world.has_settings(machines=lambda: (Resources(64, 262_144),))
     command = world.submitted(ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 11}, **SCRIPT)
     nodes = command.nodes
     assert (nodes.count, nodes.main, nodes.peers, nodes.name(10)) == (11, 0, True, "algo-11")
@@ -461,7 +475,7 @@ def test_groups_have_types_names_and_channels_of_their_own(world):
         ),
     ]
     groups = [a_group("leader", "ml.c5.xlarge"), a_group("workers", "ml.m5.large", count=2)]
-    world.has_settings(host=lambda: Resources(64, 262_144))
+    world.has_settings(machines=lambda: (Resources(64, 262_144),))
     command = world.submitted(ResourceConfig={"InstanceGroups": groups}, InputDataConfig=channels, **SCRIPT)
     leader, told = of_group(command, 0)
     assert (leader.instance_type, leader.container.resources.vcpus) == ("c5.xlarge", 4)
@@ -490,7 +504,7 @@ def test_one_instance_in_a_group_is_a_job_like_any_other(world):
 
 
 def test_a_host_that_is_too_small_for_all_instances_is_divided(world):
-    world.has_settings(host=lambda: Resources(8, 30_000, 1))
+    world.has_settings(machines=lambda: (Resources(8, 30_000, 1),))
     command = world.submitted(ResourceConfig={"InstanceType": "ml.p3.2xlarge", "InstanceCount": 3})
     given = command.nodes.group(1).container.resources
     assert (given.memory_mib, given.gpus) == (10_000, 0)

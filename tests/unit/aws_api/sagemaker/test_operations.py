@@ -198,11 +198,12 @@ def test_tags_are_listed_in_pages(world):
     [
         (f"{ARN}/nobody", "Requested resource not found."),
         (f"{ARN}/-no-", "Requested resource not found."),
-        (f"arn:aws:sagemaker:{REGION}:123456789012:model/m", "training jobs only"),
+        (f"arn:aws:sagemaker:{REGION}:123456789012:model/m", "Could not find model"),
+        (f"arn:aws:sagemaker:{REGION}:123456789012:app/a", "app cannot have tags here"),
         ("arn:aws:sagemaker:eu-west-1:123456789012:x", "Invalid ARN"),
     ],
 )
-def test_only_training_jobs_have_tags(world, arn, words):
+def test_only_what_is_there_has_tags(world, arn, words):
     assert words in world.refused("ListTags", ResourceArn=arn)
     assert words in world.refused("AddTags", ResourceArn=arn, Tags=[])
     assert words in world.refused("DeleteTags", ResourceArn=arn, TagKeys=["a"])
@@ -309,7 +310,7 @@ def test_who_may_call_what(world):
 
 
 def test_what_aws_has_and_windfall_has_not_is_refused_by_name(world):
-    assert "CreateEndpoint" in world.refused("CreateEndpoint", EndpointName="x")
+    assert "CreateTransformJob" in world.refused("CreateTransformJob", TransformJobName="x")
 
 
 def test_a_stopping_job_says_so(world):

@@ -42,9 +42,9 @@ def surroundings_of(environments: Sequence[Mapping[str, Any]]) -> LintContext:
 
 
 def as_served_here(environment: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
-    """An environment of this daemon: its `optimal` is whatever the host has, unless it names another engine."""
+    """An environment of this daemon: its `optimal` is whatever its machines have, unless it names a market."""
     resources = environment.get("computeResources") or {}
-    if engine not in {None, "local"} or resources.get("instanceTypes") != ["optimal"]:
+    if engine not in {None, "local", "hosts"} or resources.get("instanceTypes") != ["optimal"]:
         return dict(environment)
     return {**environment, "computeResources": {**resources, "instanceTypes": []}}
 

@@ -1,0 +1,1 @@
+"""Deadline policies over recorded spot capacity: traces, a simulator, published policies, the optimum in hindsight."""
