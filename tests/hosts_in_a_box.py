@@ -61,7 +61,8 @@ mount --bind $STATE/boot_id /proc/sys/kernel/random/boot_id
 for place in $COVERED; do mount --bind /dev/null $place; done
 hostname $NAME
 for pair in $KEPT; do mount --bind $STATE/${pair#*:} ${pair%%:*}; done
-for place in $HIDDEN /run /dev/shm; do mount -t tmpfs -o mode=755 tmpfs $place; done
+# A repository below one of the directories of its own is out of its sight already.
+for place in $HIDDEN /run /dev/shm; do if [ -d $place ]; then mount -t tmpfs -o mode=755 tmpfs $place; fi; done
 mkdir -m 755 /run/sshd
 chmod 1777 /dev/shm
 for place in $SEEN; do mkdir -p $place; mount --rbind /mnt$place $place; done
